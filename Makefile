@@ -1,0 +1,38 @@
+# The handful of verbs. Each makes its own environment in .venv; all that is needed is Python >= 3.11.
+PYTHON ?= $(shell for v in python3.13 python3.12 python3.11 python3; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$v && break; done)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format bench clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY)  ## make the environment in .venv
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "odradek needs Python 3.11 or newer on the PATH"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+check: $(READY)  ## formatter, linter, strict type checker
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)  ## rewrite the code the way check wants it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: $(READY)  ## all tests, fast ones first
+	$(BIN)/python -m pytest -n 2 -m "not process and not spark"
+	$(BIN)/python -m pytest -m "process"
+
+bench: $(READY)  ## measure: ratios and figures on this machine
+	$(BIN)/python -m benchmarks
+
+clean:  ## forget the environment and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""One broker process: configuration, connections, one handler per API, wiring, start and stop."""

@@ -1,0 +1,1 @@
+"""One handler per API, a module each."""

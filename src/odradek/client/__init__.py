@@ -1,0 +1,1 @@
+"""A lean Kafka client on the wire room."""

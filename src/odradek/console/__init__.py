@@ -1,0 +1,1 @@
+"""HTTP API, metrics and the web page."""

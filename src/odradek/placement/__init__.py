@@ -1,0 +1,1 @@
+"""Where replicas go. Pure functions."""

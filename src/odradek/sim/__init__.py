@@ -1,0 +1,1 @@
+"""The whole cluster in one process under a seeded, simulated event loop."""

@@ -1,0 +1,1 @@
+"""Cluster metadata: a tree of versioned nodes with watches, ephemerals and atomic multi-ops."""

@@ -1,0 +1,1 @@
+"""Kafka's wire format: types, message schemas, generated codecs, record batches, error codes."""
