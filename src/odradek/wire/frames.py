@@ -1,0 +1,242 @@
+"""Frames on a socket: four bytes of size, then as many bytes; both directions, without needless
+copies.
+
+Incoming. All connections of one owner read into one scratch buffer; whole frames are cut out of it,
+each into a bytearray of its own that the receiver may keep and patch. The rest of a frame that has
+not arrived whole is received straight into its own bytearray, so the records of a large produce
+request are copied once by the kernel and never again here. The scratch buffer may be shared because
+the event loop asks for the buffer, fills it and hands it over in one step.
+
+Outgoing. Parts of frames are gathered and written once per turn of the loop; small ones are joined,
+large ones go to the socket as they are. While the peer does not read, what is left waits here and
+`outgoing_bytes` says how much, so that whoever produces it can stop.
+
+Bounds. A size below zero or above `frame_bytes_max` ends the connection before anything is
+allocated, and of a large size only as much is allocated as has arrived, doubled.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct
+from typing import TypeAlias
+
+__all__ = ["SCRATCH_BYTES", "Buffer", "FrameProtocol"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+SCRATCH_BYTES = 256 * 1024
+# A claimed size up to this is allocated at once.
+TRUSTED_BYTES = 4 * 1024 * 1024
+# Parts below this are joined into one write; above it the copy costs more than another system call.
+JOIN_BYTES = 64 * 1024
+
+_SIZE = Struct(">i")
+
+_log = logging.getLogger(__name__)
+
+
+class FrameProtocol(asyncio.BufferedProtocol):
+    """One end of a connection that speaks in frames. Subclasses say what a frame means.
+
+    A subclass overrides `frame_received`, and where it matters `read_finished` (all frames of one
+    read were handed over), `drained` (the peer reads again) and `lost` (the connection is gone).
+    """
+
+    def __init__(self, frame_bytes_max: int, scratch: memoryview | None = None) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self.transport: asyncio.Transport | None = None
+        self.peer = ""
+        self.outgoing_bytes = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self._loop = asyncio.get_running_loop()
+        self._scratch = scratch if scratch is not None else memoryview(bytearray(SCRATCH_BYTES))
+        self._prefix = b""
+        self._frame: bytearray | None = None
+        self._frame_bytes = 0
+        self._filled = 0
+        self._open = False
+        self._outgoing: deque[Buffer] = deque()
+        self._blocked = False
+        self._reading = False
+        self._flush_scheduled = False
+
+    # What a subclass overrides
+
+    def frame_received(self, frame: bytearray) -> None:
+        """A whole frame, without its size. It belongs to the receiver."""
+        raise AssertionError("a frame protocol must say what a frame means")
+
+    def read_finished(self) -> None:
+        """All frames of one read were handed over."""
+
+    def drained(self) -> None:
+        """What was sent has left for the kernel after the peer had been slow."""
+
+    def lost(self, error: Exception | None) -> None:
+        """The connection has ended, by either side or by a fault."""
+
+    # asyncio's side: connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._open = True
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else "unknown"
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._open = False
+        self._frame = None
+        self._outgoing.clear()
+        self.outgoing_bytes = 0
+        self.lost(error)
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    def close(self) -> None:
+        """Ends the connection once what was sent has left, as far as the peer still reads."""
+        if not self._open:
+            return
+        if not self._blocked:
+            self.flush()
+        self._open = False
+        if self.transport is not None:
+            if self._blocked:
+                self.transport.abort()
+            else:
+                self.transport.close()
+
+    # asyncio's side: reading
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        frame = self._frame
+        if frame is None:
+            prefix = self._prefix
+            if not prefix:
+                return self._scratch
+            self._scratch[: len(prefix)] = prefix
+            return self._scratch[len(prefix) :]
+        if self._filled == len(frame):
+            frame = bytearray(min(2 * len(frame), self._frame_bytes))
+            frame[: self._filled] = self._frame or b""
+            self._frame = frame
+        return memoryview(frame)[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        self.bytes_received += count
+        self._reading = True
+        try:
+            frame = self._frame
+            if frame is None:
+                self._cut(len(self._prefix) + count)
+            else:
+                self._filled += count
+                if self._filled == self._frame_bytes:
+                    self._frame = None
+                    self.frame_received(frame)
+        finally:
+            self._reading = False
+        self.read_finished()
+        if self._outgoing and not self._blocked:
+            self.flush()
+
+    def _cut(self, end: int) -> None:
+        """Hands over the whole frames in the scratch buffer up to `end` and keeps the rest."""
+        scratch = self._scratch
+        position = 0
+        while end - position >= 4:
+            (size,) = _SIZE.unpack_from(scratch, position)
+            start = position + 4
+            if size < 0 or size > self.frame_bytes_max:
+                self._refuse(size)
+                return
+            position = start + size
+            if position > end:
+                frame = bytearray(min(size, max(TRUSTED_BYTES, end - start)))
+                frame[: end - start] = scratch[start:end]
+                self._prefix, self._frame = b"", frame
+                self._frame_bytes, self._filled = size, end - start
+                return
+            self.frame_received(bytearray(scratch[start:position]))
+            if not self._open:
+                return
+        self._prefix = bytes(scratch[position:end])
+
+    def _refuse(self, size: int) -> None:
+        _log.warning(
+            "%s: closing, a frame of %d bytes is not between 0 and %d",
+            self.peer,
+            size,
+            self.frame_bytes_max,
+        )
+        self._prefix = b""
+        self.close()
+
+    def pause_reading(self) -> None:
+        if self._open and self.transport is not None:
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._open and self.transport is not None:
+            self.transport.resume_reading()
+
+    # asyncio's side: writing
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        if self._outgoing:
+            self.flush()
+        if not self._blocked:
+            self.drained()
+
+    def send(self, parts: list[Buffer]) -> None:
+        """Queues one whole frame, its size included, for the end of this turn of the loop."""
+        if not self._open:
+            return
+        self._outgoing.extend(parts)
+        for part in parts:
+            self.outgoing_bytes += len(part)
+        if not (self._reading or self._blocked or self._flush_scheduled):
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_soon)
+
+    def _flush_soon(self) -> None:
+        self._flush_scheduled = False
+        if not self._blocked:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is queued until the transport has had enough."""
+        transport, outgoing = self.transport, self._outgoing
+        if transport is None or not self._open:
+            return
+        while outgoing and not self._blocked:
+            part = outgoing.popleft()
+            if outgoing and len(part) < JOIN_BYTES:
+                part = self._joined(part)
+            size = len(part)
+            self.outgoing_bytes -= size
+            self.bytes_sent += size
+            # A view lets the transport cut off what was sent without copying the rest.
+            transport.write(memoryview(part) if size >= JOIN_BYTES else part)
+
+    def _joined(self, part: Buffer) -> bytes | Buffer:
+        """This part and the small ones that follow it, as one."""
+        outgoing = self._outgoing
+        small, size = [part], len(part)
+        while outgoing and size + len(outgoing[0]) < JOIN_BYTES:
+            size += len(outgoing[0])
+            small.append(outgoing.popleft())
+        return b"".join(small) if len(small) > 1 else part
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while the peer does not read what it was sent."""
+        return self._blocked
