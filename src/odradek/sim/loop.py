@@ -1,0 +1,243 @@
+"""An asyncio event loop whose time is a number: virtual time, simulated processes, no sockets.
+
+Rules
+1. Time passes only when nothing is ready: the loop jumps to the next timer. Hours cost what their
+   events cost.
+2. Every callback belongs to the simulated process that was current when it was scheduled (the
+   context says which). A dead process's callbacks never run; a paused one's run when it wakes, in
+   order, late, as after SIGSTOP and SIGCONT.
+3. The same seed gives the same order: nothing here depends on the machine, its clock or its hash
+   seed.
+
+The product's code runs on it unchanged: it asks the running loop for time, timers, servers and
+connections, and gets simulated ones.
+"""
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import base_events, events
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from .network import Network
+
+T = TypeVar("T")
+
+PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process", default=None)
+
+
+class Deadlock(Exception):
+    """Nothing is ready, no timer is set, and somebody still waits."""
+
+
+class Process:
+    """One simulated operating-system process: what it scheduled dies, sleeps and wakes with it."""
+
+    def __init__(self, loop: "SimLoop", host: str) -> None:
+        self.loop = loop
+        self.host = host
+        self.alive = True
+        self.paused = False
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._deferred: list[events.Handle] = []
+        self._on_kill: list[Callable[[], None]] = []
+        # What other parts of the world (network, timers) use to act in this process's name.
+        self.context = contextvars.copy_context()
+        self.context.run(PROCESS.set, self)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
+        """Start a coroutine inside this process."""
+        assert self.alive, f"process on {self.host} is dead"
+        return self.loop.create_task(coroutine, name=name, context=self.context.copy())
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function as if this process did: what it schedules belongs to the process."""
+        return self.context.copy().run(function, *arguments)
+
+    def on_kill(self, callback: Callable[[], None]) -> None:
+        """What the operating system does when the process is gone: drop its locks and files."""
+        self._on_kill.append(callback)
+
+    def kill(self) -> None:
+        """SIGKILL: no further instruction of this process runs."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.paused = False
+        self._deferred.clear()
+        if self.loop.network is not None:
+            self.loop.network.process_died(self)
+        for callback in self._on_kill:
+            callback()
+        self.loop.bury(self._tasks)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT: everything that came due meanwhile runs now, in the order it came due."""
+        if not self.paused:
+            return
+        self.paused = False
+        deferred, self._deferred = self._deferred, []
+        self.loop.reschedule(deferred)
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.append(task)
+        if len(self._tasks) > 256:
+            self._tasks = [task for task in self._tasks if not task.done()]
+
+    def admits(self, handle: events.Handle) -> bool:
+        """Whether a callback of this process may run now; a paused process keeps it for later."""
+        if self.paused:
+            self._deferred.append(handle)
+            return False
+        return self.alive
+
+
+class _Handle(events.Handle):
+    __slots__ = ("process",)
+    process: Process | None
+
+    def _run(self) -> None:
+        if self.process is None or self.process.admits(self):
+            super()._run()
+
+
+class _Timer(events.TimerHandle):
+    __slots__ = ("process", "sequence")
+    process: Process | None
+    sequence: int
+
+    def __lt__(self, other: object) -> bool:
+        # Timers due at one instant fire in the order they were set: byte streams rely on it.
+        assert isinstance(other, _Timer)
+        return (self.when(), self.sequence) < (other.when(), other.sequence)
+
+    def _run(self) -> None:
+        if self.process is None or self.process.admits(self):
+            super()._run()
+
+
+class _Clockwork:
+    """Stands where the selector of a real loop stands: waiting is moving the clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.waits = 0
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock("nothing is scheduled and nothing is ready")
+        if timeout > 0:
+            self.waits += 1
+            self.now += timeout
+        return []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimLoop(base_events.BaseEventLoop):
+    """The loop. `network` answers create_server and create_connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = _Clockwork()
+        # Timers closer together than this run in one turn, as on a real loop.
+        self._clock_resolution = 1e-9
+        self.network: Network | None = None
+        self.steps = 0
+        self._timers_set = 0
+        self._graveyard: list[asyncio.Task[Any]] = []
+        self.failures: list[dict[str, Any]] = []
+        self.set_task_factory(_task_factory)
+        self.set_exception_handler(_remember_failure)
+
+    def time(self) -> float:
+        return self._selector.now
+
+    def process(self, host: str) -> Process:
+        return Process(self, host)
+
+    def _process_events(self, event_list: Iterable[object]) -> None:
+        """The clockwork never has any."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread that could need waking."""
+
+    def _call_soon(
+        self, callback: Any, args: Any, context: contextvars.Context | None
+    ) -> events.Handle:
+        self.steps += 1
+        handle = _Handle(callback, args, self, context)
+        handle.process = _process_of(context)
+        self._ready.append(handle)  # type: ignore[attr-defined]  # BaseEventLoop's own queue
+        return handle
+
+    def call_at(  # type: ignore[override]  # typeshed spells the arguments as a TypeVarTuple
+        self,
+        when: float,
+        callback: Any,
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> events.TimerHandle:
+        timer = _Timer(when, callback, args, self, context)
+        timer.process = _process_of(context)
+        self._timers_set += 1
+        timer.sequence = self._timers_set
+        timer._scheduled = True  # type: ignore[attr-defined]  # as BaseEventLoop.call_at does
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        return timer
+
+    def reschedule(self, handles: list[events.Handle]) -> None:
+        self._ready.extend(handles)  # type: ignore[attr-defined]
+
+    def bury(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Keep a dead process's tasks until the end: no `finally` of theirs runs."""
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._graveyard.extend(task for task in tasks if not task.done())
+
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
+    ) -> Any:
+        assert self.network is not None, "this loop has no network"
+        return self.network.listen(protocol_factory, host, port)
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
+    ) -> Any:
+        assert self.network is not None, "this loop has no network"
+        return await self.network.connect(protocol_factory, host, port)
+
+    def run_in_executor(  # type: ignore[override]  # as above
+        self, executor: Any, func: Any, *args: Any
+    ) -> Any:
+        """A simulated process has one thread: the work is done at once, in its place."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _process_of(context: contextvars.Context | None) -> Process | None:
+    return PROCESS.get() if context is None else context.get(PROCESS)
+
+
+def _task_factory(loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
+    process = _process_of(options.get("context"))
+    if process is not None:
+        process.adopt(task)
+    return task
+
+
+def _remember_failure(loop: Any, context: dict[str, Any]) -> None:
+    """An exception nobody awaited is a finding, whichever process it happened in."""
+    loop.failures.append(context)

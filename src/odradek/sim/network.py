@@ -1,0 +1,375 @@
+"""The network between simulated processes: ordered byte streams with delay, loss and partitions.
+
+What a link can do is what TCP lets a network do to a program: bytes of one connection arrive in
+order, later; two connections are not ordered with each other; a cut link delivers nothing until it
+heals, and a connection that has been silent on a cut link for long enough is reset. A killed
+process's peers see a reset; a paused one's see silence.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .loop import PROCESS, Process, SimLoop
+
+HIGH_WATER_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 18
+
+
+@dataclass
+class Link:
+    """One direction between two hosts."""
+
+    latency_s: float = 0.0002
+    jitter_s: float = 0.0003
+    bytes_per_s: float = 1e9
+    cut: bool = False
+
+    def delay(self, rng: random.Random, size: int) -> float:
+        return self.latency_s + rng.random() * self.jitter_s + size / self.bytes_per_s
+
+
+class Network:
+    """All hosts, links, listening ports and connections of one simulated world."""
+
+    RESET_AFTER_S = 60.0  # how long a connection survives on a cut link
+    CONNECT_AFTER_S = 30.0  # how long a connection attempt waits for an answer
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.links: dict[tuple[str, str], Link] = {}
+        self.listeners: dict[tuple[str, int], _Server] = {}
+        self.connections: set[_Endpoint] = set()
+        self._next_port = 40_000
+        self._next_id = 0
+        self.bytes_sent = 0
+        loop.network = self
+
+    def link(self, source: str, target: str) -> Link:
+        return self.links.setdefault((source, target), Link())
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing passes from source to target; the other direction is its own link."""
+        self.link(source, target).cut = True
+
+    def heal(self, source: str, target: str) -> None:
+        self.link(source, target).cut = False
+        for endpoint in sorted(self.connections, key=lambda endpoint: endpoint.id):
+            if endpoint.host == source and endpoint.peer_host == target:
+                endpoint.flush()
+
+    def heal_all(self) -> None:
+        for source, target in sorted(self.links):
+            self.heal(source, target)
+
+    def reset_connections(self, one: str, other: str) -> None:
+        """Drop every connection between two hosts, as a firewall that lost its state does."""
+        for endpoint in sorted(self.connections, key=lambda endpoint: endpoint.id):
+            if (endpoint.host, endpoint.peer_host) == (one, other):
+                endpoint.reset()
+
+    def listen(self, factory: Callable[[], Any], host: str | None, port: int | None) -> "_Server":
+        process = _current()
+        if not port:
+            self._next_port += 1
+            port = self._next_port
+        if (process.host, port) in self.listeners:
+            raise OSError(98, f"address already in use: {process.host}:{port}")
+        server = _Server(self, process, factory, process.host, port)
+        self.listeners[process.host, port] = server
+        return server
+
+    def process_died(self, process: Process) -> None:
+        """The operating system closes what a dead process had open; peers see a reset."""
+        for server in [s for s in self.listeners.values() if s.process is process]:
+            server.close()
+        for endpoint in sorted(self.connections, key=lambda endpoint: endpoint.id):
+            if endpoint.process is process:
+                endpoint.process_died()
+
+    async def connect(
+        self, factory: Callable[[], Any], host: str, port: int
+    ) -> tuple["_Endpoint", Any]:
+        process = _current()
+        out, back = self.link(process.host, host), self.link(host, process.host)
+        await asyncio.sleep(out.delay(self.rng, 64) + back.delay(self.rng, 64))
+        if out.cut or back.cut:
+            await asyncio.sleep(self.CONNECT_AFTER_S)
+            raise TimeoutError(110, f"connection to {host}:{port} timed out")
+        server = self.listeners.get((host, port))
+        if server is None or not server.process.alive:
+            raise ConnectionRefusedError(111, f"connection refused by {host}:{port}")
+        self._next_id += 2
+        near = _Endpoint(self, self._next_id, process, host, (host, port))
+        far = _Endpoint(self, self._next_id + 1, server.process, process.host, None)
+        near.join(far)
+        protocol = factory()
+        near.attach(protocol)
+        # The accepting side learns of it in its own time; bytes sent meanwhile wait in the stream.
+        self.loop.call_soon(_accept, server, far, context=server.process.context)
+        return near, protocol
+
+
+def _accept(server: "_Server", endpoint: "_Endpoint") -> None:
+    if server.closed:
+        endpoint.reset()
+    else:
+        endpoint.attach(server.factory())
+
+
+def _current() -> Process:
+    process = PROCESS.get()
+    assert process is not None, "only a simulated process can use the network"
+    return process
+
+
+class _Socket:
+    """As much of a socket as a program asks of one it may not touch."""
+
+    family = 2
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.address
+
+    def setsockopt(self, *_: object) -> None:
+        """No option changes anything here."""
+
+
+class _Server:
+    """What loop.create_server returns."""
+
+    def __init__(
+        self, network: Network, process: Process, factory: Callable[[], Any], host: str, port: int
+    ) -> None:
+        self.network = network
+        self.process = process
+        self.factory = factory
+        self.sockets = [_Socket((host, port))]
+        self.closed = False
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            del self.network.listeners[self.sockets[0].getsockname()]
+
+    def is_serving(self) -> bool:
+        return not self.closed
+
+    async def start_serving(self) -> None:
+        """It serves from the start."""
+
+    async def wait_closed(self) -> None:
+        """It is closed when close returns."""
+
+
+class _Endpoint(asyncio.Transport):
+    """One end of a connection: the transport its protocol sees."""
+
+    peer: "_Endpoint"
+
+    def __init__(
+        self,
+        network: Network,
+        identity: int,
+        process: Process,
+        peer_host: str,
+        peer_address: tuple[str, int] | None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.id = identity
+        self.process = process
+        self.host = process.host
+        self.peer_host = peer_host
+        self.address = (self.host, 50_000 + identity)
+        self.peer_address = peer_address or (peer_host, 50_000 + identity - 1)
+        self.protocol: Any = None
+        self.closing = False
+        self.closed = False
+        self.paused_writing = False
+        self.paused_reading = False
+        self.unsent: deque[bytes] = deque()  # written here, held back by a cut link
+        self.in_flight_bytes = 0  # written here, not yet taken by the peer's protocol
+        self.inbox: deque[bytes] = deque()  # arrived, not yet given to the protocol
+        self.arrival = 0.0  # when the last bytes on the way will be there: streams are ordered
+        self.finished = False  # the peer has closed its side after what is in the inbox
+        network.connections.add(self)
+
+    def join(self, peer: "_Endpoint") -> None:
+        self.peer = peer
+        peer.peer = self
+
+    def attach(self, protocol: Any) -> None:
+        self.protocol = protocol
+        protocol.connection_made(self)
+        self._deliver()
+
+    # What a protocol asks of its transport.
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        known = {
+            "peername": self.peer_address,
+            "sockname": self.address,
+            "socket": _Socket(self.address),
+        }
+        return known.get(name, default)
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def is_reading(self) -> bool:
+        return not self.paused_reading
+
+    def pause_reading(self) -> None:
+        self.paused_reading = True
+
+    def resume_reading(self) -> None:
+        if self.paused_reading:
+            self.paused_reading = False
+            self.network.loop.call_soon(self._deliver, context=self.process.context)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """One limit for everybody."""
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return HIGH_WATER_BYTES // 4, HIGH_WATER_BYTES
+
+    def get_write_buffer_size(self) -> int:
+        return self.in_flight_bytes
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def write(self, data: Any) -> None:
+        if self.closing or self.closed or not self.process.alive or not data:
+            return
+        content = bytes(data)
+        self.in_flight_bytes += len(content)
+        self.unsent.append(content)
+        self.flush()
+        if not self.paused_writing and self.in_flight_bytes > HIGH_WATER_BYTES:
+            self.paused_writing = True
+            self.protocol.pause_writing()
+
+    def close(self) -> None:
+        """What was written still arrives; then the peer sees the end."""
+        if self.closing:
+            return
+        self.closing = True
+        self.unsent.append(b"")
+        self.flush()
+        self.network.loop.call_soon(self._lose, None, context=self.process.context)
+
+    def abort(self) -> None:
+        self.reset()
+
+    # The way of the bytes.
+
+    def flush(self) -> None:
+        """Put what was written on the wire, unless the link is cut."""
+        link = self.network.link(self.host, self.peer_host)
+        if link.cut:
+            if self.unsent:
+                self._reset_if_still_cut_later()
+            return
+        loop = self.network.loop
+        while self.unsent:
+            content = self.unsent.popleft()
+            self.network.bytes_sent += len(content)
+            due = loop.time() + link.delay(self.network.rng, len(content))
+            self.arrival = max(self.arrival, due)
+            loop.call_at(self.arrival, self._arrive, content, context=self.peer.process.context)
+
+    def _reset_if_still_cut_later(self) -> None:
+        oldest = self.unsent[0]
+
+        def check() -> None:
+            if self.unsent and self.unsent[0] is oldest and not self.closed:
+                self.reset()
+
+        self.network.loop.call_later(
+            self.network.RESET_AFTER_S, check, context=self.process.context
+        )
+
+    def _arrive(self, content: bytes) -> None:
+        """Runs in the peer's process: a paused peer takes it when it wakes."""
+        peer = self.peer
+        if peer.closed:
+            return
+        if content:
+            peer.inbox.append(content)
+        else:
+            peer.finished = True
+        peer._deliver()
+
+    def _deliver(self) -> None:
+        while self.inbox and self.protocol and not self.paused_reading and not self.closed:
+            content = self.inbox.popleft()
+            self._hand_over(content)
+            self.peer._taken(len(content))
+        if self.finished and not self.inbox and self.protocol and not self.closed:
+            self.closing = True
+            self._lose(None)
+
+    def _hand_over(self, content: bytes) -> None:
+        if not isinstance(self.protocol, asyncio.BufferedProtocol):
+            self.protocol.data_received(content)
+            return
+        view = memoryview(content)
+        while view and not self.closed:
+            buffer = memoryview(self.protocol.get_buffer(len(view)))
+            size = min(len(view), len(buffer))
+            buffer[:size] = view[:size]
+            self.protocol.buffer_updated(size)
+            view = view[size:]
+            if self.paused_reading and view:
+                self.inbox.appendleft(bytes(view))
+                return
+
+    def _taken(self, size: int) -> None:
+        self.in_flight_bytes -= size
+        if self.paused_writing and self.in_flight_bytes <= HIGH_WATER_BYTES // 4:
+            self.paused_writing = False
+            if not self.closed:
+                self.network.loop.call_soon(
+                    self.protocol.resume_writing, context=self.process.context
+                )
+
+    def reset(self) -> None:
+        """Both ends lose the connection; the far one learns of it when the link lets it."""
+        self.closing = True
+        loop = self.network.loop
+        loop.call_soon(self._lose, None, context=self.process.context)
+        link = self.network.link(self.host, self.peer_host)
+        wait = self.network.RESET_AFTER_S if link.cut else link.delay(self.network.rng, 64)
+        peer = self.peer
+        loop.call_later(
+            wait, peer._lose, ConnectionResetError(104, "reset"), context=peer.process.context
+        )
+
+    def _lose(self, error: Exception | None) -> None:
+        if self.closed:
+            return
+        self.closed = self.closing = True
+        self.network.connections.discard(self)
+        if self.protocol is not None:
+            self.protocol.connection_lost(error)
+
+    def process_died(self) -> None:
+        if not self.closed:
+            self.closed = self.closing = True
+            self.network.connections.discard(self)
+            self.reset()
