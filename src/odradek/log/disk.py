@@ -1,0 +1,236 @@
+"""Files, as the log sees them: the only door from the log to an operating system.
+
+Everything under a data directory is reached through a `Disk` and the `File`s it opens, so that the
+simulator can put a disk there that forgets what was not synced, or that is full. `RealDisk` is the
+thin layer over the operating system. Every failure surfaces as an OSError.
+
+What a crash leaves
+- `File.append`, `File.write_at`, `File.truncate`: any prefix of the calls since the last `sync()`,
+  the last one possibly torn; zeros may stand where data was to be.
+- `Disk.write_atomically`: the old content or the new, never a mixture.
+- `Disk.rename`, `remove`, creation: durable after `sync_dir` of the parent; before it, done or not.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+# The system takes at most this many buffers in one call.
+BUFFERS_PER_WRITE_MAX = 1024
+
+
+class File(Protocol):
+    """One open file. Reading past the end gives fewer bytes, not an error."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes, tracked here: asking costs nothing."""
+
+    def append(self, data: Buffer | Sequence[Buffer]) -> None:
+        """Write at the end, whole. After an error `size` is unchanged, whatever reached the disk."""
+
+    def read(self, position: int, length: int) -> bytes: ...
+
+    def write_at(self, position: int, data: Buffer) -> None: ...
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros."""
+
+    def sync(self) -> None:
+        """Everything written so far survives a crash once this returns."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """An exclusive lock on a file, held until released or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One file system. Paths are strings; names in a directory come sorted."""
+
+    def open(self, path: str, create: bool = False) -> File:
+        """Open for reading and writing; FileNotFoundError if it is not there and not created."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def list_dir(self, path: str) -> list[str]: ...
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces a file at the target."""
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Total and usable bytes of the file system that holds `path`."""
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        """Replace a small file: temporary neighbour, sync, rename, sync of the directory."""
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Create and lock; BlockingIOError if another process holds it."""
+
+
+class RealFile:
+    """A file of the operating system, reached by position only: no seek, no buffer of our own."""
+
+    __slots__ = ("_descriptor", "_size", "path")
+
+    def __init__(self, path: str, create: bool) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._descriptor = os.open(path, flags, 0o644)
+        self._size = os.fstat(self._descriptor).st_size
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"RealFile({self.path!r}, size={self._size})"
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def append(self, data: Buffer | Sequence[Buffer]) -> None:
+        if isinstance(data, bytes | bytearray | memoryview):
+            length = len(data)
+            if os.pwrite(self._descriptor, data, self._size) != length:
+                # Short writes are rare (a signal, a disk about to be full); start over, whole.
+                self._write_rest(self._size, data)
+        else:
+            length = sum(map(len, data))
+            if len(data) > BUFFERS_PER_WRITE_MAX or (
+                os.pwritev(self._descriptor, data, self._size) != length
+            ):
+                self._write_rest(self._size, b"".join(data))
+        self._size += length
+
+    def _write_rest(self, position: int, data: Buffer) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._descriptor, view, position)
+            position += written
+            view = view[written:]
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._descriptor, length, position)
+        if len(data) < length and position + len(data) < self._size and data:
+            return data + self.read(position + len(data), length - len(data))
+        return data
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._write_rest(position, data)
+        self._size = max(self._size, position + len(data))
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class RealLock:
+    """flock on an open descriptor: gone with the process, however that ends."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # Kafka's Java lock is a POSIX record lock, so this must be one too to exclude it.
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise BlockingIOError(error.errno, "locked by another process", path) from error
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class RealDisk:
+    """The operating system's file system."""
+
+    __slots__ = ()
+
+    def open(self, path: str, create: bool = False) -> RealFile:
+        return RealFile(path, create)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def space(self, path: str) -> tuple[int, int]:
+        facts = os.statvfs(path)
+        return facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self.sync_dir(os.path.dirname(path))
+
+    def sync_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> RealLock:
+        return RealLock(path)
