@@ -1,0 +1,265 @@
+"""A disk in memory that keeps its promises and no more: what was not synced may be gone.
+
+What happens to it
+- A process that is killed loses nothing it wrote: the page cache outlives it.
+- A host that loses power keeps, of each file, what was synced and any prefix of the writes since;
+  the last of them may be torn, with zeros or nothing where the rest was to be.
+- Names (create, rename, remove) are kept in order and at once, as on a journalling file system.
+- A disk can be full, and a directory can fail: all below it is EIO until mended.
+"""
+
+import errno
+import posixpath
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from odradek.log.disk import Buffer
+
+from .loop import Process
+
+
+@dataclass
+class _Content:
+    """One file: what programs see, what a power failure leaves, and the writes in between."""
+
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)  # None: cut to the size
+    modified_ms: int = 0
+
+    def write(self, position: int, content: bytes) -> None:
+        _apply(self.data, position, content)
+        self.pending.append((position, content))
+
+    def cut(self, size: int) -> None:
+        _apply(self.data, size, None)
+        self.pending.append((size, None))
+
+    def sync(self) -> None:
+        for position, content in self.pending:
+            _apply(self.durable, position, content)
+        self.pending.clear()
+
+    def lose_power(self, rng: random.Random) -> None:
+        if not self.pending:
+            return
+        survivors = rng.randint(0, len(self.pending))
+        for position, content in self.pending[:survivors]:
+            _apply(self.durable, position, content)
+        if survivors < len(self.pending):
+            position, content = self.pending[survivors]
+            if content and rng.random() < 0.5:
+                kept = content[: rng.randint(0, len(content))]
+                zeros = bytes(len(content) - len(kept)) if rng.random() < 0.5 else b""
+                _apply(self.durable, position, kept + zeros)
+        self.pending.clear()
+        self.data = bytearray(self.durable)
+
+
+def _apply(data: bytearray, position: int, content: bytes | None) -> None:
+    if len(data) < position:
+        data.extend(bytes(position - len(data)))
+    if content is None:
+        del data[position:]
+    else:
+        data[position : position + len(content)] = content
+
+
+class SimDisk:
+    """One host's disk. It outlives the host's processes; `mounted` is what a process uses."""
+
+    def __init__(self, clock: Callable[[], int], capacity_bytes: int = 1 << 40) -> None:
+        self.clock = clock
+        self.capacity_bytes = capacity_bytes
+        self.files: dict[str, _Content] = {}
+        self.directories: set[str] = {"/"}
+        self.locks: dict[str, Process] = {}
+        self.failed: set[str] = set()
+        self.used_bytes = 0
+        self.syncs = 0
+
+    def mounted(self, process: Process) -> "MountedDisk":
+        return MountedDisk(self, process)
+
+    def lose_power(self, rng: random.Random) -> None:
+        """Forget what was not synced. The host's processes must be dead."""
+        for path in sorted(self.files):
+            self.files[path].lose_power(rng)
+        self.used_bytes = sum(len(content.data) for content in self.files.values())
+
+    def erase(self) -> None:
+        """The disk is replaced by an empty one."""
+        self.files.clear()
+        self.directories = {"/"}
+        self.used_bytes = 0
+
+    def check(self, path: str) -> None:
+        for prefix in self.failed:
+            if path == prefix or path.startswith(prefix + "/"):
+                raise OSError(errno.EIO, "input/output error", path)
+
+    def claim(self, size: int, path: str) -> None:
+        if self.used_bytes + size > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+        self.used_bytes += size
+
+    def content(self, path: str) -> _Content:
+        self.check(path)
+        content = self.files.get(path)
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return content
+
+
+class _SimFile:
+    """An open file: it goes on working after a rename, as on a real system."""
+
+    def __init__(self, disk: SimDisk, path: str, content: _Content) -> None:
+        self._disk = disk
+        self._path = path
+        self._content = content
+
+    @property
+    def size(self) -> int:
+        return len(self._content.data)
+
+    def append(self, data: Buffer | Sequence[Buffer]) -> None:
+        single = isinstance(data, bytes | bytearray | memoryview)
+        self.write_at(self.size, data if single else b"".join(data))  # type: ignore[arg-type]
+
+    def read(self, position: int, length: int) -> bytes:
+        self._disk.check(self._path)
+        return bytes(self._content.data[position : position + length])
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._disk.check(self._path)
+        self._disk.claim(max(0, position + len(data) - self.size), self._path)
+        self._content.write(position, bytes(data))
+        self._content.modified_ms = self._disk.clock()
+
+    def truncate(self, size: int) -> None:
+        self._disk.check(self._path)
+        self._disk.claim(size - self.size, self._path)
+        self._content.cut(size)
+
+    def sync(self) -> None:
+        self._disk.check(self._path)
+        self._disk.syncs += 1
+        self._content.sync()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _SimLock:
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locks.pop(self._path, None)
+
+
+class MountedDisk:
+    """The disk as one process sees it: `odradek.log.disk.Disk`."""
+
+    def __init__(self, disk: SimDisk, process: Process) -> None:
+        self._disk = disk
+        self._process = process
+
+    def open(self, path: str, create: bool = False) -> _SimFile:
+        self._disk.check(path)
+        if create and path not in self._disk.files:
+            self._require_dir(posixpath.dirname(path))
+            self._disk.files[path] = _Content(modified_ms=self._disk.clock())
+        return _SimFile(self._disk, path, self._disk.content(path))
+
+    def exists(self, path: str) -> bool:
+        self._disk.check(path)
+        return path in self._disk.files or path in self._disk.directories
+
+    def is_dir(self, path: str) -> bool:
+        self._disk.check(path)
+        return path in self._disk.directories
+
+    def list_dir(self, path: str) -> list[str]:
+        self._disk.check(path)
+        self._require_dir(path)
+        below = path.rstrip("/") + "/"
+        names = {
+            known[len(below) :].split("/", 1)[0]
+            for known in [*self._disk.files, *self._disk.directories]
+            if known.startswith(below) and known != below
+        }
+        return sorted(names - {""})
+
+    def make_dirs(self, path: str) -> None:
+        self._disk.check(path)
+        while path not in self._disk.directories:
+            self._disk.directories.add(path)
+            path = posixpath.dirname(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._disk.check(source)
+        self._disk.check(target)
+        if source in self._disk.files:
+            replaced = self._disk.files.get(target)
+            self._disk.used_bytes -= len(replaced.data) if replaced else 0
+            self._disk.files[target] = self._disk.files.pop(source)
+            return
+        self._require_dir(source)
+        for path in [known for known in self._disk.files if known.startswith(source + "/")]:
+            self._disk.files[target + path[len(source) :]] = self._disk.files.pop(path)
+        moved = {d for d in self._disk.directories if d == source or d.startswith(source + "/")}
+        self._disk.directories -= moved
+        self._disk.directories |= {target + path[len(source) :] for path in moved}
+
+    def remove(self, path: str) -> None:
+        self._disk.used_bytes -= len(self._disk.content(path).data)
+        del self._disk.files[path]
+
+    def remove_tree(self, path: str) -> None:
+        self._disk.check(path)
+        self._require_dir(path)
+        for known in [known for known in self._disk.files if known.startswith(path + "/")]:
+            self.remove(known)
+        self._disk.directories = {
+            d for d in self._disk.directories if d != path and not d.startswith(path + "/")
+        }
+
+    def size(self, path: str) -> int:
+        return len(self._disk.content(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._disk.content(path).modified_ms
+
+    def space(self, path: str) -> tuple[int, int]:
+        self._disk.check(path)
+        return self._disk.capacity_bytes, self._disk.capacity_bytes - self._disk.used_bytes
+
+    def read_bytes(self, path: str) -> bytes:
+        return bytes(self._disk.content(path).data)
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.append(data)
+        file.sync()
+        self.rename(temporary, path)
+
+    def sync_dir(self, path: str) -> None:
+        self._disk.check(path)
+
+    def lock(self, path: str) -> _SimLock:
+        holder = self._disk.locks.get(path)
+        if holder is not None and holder.alive:
+            raise BlockingIOError(errno.EAGAIN, "locked by another process", path)
+        self.open(path, create=True)
+        self._disk.locks[path] = self._process
+        return _SimLock(self._disk, path)
+
+    def _require_dir(self, path: str) -> None:
+        if path not in self._disk.directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
