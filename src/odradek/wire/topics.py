@@ -1,0 +1,43 @@
+"""Topic names and partitions, as every room names them."""
+
+import re
+from typing import NamedTuple
+
+from .errors import ErrorCode, KafkaError
+
+TOPIC_NAME_LENGTH_MAX = 249
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints the way Kafka logs it and names its directory."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def validate_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION unless the name can also be a directory on every disk."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = "'.' and '..' are not allowed"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        reason = f"longer than {TOPIC_NAME_LENGTH_MAX} characters"
+    elif not _LEGAL_NAME.fullmatch(name):
+        reason = "only ASCII letters and digits, '.', '_' and '-' are allowed"
+    else:
+        return
+    raise KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:300]!r} is illegal: {reason}"
+    )
+
+
+def collides(name: str, other: str) -> bool:
+    """Whether two names differ only in '.' and '_', which metric names cannot tell apart."""
+    return name.replace(".", "_") == other.replace(".", "_")
