@@ -1,0 +1,415 @@
+"""The three indexes of a segment, as Kafka lays them out (INTERCHANGE.md section D.2).
+
+`.index` finds the file position of an offset, `.timeindex` the offset of a timestamp; both are
+sorted entries of a fixed size, sparse (one per `index.interval.bytes`). `.txnindex` lists the
+aborted transactions that ended in the segment.
+
+An index holds no open file and little memory, so thousands of idle partitions cost nothing: new
+entries gather in a tail that is written when it is a block long or when somebody flushes, and a
+look-up keeps the one block it read last. Losing the tail in a crash is harmless: entries above the
+recovery point are rebuilt from the log, and the recovery point never passes an unflushed index.
+
+Kafka preallocates these files with zeros and trims them when it closes them. Ours are never padded;
+the zeros that a crashed Kafka left are recognised and not counted.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from odradek.log.disk import Disk, File
+
+BLOCK_ENTRIES = 512
+NO_TIMESTAMP = -1
+
+
+class CorruptIndex(Exception):
+    """An index that contradicts itself or its segment. The segment must be scanned again."""
+
+
+class SortedEntries:
+    """Fixed-size entries in a file, sorted by a first field that rises."""
+
+    _entry: Struct
+
+    __slots__ = ("_block", "_block_start", "_disk", "_stored", "_tail", "_trimmed", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._tail = bytearray()
+        self._block = b""
+        self._block_start = 0
+        # Entries in the file, -1 until somebody asks; and whether the file ends right after them.
+        self._stored = -1
+        self._trimmed = True
+
+    @property
+    def entry_count(self) -> int:
+        if self._stored < 0:
+            self._load()
+        return self._stored + len(self._tail) // self._entry.size
+
+    def entry(self, slot: int) -> tuple[int, int]:
+        """The two raw fields of one entry."""
+        size = self._entry.size
+        count = self.entry_count
+        assert 0 <= slot < count, f"entry {slot} of {count} in {self.path}"
+        if slot >= self._stored:
+            first, second = self._entry.unpack_from(self._tail, (slot - self._stored) * size)
+            return first, second
+        if not 0 <= slot - self._block_start < len(self._block) // size:
+            self._read_block(slot // BLOCK_ENTRIES)
+        first, second = self._entry.unpack_from(self._block, (slot - self._block_start) * size)
+        return first, second
+
+    def entries(self) -> Iterator[tuple[int, int]]:
+        return map(self.entry, range(self.entry_count))
+
+    def flush(self, sync: bool = False) -> None:
+        """Bring the file up to date; create it where there is none, for Kafka rebuilds without."""
+        count = self.entry_count
+        if self._trimmed and not self._tail and not sync and self._disk.exists(self.path):
+            return
+        file = self._disk.open(self.path, create=True)
+        try:
+            if not self._trimmed:
+                file.truncate(self._stored * self._entry.size)
+                self._trimmed = True
+            if self._tail:
+                file.write_at(self._stored * self._entry.size, self._tail)
+                self._stored = count
+                self._tail.clear()
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def trim(self) -> None:
+        """The file holds exactly the entries: what Kafka wants of a segment it will not write."""
+        self.flush()
+
+    def close(self) -> None:
+        self.flush()
+
+    def reset(self) -> None:
+        """Forget everything, to be built anew from the segment."""
+        self._cut(0)
+
+    def rename(self, path: str) -> None:
+        """Follow a file that is moved. One that was never written appears under its new name."""
+        if self._disk.exists(self.path):
+            self._disk.rename(self.path, path)
+        elif self._stored > 0:
+            raise FileNotFoundError(self.path)
+        self.path = path
+
+    def delete(self) -> None:
+        if self._disk.exists(self.path):
+            self._disk.remove(self.path)
+
+    def _append(self, first: int, second: int) -> None:
+        self._tail += self._entry.pack(first, second)
+        if len(self._tail) >= BLOCK_ENTRIES * self._entry.size:
+            self.flush()
+
+    def _cut(self, count: int) -> None:
+        """Keep the first `count` entries. The file itself follows at the next flush."""
+        kept = count - self.entry_count + len(self._tail) // self._entry.size
+        if kept >= 0:
+            del self._tail[kept * self._entry.size :]
+        else:
+            self._tail.clear()
+            self._stored = count
+            self._trimmed = False
+            if self._block_start + len(self._block) // self._entry.size > count:
+                self._block = b""
+            # On disk now: a crash must not bring entries back that point beyond the log's end.
+            self.flush()
+
+    def _last_at_or_below(self, target: int) -> int:
+        """The slot of the largest first field that is ≤ target, or -1."""
+        count = self.entry_count
+        if len(self._tail) and self._first(self._stored) <= target:
+            return bisect_right(range(count), target, lo=self._stored, key=self._first) - 1
+        low, high = self._block_start, self._block_start + len(self._block) // self._entry.size
+        if low < high and self._first(low) <= target < self._first(high - 1):
+            return bisect_right(range(count), target, lo=low, hi=high, key=self._first) - 1
+        if not self._stored:
+            return -1
+        file = self._disk.open(self.path)
+        try:
+            blocks = range((self._stored + BLOCK_ENTRIES - 1) // BLOCK_ENTRIES)
+            size = self._entry.size
+
+            def block_first(block: int) -> int:
+                value: int = self._entry.unpack(file.read(block * BLOCK_ENTRIES * size, size))[0]
+                return value
+
+            block = bisect_right(blocks, target, key=block_first) - 1
+            if block < 0:
+                return -1
+            self._read_block(block, file)
+        finally:
+            file.close()
+        low, high = self._block_start, self._block_start + len(self._block) // self._entry.size
+        return bisect_right(range(count), target, lo=low, hi=high, key=self._first) - 1
+
+    def _first(self, slot: int) -> int:
+        return self.entry(slot)[0]
+
+    def _read_block(self, block: int, file: File | None = None) -> None:
+        size = self._entry.size
+        start = block * BLOCK_ENTRIES
+        length = min(BLOCK_ENTRIES, self._stored - start) * size
+        opened = self._disk.open(self.path) if file is None else file
+        try:
+            data = opened.read(start * size, length)
+        finally:
+            if file is None:
+                opened.close()
+        if len(data) != length:
+            raise CorruptIndex(f"{self.path} lost entries: {len(data)} bytes of {length}")
+        self._block, self._block_start = data, start
+
+    def _load(self) -> None:
+        """Count the entries: the file's length says, less the zeros of a Kafka that crashed."""
+        if not self._disk.exists(self.path):
+            self._stored = 0
+            return
+        size = self._entry.size
+        file = self._disk.open(self.path)
+        try:
+            slots = file.size // size
+
+            def is_padding(slot: int) -> bool:
+                return not any(file.read(slot * size, size))
+
+            if slots and is_padding(slots - 1):
+                slots = bisect_left(range(slots), True, key=is_padding)
+            self._stored = slots
+            self._trimmed = file.size == slots * size
+        finally:
+            file.close()
+
+
+class OffsetIndex(SortedEntries):
+    """Offsets to file positions: 8-byte entries (i32 offset less the base, i32 position)."""
+
+    _entry = Struct(">ii")
+
+    __slots__ = ("base_offset", "max_entries")
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(disk, path)
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // self._entry.size
+
+    @property
+    def is_full(self) -> bool:
+        return self.entry_count >= self.max_entries
+
+    @property
+    def last_offset(self) -> int:
+        """The largest offset indexed, or the base offset where there is none."""
+        count = self.entry_count
+        return self.base_offset + (self.entry(count - 1)[0] if count else 0)
+
+    def append(self, offset: int, position: int) -> None:
+        assert not self.is_full, f"{self.path} is full"
+        assert not self.entry_count or offset > self.last_offset, (offset, self.path)
+        self._append(offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> tuple[int, int]:
+        """The last entry at or below `offset`; the segment's start where there is none."""
+        slot = self._last_at_or_below(offset - self.base_offset)
+        if slot < 0:
+            return self.base_offset, 0
+        relative, position = self.entry(slot)
+        return self.base_offset + relative, position
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at or above `offset`."""
+        self._cut(self._last_at_or_below(offset - self.base_offset - 1) + 1)
+
+    def check(self) -> None:
+        """Raise CorruptIndex unless offsets and positions rise."""
+        last = (-1, -1)
+        for entry in self.entries():
+            if entry[0] <= last[0] or entry[1] <= last[1]:
+                raise CorruptIndex(f"{self.path}: {entry} after {last}")
+            last = entry
+
+
+class TimeIndex(SortedEntries):
+    """Timestamps to offsets: 12-byte entries (i64 largest timestamp so far, i32 offset less base).
+
+    An entry (t, o) says: every record after offset o has a timestamp above t, or none is later.
+    """
+
+    _entry = Struct(">qi")
+
+    __slots__ = ("base_offset", "max_entries")
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(disk, path)
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // self._entry.size
+
+    @property
+    def is_full(self) -> bool:
+        """One slot stays free for the entry that is written when the segment is rolled."""
+        return self.entry_count >= self.max_entries - 1
+
+    @property
+    def last_entry(self) -> tuple[int, int]:
+        """The largest (timestamp, offset), or (-1, base offset) where there is none."""
+        count = self.entry_count
+        if not count:
+            return NO_TIMESTAMP, self.base_offset
+        timestamp, relative = self.entry(count - 1)
+        return timestamp, self.base_offset + relative
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Add an entry if it is later than the last one; equal times add nothing."""
+        last_timestamp, last_offset = self.last_entry
+        if timestamp <= last_timestamp:
+            return
+        assert self.entry_count < self.max_entries, f"{self.path} is full"
+        assert offset >= last_offset, (offset, last_offset, self.path)
+        self._append(timestamp, offset - self.base_offset)
+
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """The last entry at or below `timestamp`; (-1, base offset) where there is none."""
+        slot = self._last_at_or_below(timestamp)
+        if slot < 0:
+            return NO_TIMESTAMP, self.base_offset
+        found, relative = self.entry(slot)
+        return found, self.base_offset + relative
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries whose offset is at or above `offset`."""
+        relative = offset - self.base_offset
+        slots = range(self.entry_count)
+        self._cut(bisect_left(slots, relative, key=lambda slot: self.entry(slot)[1]))
+
+    def check(self) -> None:
+        """Raise CorruptIndex unless timestamps and offsets rise."""
+        last = (-1, -1)
+        for entry in self.entries():
+            if entry[0] <= last[0] or entry[1] < last[1]:
+                raise CorruptIndex(f"{self.path}: {entry} after {last}")
+            last = entry
+
+
+class AbortedTransaction(NamedTuple):
+    """One line of the transaction index. `last_offset` is that of the abort marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """Aborted transactions by the offset of their marker: 34-byte entries, no file until one is."""
+
+    VERSION = 0
+    _entry = Struct(">hqqqq")
+
+    __slots__ = ("_data", "_disk", "base_offset", "path")
+
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        self._disk = disk
+        self.path = path
+        self.base_offset = base_offset
+        self._data: bytes | None = None
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        data = self._load()
+        if data:
+            last = self._entry.unpack_from(data, len(data) - self._entry.size)[3]
+            assert aborted.last_offset > last, (aborted, last, self.path)
+        entry = self._entry.pack(self.VERSION, *aborted)
+        file = self._disk.open(self.path, create=True)
+        try:
+            if file.size > len(data):
+                file.truncate(len(data))
+            file.append(entry)
+        finally:
+            file.close()
+        self._data = data + entry
+
+    def entries(self) -> Iterator[AbortedTransaction]:
+        for version, *fields in self._entry.iter_unpack(self._load()):
+            if version > self.VERSION:
+                raise CorruptIndex(f"{self.path} has an entry of version {version}")
+            yield AbortedTransaction(*fields)
+
+    def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
+        """The aborted transactions that touch [start, end), and whether no later one can."""
+        found = []
+        for aborted in self.entries():
+            if aborted.last_offset >= start and aborted.first_offset < end:
+                found.append(aborted)
+            if aborted.last_stable_offset >= end:
+                return found, True
+        return found, False
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the transactions whose marker is at or above `offset`."""
+        kept = 0
+        for aborted in self.entries():
+            if aborted.last_offset >= offset:
+                break
+            kept += self._entry.size
+        data = self._load()
+        if kept < len(data):
+            file = self._disk.open(self.path)
+            try:
+                file.truncate(kept)
+            finally:
+                file.close()
+            self._data = data[:kept]
+
+    def reset(self) -> None:
+        if self._disk.exists(self.path):
+            self._disk.remove(self.path)
+        self._data = b""
+
+    def check(self) -> None:
+        """Raise CorruptIndex if a transaction ended before the segment, or the one before it."""
+        least = self.base_offset
+        for aborted in self.entries():
+            if aborted.last_offset < least:
+                raise CorruptIndex(f"{self.path}: {aborted} ended before {least}")
+            least = aborted.last_offset + 1
+
+    def flush(self, sync: bool = False) -> None:
+        """Entries are in the file already; `sync` makes them survive a crash."""
+        if sync and self._load():
+            file = self._disk.open(self.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def close(self) -> None:
+        self._data = None
+
+    def rename(self, path: str) -> None:
+        if self._disk.exists(self.path):
+            self._disk.rename(self.path, path)
+        self.path = path
+
+    def delete(self) -> None:
+        if self._disk.exists(self.path):
+            self._disk.remove(self.path)
+
+    def _load(self) -> bytes:
+        """Whole entries only: a torn last one was never promised to anybody."""
+        if self._data is None:
+            data = self._disk.read_bytes(self.path) if self._disk.exists(self.path) else b""
+            self._data = data[: len(data) - len(data) % self._entry.size]
+        return self._data
