@@ -1,5 +1,6 @@
 """Leader epochs: the rules of BEHAVIOUR.md section 5.2 against a plain model, and the file."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def test_any_history_follows_the_model_and_rises(history: list[Operation]) -> No
             epochs.truncate_from_start(offset)
     entries = epochs.entries
     assert entries == model(history)
-    assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(entries, entries[1:], strict=False))
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
     for asked in range(-1, 14):
         found, end = epochs.end_offset_for(asked, 1000)
         assert (found == -1) == (end == -1)

@@ -21,6 +21,7 @@ from odradek.log.indexes import AbortedTransaction
 from odradek.wire.batch import SEQUENCE_MODULUS, BatchHeader
 from odradek.wire.crc32c import crc32c
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.records import ControlType, TransactionEnd
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +66,6 @@ class SequencedBatch(NamedTuple):
     @property
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
-
-
-class EndMarker(NamedTuple):
-    """What the control record at the end of a transaction says."""
-
-    commit: bool
-    coordinator_epoch: int
-    timestamp: int
 
 
 class ProducerState(NamedTuple):
@@ -147,7 +140,7 @@ def after_batch(
 
 
 def after_marker(
-    state: ProducerState, header: BatchHeader, marker: EndMarker, offset: int, origin: Origin
+    state: ProducerState, header: BatchHeader, marker: TransactionEnd, offset: int, origin: Origin
 ) -> ProducerState:
     """The producer's state once the marker at `offset` has ended its transaction."""
     producer_id, epoch = header.producer_id, header.producer_epoch
@@ -209,7 +202,9 @@ class ProducersUpdate:
         self.started: list[tuple[int, int]] = []
         self.completed: list[CompletedTransaction] = []
 
-    def add(self, header: BatchHeader, first_offset: int, marker: EndMarker | None = None) -> None:
+    def add(
+        self, header: BatchHeader, first_offset: int, marker: TransactionEnd | None = None
+    ) -> None:
         """Take one batch into account; raises KafkaError and changes nothing if it is refused.
 
         A control batch comes with its marker; one without records (all cleaned) has none and says
@@ -227,7 +222,10 @@ class ProducersUpdate:
             if state.transaction_start != NONE:
                 self.completed.append(
                     CompletedTransaction(
-                        producer_id, state.transaction_start, first_offset, not marker.commit
+                        producer_id,
+                        state.transaction_start,
+                        first_offset,
+                        marker.type is ControlType.ABORT,
                     )
                 )
         self.states[producer_id] = after
