@@ -1,0 +1,552 @@
+"""The cluster's memory, typed: every node Kafka keeps, as values. Nobody above writes a path.
+
+BEHAVIOUR.md sections 4.1 and 4.2, INTERCHANGE.md sections B and C.
+
+Reads that take ``watch`` leave it as the store does: one-shot, to be left again by reading again.
+Where a node may be absent, the watch also waits for its creation.
+
+Writes that only the controller may do take ``fence``, the version of ``/controller_epoch`` it was
+elected with: each is a multi that checks it, and raises ``ControllerMoved`` if another was elected.
+Bulk writes answer for each partition: the state as it now stands, or the error of that one alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from odradek.store import paths, payloads
+from odradek.store.api import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    Result,
+    Set,
+    Stat,
+    Store,
+    StoreError,
+    Watch,
+    parent_of,
+)
+from odradek.store.configs import Configs
+from odradek.store.payloads import (
+    BrokerRegistration,
+    InvalidPayload,
+    PartitionState,
+    TopicNode,
+)
+from odradek.wire.topics import TopicPartition
+
+log = logging.getLogger(__name__)
+
+StateResult = PartitionState | StoreError
+
+
+class ControllerMoved(Exception):
+    """Another controller was elected: whoever meets this is no longer the controller."""
+
+
+class ControllerTerm(NamedTuple):
+    """An election won: the new controller epoch, and the fence for every write made in it."""
+
+    epoch: int
+    fence: int
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class ClusterStore(Configs):
+    """Typed access through one session of a store."""
+
+    def __init__(self, store: Store, clock: Callable[[], int] = wall_clock_ms) -> None:
+        super().__init__(store, clock)
+        # Sessions in which this very object registered a broker: an expired one's node is ours.
+        self._registered_in: set[int] = set()
+
+    async def prepare(self) -> None:
+        """Create the nodes every broker creates at start."""
+        for path in paths.PERSISTENT:
+            await self.ensure(path)
+
+    # The cluster
+
+    async def cluster_id(self) -> str | None:
+        node = await self.read(paths.CLUSTER_ID)
+        return None if node is None else payloads.decode_cluster_id(node[0])
+
+    async def cluster_id_or(self, proposed: str) -> str:
+        """The cluster's id; ``proposed`` becomes it if there is none yet."""
+        await self.ensure(parent_of(paths.CLUSTER_ID))
+        try:
+            await self.store.create(paths.CLUSTER_ID, payloads.encode_cluster_id(proposed))
+        except NodeExists:
+            known = await self.cluster_id()
+            assert known is not None, "nobody deletes the cluster id"
+            return known
+        return proposed
+
+    async def next_broker_id(self, reserved_max: int) -> int:
+        """A broker id nobody else was given, above the ids people choose."""
+        await self.ensure(paths.BROKER_SEQUENCE)
+        stat = await self.store.set(paths.BROKER_SEQUENCE, b"")
+        return reserved_max + stat.version
+
+    async def allocate_producer_ids(self, broker_id: int) -> range:
+        """The next block of producer ids, for this broker alone."""
+        while True:
+            data, stat = await self.store.get(paths.PRODUCER_IDS)
+            start = 0 if data is None else payloads.decode_producer_ids(data).stop
+            if start > 2**63 - 1 - payloads.PRODUCER_ID_BLOCK_SIZE:
+                raise InvalidPayload(paths.PRODUCER_IDS, "no producer ids are left")
+            block = range(start, start + payloads.PRODUCER_ID_BLOCK_SIZE)
+            try:
+                await self.store.set(
+                    paths.PRODUCER_IDS,
+                    payloads.encode_producer_ids(broker_id, block),
+                    stat.version,
+                )
+            except BadVersion:
+                continue  # somebody took that block: read again and take the next
+            return block
+
+    # Brokers
+
+    async def register_broker(self, broker: BrokerRegistration, *, wait_ms: int = 0) -> int:
+        """Create the broker's ephemeral node and answer its epoch.
+
+        A node left by an earlier session of ours is replaced. One of another session is waited for
+        up to ``wait_ms`` (a restart after a crash meets its own ghost), then raises NodeExists.
+        """
+        path = paths.broker(broker.id)
+        data = payloads.encode_broker(broker, self.clock())
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        while True:
+            try:
+                _, stat = await self.store.multi(
+                    [Create(path, None, ephemeral=True), Set(path, data, 0)]
+                )
+                assert isinstance(stat, Stat)
+            except NodeExists:
+                gone = asyncio.Event()
+                found = await self.store.exists(path, _setting(gone))
+                if found is None:
+                    continue
+                if found.owner in self._registered_in - {self.store.session_id}:
+                    await self._delete_if_there(path)
+                    continue
+                if found.owner != self.store.session_id:
+                    await self._wait_until_gone(path, found.owner, gone, deadline - loop.time())
+                    continue
+                stat = found
+            self._registered_in.add(self.store.session_id)
+            log.info("registered broker %d with epoch %d", broker.id, stat.created)
+            return stat.created
+
+    async def _wait_until_gone(
+        self, path: str, owner: int, gone: asyncio.Event, seconds: float
+    ) -> None:
+        try:
+            await asyncio.wait_for(gone.wait(), max(seconds, 0))
+        except TimeoutError:
+            raise NodeExists(
+                path, f"{path} belongs to session {owner:#x}: is a broker of this id running?"
+            ) from None
+
+    async def update_broker(self, broker: BrokerRegistration) -> None:
+        """Rewrite the registration in place; the epoch stays."""
+        await self.store.set(paths.broker(broker.id), payloads.encode_broker(broker, self.clock()))
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        await self._delete_if_there(paths.broker(broker_id))
+
+    async def broker_ids(self, watch: Watch | None = None) -> list[int]:
+        return sorted(int(name) for name in await self.names(paths.BROKER_IDS, watch))
+
+    async def broker(self, broker_id: int, watch: Watch | None = None) -> BrokerRegistration | None:
+        node = await self.read(paths.broker(broker_id), watch)
+        if node is None:
+            return None
+        return payloads.decode_broker(broker_id, node[0], node[1].created)
+
+    async def brokers(self) -> dict[int, BrokerRegistration]:
+        ids = await self.broker_ids()
+        nodes = await self.store.get_many([paths.broker(broker_id) for broker_id in ids])
+        return {
+            broker_id: payloads.decode_broker(broker_id, node[0], node[1].created)
+            for broker_id, node in zip(ids, nodes, strict=True)
+            if node is not None
+        }
+
+    # The controller
+
+    async def controller_id(self, watch: Watch | None = None) -> int | None:
+        node = await self.read(paths.CONTROLLER, watch)
+        return None if node is None else payloads.decode_controller(node[0])[0]
+
+    async def controller_epoch(self) -> ControllerTerm | None:
+        """The latest epoch and the version it stands at; None before the first election."""
+        node = await self.read(paths.CONTROLLER_EPOCH)
+        if node is None:
+            return None
+        return ControllerTerm(payloads.decode_controller_epoch(node[0]), node[1].version)
+
+    async def elect_controller(self, broker_id: int) -> ControllerTerm:
+        """Take office: create ``/controller`` and raise the epoch, both or neither."""
+        current = await self.controller_epoch()
+        if current is None:
+            try:
+                await self.store.create(paths.CONTROLLER_EPOCH, payloads.encode_controller_epoch(0))
+                current = ControllerTerm(0, 0)
+            except NodeExists:
+                current = await self.controller_epoch()
+                assert current is not None, "nobody deletes the controller epoch"
+        epoch = current.epoch + 1
+        registration = payloads.encode_controller(broker_id, self.clock())
+        try:
+            _, stat = await self.store.multi(
+                [
+                    Create(paths.CONTROLLER, registration, ephemeral=True),
+                    Set(
+                        paths.CONTROLLER_EPOCH,
+                        payloads.encode_controller_epoch(epoch),
+                        current.fence,
+                    ),
+                ]
+            )
+        except (NodeExists, BadVersion):
+            return await self._confirm_election(broker_id, epoch)
+        assert isinstance(stat, Stat)
+        return ControllerTerm(epoch, stat.version)
+
+    async def _confirm_election(self, broker_id: int, epoch: int) -> ControllerTerm:
+        """Was it our own multi, sent twice over a lost connection, that took the place?"""
+        elected = await self.controller_id()
+        current = await self.controller_epoch()
+        if elected == broker_id and current is not None and current.epoch == epoch:
+            return current
+        raise ControllerMoved(f"broker {elected} is the controller")
+
+    async def resign_controller(self, fence: int) -> None:
+        """Give the office back, if it is still ours."""
+        await self._fenced_all([[Delete(paths.CONTROLLER)]], fence)
+
+    async def disable_features(self, fence: int) -> None:
+        """First step in office: the feature node as inter-broker protocol 2.6 has it."""
+        node = await self.read(paths.FEATURES)
+        if node is None:
+            await self._fenced_all([[Create(paths.FEATURES, payloads.FEATURES_DISABLED)]], fence)
+            return
+        payloads.check_features(node[0])
+        if node[0] != payloads.FEATURES_DISABLED:
+            await self._fenced_all([[Set(paths.FEATURES, payloads.FEATURES_DISABLED)]], fence)
+
+    async def _fenced_many(
+        self, multis: Iterable[Sequence[Operation]], fence: int
+    ) -> list[list[Result] | StoreError]:
+        """Each multi behind a check of the fence; its own results, or its own error."""
+        check = Check(paths.CONTROLLER_EPOCH, fence)
+        results = await self.store.multi_many([check, *multi] for multi in multis)
+        for result in results:
+            if isinstance(result, StoreError) and result.path == paths.CONTROLLER_EPOCH:
+                raise ControllerMoved(f"the controller epoch is no longer at version {fence}")
+        return [r if isinstance(r, StoreError) else r[1:] for r in results]
+
+    async def _fenced_all(
+        self,
+        multis: Iterable[Sequence[Operation]],
+        fence: int,
+        *,
+        ignore: type[StoreError] | tuple[type[StoreError], ...] = (),
+    ) -> None:
+        """Each multi behind a check of the fence; the first error not ignored is raised."""
+        for result in await self._fenced_many(multis, fence):
+            if isinstance(result, StoreError) and not isinstance(result, ignore):
+                raise result
+
+    # Topics
+
+    async def topics(self, watch: Watch | None = None) -> list[str]:
+        return await self.names(paths.TOPICS, watch)
+
+    async def topic(self, name: str, watch: Watch | None = None) -> TopicNode | None:
+        node = await self.read(paths.topic(name), watch)
+        return None if node is None else payloads.decode_topic(name, node[0])
+
+    async def topic_nodes(
+        self, names: Collection[str], watch: Watch | None = None
+    ) -> dict[str, TopicNode]:
+        """Many topics; those that do not exist are left out, and get no watch."""
+        nodes = await self.store.get_many([paths.topic(name) for name in names], watch)
+        return {
+            name: payloads.decode_topic(name, node[0])
+            for name, node in zip(names, nodes, strict=True)
+            if node is not None
+        }
+
+    async def create_topic(
+        self, name: str, topic: TopicNode, config: Mapping[str, str] | None = None
+    ) -> None:
+        """The configuration first, then the topic; its partitions are the controller's work."""
+        if await self.store.exists(paths.topic(name)) is not None:
+            raise NodeExists(paths.topic(name))
+        await self.set_config(paths.ConfigKind.TOPICS, name, config or {})
+        await self.store.create(paths.topic(name), payloads.encode_topic(topic))
+
+    async def set_topic(self, name: str, topic: TopicNode, fence: int | None = None) -> None:
+        """Rewrite the assignment; without a fence where any broker may (CreatePartitions)."""
+        write = Set(paths.topic(name), payloads.encode_topic(topic))
+        if fence is None:
+            await self.store.multi([write])
+        else:
+            await self._fenced_all([[write]], fence)
+
+    async def partition_ids(self, topic: str) -> list[int]:
+        """The partitions that have a node, whatever the assignment says."""
+        return sorted(int(name) for name in await self.names(paths.partitions(topic)))
+
+    async def delete_topic(self, name: str, fence: int) -> None:
+        """The topic with all its partitions, then its configuration, then the request to delete it.
+
+        The request goes last: a controller that dies halfway leaves it to the next one.
+        """
+        doomed = await self._subtree(paths.topic(name))
+        doomed += [paths.config(paths.ConfigKind.TOPICS, name), paths.delete_topic(name)]
+        await self._fenced_all([[Delete(path)] for path in doomed], fence, ignore=NoNode)
+
+    async def _subtree(self, root: str) -> list[str]:
+        """Every node from here down, children before their parents."""
+        found, level = [], [root]
+        while level:
+            found.extend(level)
+            names = await asyncio.gather(*(self.names(path) for path in level))
+            level = [
+                f"{path}/{child}"
+                for path, children in zip(level, names, strict=True)
+                for child in children
+            ]
+        return found[::-1]
+
+    # Partition states
+
+    async def partition_state(
+        self, of: TopicPartition, watch: Watch | None = None
+    ) -> PartitionState | None:
+        node = await self.read(paths.partition_state(of), watch)
+        return None if node is None else payloads.decode_state(of, node[0], node[1].version)
+
+    async def partition_states(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, PartitionState]:
+        """Many states; partitions without one are left out."""
+        nodes = await self.store.get_many([paths.partition_state(of) for of in partitions])
+        return {
+            of: state
+            for of, node in zip(partitions, nodes, strict=True)
+            if node is not None
+            and (state := payloads.decode_state(of, node[0], node[1].version)) is not None
+        }
+
+    async def create_partition_states(
+        self, states: Mapping[TopicPartition, PartitionState], fence: int
+    ) -> dict[TopicPartition, StateResult]:
+        """The nodes of new partitions, parents included. NodeExists where there is a state."""
+        topics = dict.fromkeys(of.topic for of in states)
+        parents = [*map(paths.partitions, topics), *map(paths.partition, states)]
+        multis = [
+            *([Create(path, None)] for path in parents),
+            *(
+                [Create(paths.partition_state(of), payloads.encode_state(state))]
+                for of, state in states.items()
+            ),
+        ]
+        results = await self._fenced_many(multis, fence)
+        created = results[len(parents) :]
+        return {
+            of: result if isinstance(result, StoreError) else replace(state, partition_epoch=0)
+            for (of, state), result in zip(states.items(), created, strict=True)
+        }
+
+    async def update_partition_states(
+        self, states: Mapping[TopicPartition, PartitionState], fence: int
+    ) -> dict[TopicPartition, StateResult]:
+        """Each written if its node is still at its ``partition_epoch``; else BadVersion, NoNode."""
+        results = await self._fenced_many(
+            (
+                [
+                    Set(
+                        paths.partition_state(of),
+                        payloads.encode_state(state),
+                        state.partition_epoch,
+                    )
+                ]
+                for of, state in states.items()
+            ),
+            fence,
+        )
+        return {
+            of: result if isinstance(result, StoreError) else _at(state, result)
+            for (of, state), result in zip(states.items(), results, strict=True)
+        }
+
+    async def update_isr(self, of: TopicPartition, state: PartitionState) -> PartitionState | None:
+        """A leader's own write, under ``partition_epoch``; None if the controller was faster.
+
+        A node that already holds the wanted state is a success: our write, sent twice.
+        """
+        data = payloads.encode_state(state)
+        try:
+            stat = await self.store.set(paths.partition_state(of), data, state.partition_epoch)
+        except NoNode:
+            return None
+        except BadVersion:
+            found = await self.partition_state(of)
+            if found is None or replace(found, partition_epoch=state.partition_epoch) != state:
+                return None
+            return found
+        return replace(state, partition_epoch=stat.version)
+
+    # Requests to the controller
+
+    async def deletions(self, watch: Watch | None = None) -> list[str]:
+        """Topics somebody asked to delete."""
+        return await self.names(paths.DELETE_TOPICS, watch)
+
+    async def request_deletion(self, topic: str) -> None:
+        """Raises NodeExists if it was asked for already."""
+        await self.store.create(paths.delete_topic(topic), None)
+
+    async def drop_deletions(self, topics: Iterable[str], fence: int) -> None:
+        await self._fenced_all(
+            [[Delete(paths.delete_topic(topic))] for topic in topics], fence, ignore=NoNode
+        )
+
+    async def reassignment(
+        self, watch: Watch | None = None
+    ) -> dict[TopicPartition, tuple[int, ...]]:
+        """The legacy request to reassign; one that cannot be read is ignored, as in Kafka."""
+        node = await self.read(paths.REASSIGN_PARTITIONS, watch)
+        if node is None:
+            return {}
+        try:
+            return payloads.decode_reassignment(node[0])
+        except InvalidPayload as error:
+            log.warning("ignoring the reassignment: %s", error)
+            return {}
+
+    async def request_reassignment(self, moves: Mapping[TopicPartition, Collection[int]]) -> None:
+        """Raises NodeExists while another is in progress."""
+        await self.ensure(parent_of(paths.REASSIGN_PARTITIONS))
+        await self.store.create(paths.REASSIGN_PARTITIONS, payloads.encode_reassignment(moves))
+
+    async def set_reassignment(
+        self, moves: Mapping[TopicPartition, Collection[int]], fence: int
+    ) -> None:
+        """What is left of the request; with nothing left it goes."""
+        if not moves:
+            await self._fenced_all([[Delete(paths.REASSIGN_PARTITIONS)]], fence, ignore=NoNode)
+            return
+        data = payloads.encode_reassignment(moves)
+        try:
+            await self._fenced_all([[Set(paths.REASSIGN_PARTITIONS, data)]], fence)
+        except NoNode:
+            await self._fenced_all([[Create(paths.REASSIGN_PARTITIONS, data)]], fence)
+
+    async def preferred_election(self, watch: Watch | None = None) -> set[TopicPartition]:
+        """The legacy request for preferred leaders; empty without one."""
+        node = await self.read(paths.PREFERRED_ELECTION, watch)
+        if node is None:
+            return set()
+        return payloads.decode_partitions(node[0], paths.PREFERRED_ELECTION)
+
+    async def request_preferred_election(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raises NodeExists while another is in progress."""
+        await self.ensure(parent_of(paths.PREFERRED_ELECTION))
+        await self.store.create(paths.PREFERRED_ELECTION, payloads.encode_partitions(partitions))
+
+    async def drop_preferred_election(self, fence: int) -> None:
+        await self._fenced_all([[Delete(paths.PREFERRED_ELECTION)]], fence, ignore=NoNode)
+
+    # Notifications to the controller
+
+    async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
+        await self.store.create(
+            f"{paths.ISR_CHANGES}/{paths.ISR_CHANGE_PREFIX}",
+            payloads.encode_partitions(partitions),
+            sequential=True,
+        )
+
+    async def isr_notifications(self, watch: Watch | None = None) -> list[str]:
+        """Names of the notifications that wait."""
+        return await self.names(paths.ISR_CHANGES, watch)
+
+    async def isr_changes(self, notifications: Collection[str]) -> set[TopicPartition]:
+        """The partitions these notifications name."""
+        where = [f"{paths.ISR_CHANGES}/{name}" for name in notifications]
+        changed: set[TopicPartition] = set()
+        for path, node in zip(where, await self.store.get_many(where), strict=True):
+            if node is not None:
+                changed |= payloads.decode_partitions(node[0], path)
+        return changed
+
+    async def drop_isr_notifications(self, notifications: Iterable[str], fence: int) -> None:
+        await self._fenced_all(
+            [[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in notifications],
+            fence,
+            ignore=NoNode,
+        )
+
+    async def notify_log_dir_failure(self, broker_id: int) -> None:
+        await self.store.create(
+            f"{paths.LOG_DIR_EVENTS}/{paths.LOG_DIR_EVENT_PREFIX}",
+            payloads.encode_log_dir_event(broker_id),
+            sequential=True,
+        )
+
+    async def log_dir_notifications(self, watch: Watch | None = None) -> list[str]:
+        """Names of the notifications that wait."""
+        return await self.names(paths.LOG_DIR_EVENTS, watch)
+
+    async def log_dir_failures(self, notifications: Collection[str]) -> set[int]:
+        """The brokers these notifications name."""
+        where = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in notifications]
+        nodes = await self.store.get_many(where)
+        return {
+            payloads.decode_log_dir_event(node[0], path)
+            for path, node in zip(where, nodes, strict=True)
+            if node is not None
+        }
+
+    async def drop_log_dir_notifications(self, notifications: Iterable[str], fence: int) -> None:
+        await self._fenced_all(
+            [[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in notifications],
+            fence,
+            ignore=NoNode,
+        )
+
+    async def _delete_if_there(self, path: str) -> None:
+        try:
+            await self.store.delete(path, ANY_VERSION)
+        except NoNode:
+            pass  # gone is what was wanted
+
+
+def _setting(event: asyncio.Event) -> Watch:
+    return lambda _: event.set()
+
+
+def _at(state: PartitionState, results: list[Result]) -> PartitionState:
+    stat = results[0]
+    assert isinstance(stat, Stat)
+    return replace(state, partition_epoch=stat.version)

@@ -1,0 +1,99 @@
+"""Where everything is in the tree. BEHAVIOUR.md section 4.1, INTERCHANGE.md section B.1."""
+
+from enum import StrEnum
+from urllib.parse import quote, unquote
+
+from odradek.wire.topics import TopicPartition
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+CONFIG_CHANGES = "/config/changes"
+CLUSTER_ID = "/cluster/id"
+PRODUCER_IDS = "/latest_producer_id_block"
+FEATURES = "/feature"
+ACL_CHANGES = "/kafka-acl-changes"
+EXTENDED_ACL_CHANGES = "/kafka-acl-extended-changes"
+
+ISR_CHANGE_PREFIX = "isr_change_"
+LOG_DIR_EVENT_PREFIX = "log_dir_event_"
+CONFIG_CHANGE_PREFIX = "config_change_"
+ACL_CHANGE_PREFIX = "acl_changes_"
+
+DEFAULT_ENTITY = "<default>"
+
+
+class ConfigKind(StrEnum):
+    """What a dynamic configuration can be of."""
+
+    TOPICS = "topics"
+    CLIENTS = "clients"
+    USERS = "users"
+    BROKERS = "brokers"
+    IPS = "ips"
+
+
+# Created by every broker at start, with null data, and their parents with them.
+PERSISTENT = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_IDS,
+    LOG_DIR_EVENTS,
+    *(f"/config/{kind}" for kind in ConfigKind),
+)
+
+
+def broker(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def partitions(topic_name: str) -> str:
+    return f"{TOPICS}/{topic_name}/partitions"
+
+
+def partition(of: TopicPartition) -> str:
+    return f"{TOPICS}/{of.topic}/partitions/{of.partition}"
+
+
+def partition_state(of: TopicPartition) -> str:
+    return f"{TOPICS}/{of.topic}/partitions/{of.partition}/state"
+
+
+def delete_topic(name: str) -> str:
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def config(kind: str, entity: str) -> str:
+    """``entity`` is sanitized; a user's client is ``alice/clients/app`` of kind users."""
+    return f"/config/{kind}/{entity}"
+
+
+def acls(pattern: str, resource_type: str, name: str = "") -> str:
+    """The ACLs of a resource: literal patterns in one tree, others in trees of their own."""
+    root = "/kafka-acl" if pattern == "LITERAL" else f"/kafka-acl-extended/{pattern.lower()}"
+    return f"{root}/{resource_type}/{name}".rstrip("/")
+
+
+def sanitize(entity: str) -> str:
+    """A user, client or ip as a node's name: as Java's URL encoder, and no ``*`` or ``+``."""
+    return quote(entity, safe="").replace("~", "%7E")
+
+
+def desanitize(name: str) -> str:
+    return unquote(name)
