@@ -1,0 +1,167 @@
+"""Arrow to record batches: what the sink sends, with no object per row.
+
+The columns are those of SPARK_FORMAT.md section 4. Rows keep their order within a topic and
+partition. A row's partition is, first, the partition column; then Kafka's hash of the key; then one
+partition for all keyless rows of a call, drawn by the caller, as Kafka's sticky partitioner does.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.wire.batch import HEADER, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, header_at, set_crc
+from odradek.wire.compression import Codec, compress
+
+from . import kernels
+
+Array = np.ndarray[Any, Any]
+
+NO_PRODUCER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BytesColumn:
+    """A column of byte strings as the kernels see it."""
+
+    offsets: Array
+    data: Array
+    valid: Array
+
+    @classmethod
+    def of(cls, column: pa.Array) -> "BytesColumn":
+        """From a binary or string array, sliced or not, with 32- or 64-bit offsets."""
+        width = (
+            np.int64
+            if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+            else np.int32
+        )
+        _, offsets, data = column.buffers()
+        whole = np.frombuffer(offsets, width) if offsets else np.zeros(1, width)
+        return cls(
+            whole[column.offset : column.offset + len(column) + 1].astype(np.int64),
+            np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8),
+            column.is_valid().to_numpy(zero_copy_only=False),
+        )
+
+    @classmethod
+    def nulls(cls, count: int) -> "BytesColumn":
+        return cls(np.zeros(count + 1, np.int64), np.empty(0, np.uint8), np.zeros(count, np.bool_))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one Arrow batch that go into records."""
+
+    key: BytesColumn
+    value: BytesColumn
+    header_lists: Array
+    header_key: BytesColumn
+    header_value: BytesColumn
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> "Columns":
+        count = batch.num_rows
+        names = set(batch.schema.names)
+        key = BytesColumn.of(batch["key"]) if "key" in names else BytesColumn.nulls(count)
+        lists, header_key, header_value = (
+            _headers(batch["headers"])
+            if "headers" in names
+            else (np.zeros(count + 1, np.int64), BytesColumn.nulls(0), BytesColumn.nulls(0))
+        )
+        return cls(key, BytesColumn.of(batch["value"]), lists, header_key, header_value)
+
+
+def _headers(column: pa.ListArray) -> tuple[Array, BytesColumn, BytesColumn]:
+    filled = pc.fill_null(column.value_lengths(), 0).to_numpy().astype(np.int64)
+    flat = column.flatten()
+    keys = flat.field("key")
+    if flat.null_count or keys.null_count:
+        raise ValueError("a header must have a key")
+    lists = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(filled, out=lists[1:])
+    return lists, BytesColumn.of(keys), BytesColumn.of(flat.field("value"))
+
+
+def partitions_of(batch: pa.RecordBatch, keys: BytesColumn, count: int, keyless: int) -> Array:
+    """The partition of each row of one topic with `count` partitions."""
+    chosen = np.full(batch.num_rows, -1, np.int32)
+    if "partition" in batch.schema.names:
+        column = pc.fill_null(batch["partition"], -1).to_numpy(zero_copy_only=False)
+        chosen[:] = column
+    kernels.partition_keys(keys.offsets, keys.data, keys.valid, count, chosen)
+    chosen[chosen < 0] = keyless
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """A record batch ready to send, but for producer and sequence."""
+
+    data: bytearray
+    record_count: int
+
+
+def encode_rows(
+    columns: Columns, rows: Array, timestamp_ms: int, codec: Codec, size_max: int
+) -> Iterator[EncodedBatch]:
+    """The given rows, in order, as batches whose records open to at most `size_max` bytes each.
+
+    A single row larger than that gets a batch of its own: the broker says whether it is too large.
+    """
+    key, value = columns.key, columns.value
+    out = np.empty(size_max, np.uint8)
+    start = 0
+    while start < len(rows):
+        following, size = kernels.write_records(
+            out,
+            rows,
+            start,
+            key.offsets,
+            key.data,
+            key.valid,
+            value.offsets,
+            value.data,
+            value.valid,
+            columns.header_lists,
+            columns.header_key.offsets,
+            columns.header_key.data,
+            columns.header_value.offsets,
+            columns.header_value.data,
+            columns.header_value.valid,
+        )
+        if following == start:
+            out = np.empty(size, np.uint8)
+            continue
+        yield _frame(out[:size], following - start, timestamp_ms, codec)
+        start = following
+
+
+def _frame(records: Array, count: int, timestamp_ms: int, codec: Codec) -> EncodedBatch:
+    body: memoryview | bytes = records.data
+    if codec is not Codec.NONE:
+        body = compress(codec, body)
+    data = bytearray(HEADER_BYTES)
+    HEADER.pack_into(
+        data,
+        0,
+        0,
+        HEADER_BYTES - OVERHEAD_BYTES + len(body),
+        -1,
+        MAGIC,
+        0,
+        int(codec),
+        count - 1,
+        timestamp_ms,
+        timestamp_ms,
+        NO_PRODUCER,
+        NO_PRODUCER,
+        NO_PRODUCER,
+        count,
+    )
+    data += body
+    set_crc(data, header_at(data))
+    return EncodedBatch(data, count)

@@ -1,0 +1,331 @@
+"""Compiled loops between the bytes of records and the columns of Arrow.
+
+No Python object per record: a batch goes through in one call. Every read is checked against the end
+of the buffer before it is made, since the bytes come from a network; a kernel that meets nonsense
+returns its position as a negative number and the caller says where it was. Compiled once and kept
+on disk, so a Spark worker only loads them.
+
+A record, all numbers zigzag varints: length, attributes (one byte), timestamp delta, offset delta,
+key length (-1 null) and key, value length (-1 null) and value, header count, then per header key
+length, key, value length (-1 null), value.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+Number = Any  # an int to Python, a machine word to the compiler
+
+# Kinds of nonsense, as negative results; a position is told apart by being the other result.
+OK = 0
+BAD_RECORD = -1
+BAD_TIMESTAMP = -2
+
+# Milliseconds beyond these do not fit a timestamp of microseconds.
+TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+TIMESTAMP_MS_MIN = -(2**63) // 1000 + 1
+
+
+@njit(cache=True, nogil=True)
+def read_varint(data: Array, position: int, end: int) -> tuple[Number, int]:
+    """A zigzag varint and the position behind it; position -1 when there is none."""
+    result = np.uint64(0)
+    shift = np.uint64(0)
+    while position < end and shift < np.uint64(64):
+        byte = np.uint64(data[position])
+        position += 1
+        result |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            return np.int64(result >> np.uint64(1)) ^ -np.int64(result & np.uint64(1)), position
+        shift += np.uint64(7)
+    return np.int64(0), -1
+
+
+@njit(cache=True, nogil=True)
+def skip_headers(data: Array, position: int, end: int, count: int) -> int:
+    """The position behind `count` headers, or -1."""
+    for _ in range(count):
+        size, position = read_varint(data, position, end)
+        if position < 0 or size < 0 or size > end - position:
+            return -1
+        position += size
+        size, position = read_varint(data, position, end)
+        if position < 0 or size < -1 or size > end - position:
+            return -1
+        position += max(size, 0)
+    return position
+
+
+@njit(cache=True, nogil=True)
+def index_records(
+    data: Array,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int,
+    first_offset: int,
+    until_offset: int,
+    numbers: Array,
+    row: int,
+) -> tuple[int, int]:
+    """Note where the parts of each record with first <= offset < until are, from `row` on.
+
+    `numbers` has a row per record: offset, timestamp µs, key at, key size, value at, value size,
+    headers at, header count. Returns the next free row and OK, or where and what is wrong.
+    """
+    position = 0
+    end = len(data)
+    for _ in range(count):
+        began = position
+        length, position = read_varint(data, position, end)
+        if position < 0 or length < 1 or length > end - position:
+            return began, BAD_RECORD
+        stop = position + length
+        timestamp_delta, position = read_varint(data, position + 1, stop)
+        if position < 0:
+            return began, BAD_RECORD
+        offset_delta, position = read_varint(data, position, stop)
+        if position < 0:
+            return began, BAD_RECORD
+        key_size, key_at = read_varint(data, position, stop)
+        if key_at < 0 or key_size < -1 or key_size > stop - key_at:
+            return began, BAD_RECORD
+        value_size, value_at = read_varint(data, key_at + max(key_size, 0), stop)
+        if value_at < 0 or value_size < -1 or value_size > stop - value_at:
+            return began, BAD_RECORD
+        header_count, headers_at = read_varint(data, value_at + max(value_size, 0), stop)
+        # A header takes two bytes at least, so a count beyond that cannot be true.
+        if headers_at < 0 or header_count < 0 or header_count > (stop - headers_at) // 2:
+            return began, BAD_RECORD
+        if skip_headers(data, headers_at, stop, header_count) != stop:
+            return began, BAD_RECORD
+        position = stop
+        offset = base_offset + offset_delta
+        if offset < first_offset or offset >= until_offset:
+            continue
+        if row >= len(numbers):
+            return began, BAD_RECORD
+        timestamp = append_time if append_time >= 0 else base_timestamp + timestamp_delta
+        if timestamp > TIMESTAMP_MS_MAX or timestamp < TIMESTAMP_MS_MIN:
+            return offset, BAD_TIMESTAMP
+        numbers[row, 0] = offset
+        numbers[row, 1] = timestamp * 1000
+        numbers[row, 2] = key_at
+        numbers[row, 3] = key_size
+        numbers[row, 4] = value_at
+        numbers[row, 5] = value_size
+        numbers[row, 6] = headers_at
+        numbers[row, 7] = header_count
+        row += 1
+    return row, OK
+
+
+@njit(cache=True, nogil=True)
+def gather(
+    data: Array, at: Array, sizes: Array, out: Array, offsets: Array, valid: Array, row: int
+) -> None:
+    """Copy the pieces `at`, `sizes` (-1 null) of `data` behind each other into `out`.
+
+    Row i of the call becomes row `row` + i of the column: offsets[row] says where it begins, and
+    its bit in `valid` whether it is there.
+    """
+    position = offsets[row]
+    for index in range(len(at)):
+        size = sizes[index]
+        if size >= 0:
+            start = at[index]
+            for k in range(size):
+                out[position + k] = data[start + k]
+            position += size
+            valid[row >> 3] |= np.uint8(1 << (row & 7))
+        row += 1
+        offsets[row] = position
+
+
+@njit(cache=True, nogil=True)
+def index_headers(data: Array, at: Array, counts: Array, numbers: Array, row: int) -> int:
+    """Note key at, key size, value at, value size of every header of the given records."""
+    end = len(data)
+    for index in range(len(at)):
+        position = at[index]
+        for _ in range(counts[index]):
+            key_size, key_at = read_varint(data, position, end)
+            value_size, value_at = read_varint(data, key_at + key_size, end)
+            numbers[row, 0] = key_at
+            numbers[row, 1] = key_size
+            numbers[row, 2] = value_at
+            numbers[row, 3] = value_size
+            position = value_at + max(value_size, 0)
+            row += 1
+    return row
+
+
+@njit(cache=True, nogil=True)
+def varint_size(value: int) -> int:
+    """How many bytes a zigzag varint takes."""
+    rest = np.uint64((value << 1) ^ (value >> 63)) >> np.uint64(7)
+    size = 1
+    while rest != np.uint64(0):
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def write_varint(out: Array, position: int, value: int) -> int:
+    """Write a zigzag varint; the position behind it."""
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    while rest >= np.uint64(0x80):
+        out[position] = np.uint8(rest & np.uint64(0x7F)) | np.uint8(0x80)
+        position += 1
+        rest >>= np.uint64(7)
+    out[position] = np.uint8(rest)
+    return position + 1
+
+
+@njit(cache=True, nogil=True)
+def write_bytes(out: Array, position: int, data: Array, start: int, size: int) -> int:
+    """Write a length and as many bytes; a negative length is null and has none."""
+    position = write_varint(out, position, size)
+    for k in range(size):
+        out[position + k] = data[start + k]
+    return position + max(size, 0)
+
+
+@njit(cache=True, nogil=True)
+def piece(offsets: Array, valid: Array, row: int) -> tuple[int, int]:
+    """Where a row of a column of bytes begins, and its size; -1 for null."""
+    if not valid[row]:
+        return 0, -1
+    return offsets[row], offsets[row + 1] - offsets[row]
+
+
+@njit(cache=True, nogil=True)
+def record_body_size(
+    row: int,
+    delta: int,
+    key_offsets: Array,
+    key_valid: Array,
+    value_offsets: Array,
+    value_valid: Array,
+    header_lists: Array,
+    header_key_offsets: Array,
+    header_value_offsets: Array,
+    header_value_valid: Array,
+) -> int:
+    """The length field of a record: what follows it."""
+    _, key_size = piece(key_offsets, key_valid, row)
+    _, value_size = piece(value_offsets, value_valid, row)
+    # Attributes and a timestamp delta of 0 take a byte each.
+    size = 2 + varint_size(delta) + varint_size(key_size) + max(key_size, 0)
+    size += varint_size(value_size) + max(value_size, 0)
+    first, last = header_lists[row], header_lists[row + 1]
+    size += varint_size(last - first)
+    for header in range(first, last):
+        header_key_size = header_key_offsets[header + 1] - header_key_offsets[header]
+        size += varint_size(header_key_size) + header_key_size
+        _, header_value_size = piece(header_value_offsets, header_value_valid, header)
+        size += varint_size(header_value_size) + max(header_value_size, 0)
+    return size
+
+
+@njit(cache=True, nogil=True)
+def write_records(
+    out: Array,
+    rows: Array,
+    start: int,
+    key_offsets: Array,
+    key_data: Array,
+    key_valid: Array,
+    value_offsets: Array,
+    value_data: Array,
+    value_valid: Array,
+    header_lists: Array,
+    header_key_offsets: Array,
+    header_key_data: Array,
+    header_value_offsets: Array,
+    header_value_data: Array,
+    header_value_valid: Array,
+) -> tuple[int, int]:
+    """Write rows[start:] as records until `out` is full; the next row and the bytes written.
+
+    When not even the first fits, the next row is `start` and the number is the size it needs.
+    """
+    position = 0
+    for index in range(start, len(rows)):
+        row = rows[index]
+        length = record_body_size(
+            row,
+            index - start,
+            key_offsets,
+            key_valid,
+            value_offsets,
+            value_valid,
+            header_lists,
+            header_key_offsets,
+            header_value_offsets,
+            header_value_valid,
+        )
+        needed = varint_size(length) + length
+        if position + needed > len(out):
+            return index, position if index > start else needed
+        position = write_varint(out, position, length)
+        out[position] = 0
+        position = write_varint(out, position + 1, 0)
+        position = write_varint(out, position, index - start)
+        at, size = piece(key_offsets, key_valid, row)
+        position = write_bytes(out, position, key_data, at, size)
+        at, size = piece(value_offsets, value_valid, row)
+        position = write_bytes(out, position, value_data, at, size)
+        first, last = header_lists[row], header_lists[row + 1]
+        position = write_varint(out, position, last - first)
+        for header in range(first, last):
+            at = header_key_offsets[header]
+            size = header_key_offsets[header + 1] - at
+            position = write_bytes(out, position, header_key_data, at, size)
+            at, size = piece(header_value_offsets, header_value_valid, header)
+            position = write_bytes(out, position, header_value_data, at, size)
+    return len(rows), position
+
+
+@njit(cache=True, nogil=True)
+def murmur2(data: Array, start: int, size: int) -> Number:
+    """Kafka's hash of a key: 32-bit Murmur 2 with its seed, as a number without sign."""
+    m = np.uint32(0x5BD1E995)
+    h = np.uint32(0x9747B28C) ^ np.uint32(size)
+    whole = size - size % 4
+    for i in range(start, start + whole, 4):
+        k = (
+            np.uint32(data[i])
+            | np.uint32(data[i + 1]) << np.uint32(8)
+            | np.uint32(data[i + 2]) << np.uint32(16)
+            | np.uint32(data[i + 3]) << np.uint32(24)
+        )
+        k = np.uint32(k * m)
+        k ^= k >> np.uint32(24)
+        k = np.uint32(k * m)
+        h = np.uint32(h * m) ^ k
+    rest = size % 4
+    at = start + whole
+    if rest == 3:
+        h ^= np.uint32(data[at + 2]) << np.uint32(16)
+    if rest >= 2:
+        h ^= np.uint32(data[at + 1]) << np.uint32(8)
+    if rest >= 1:
+        h ^= np.uint32(data[at])
+        h = np.uint32(h * m)
+    h ^= h >> np.uint32(13)
+    h = np.uint32(h * m)
+    h ^= h >> np.uint32(15)
+    return np.int64(h)
+
+
+@njit(cache=True, nogil=True)
+def partition_keys(offsets: Array, data: Array, valid: Array, count: int, out: Array) -> None:
+    """Kafka's partition of each key, where `out` has none yet (-1) and the key is not null."""
+    for row in range(len(out)):
+        if out[row] < 0 and valid[row]:
+            hashed = murmur2(data, offsets[row], offsets[row + 1] - offsets[row])
+            out[row] = (hashed & 0x7FFFFFFF) % count

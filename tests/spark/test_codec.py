@@ -1,0 +1,259 @@
+"""Record batches to Arrow and back, held against Kafka clients' own codecs and against nonsense."""
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2
+
+from odradek.spark import kernels
+from odradek.spark.decode import (
+    SCHEMA,
+    SCHEMA_WITH_HEADERS,
+    Decoder,
+    MalformedRecord,
+)
+from odradek.spark.encode import BytesColumn, Columns, encode_rows, partitions_of
+from odradek.wire.batch import CONTROL_BIT, HEADER, header_at, set_crc
+from odradek.wire.compression import Codec
+from odradek.wire.errors import KafkaError
+from odradek.wire.records import Record, encode_batch
+
+MAX = 2**63 - 1
+NOW = 1_700_000_000_000
+
+optional_bytes = st.none() | st.binary(max_size=40)
+headers = st.lists(st.tuples(st.text(max_size=8), optional_bytes), max_size=3)
+rows = st.lists(st.tuples(optional_bytes, optional_bytes, headers), min_size=1, max_size=20)
+
+
+def built_by_aiokafka(content: list[Any], codec: int = 0, base: int = 0) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 24,
+    )
+    for index, (key, value, head) in enumerate(content):
+        assert builder.append(index, NOW + index, key, value, head) is not None
+    raw = bytearray(builder.build())
+    raw[:8] = base.to_bytes(8, "big")
+    return bytes(raw)
+
+
+def expected(content: list[Any], base: int = 0) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": key,
+            "value": value,
+            "topic": "t",
+            "partition": 2,
+            "offset": base + index,
+            "timestamp": datetime.datetime.fromtimestamp(NOW / 1000, datetime.UTC)
+            + datetime.timedelta(milliseconds=index),
+            "timestampType": 0,
+            "headers": [{"key": k, "value": v} for k, v in head] or None,
+        }
+        for index, (key, value, head) in enumerate(content)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(content=rows, codec=st.sampled_from([0, 1, 2, 3, 4]), base=st.integers(0, 2**40))
+def test_what_a_client_wrote_is_what_arrow_holds(content: Any, codec: int, base: int) -> None:
+    decoder = Decoder("t", 2, 0, MAX, include_headers=True)
+    decoded = decoder.decode(built_by_aiokafka(content, codec, base))
+    assert decoded.rows.schema == SCHEMA_WITH_HEADERS
+    decoded.rows.validate(full=True)
+    assert decoded.rows.to_pylist() == expected(content, base)
+    assert decoded.next_offset == base + len(content)
+
+
+@settings(max_examples=60, deadline=None)
+@given(content=rows, codec=st.sampled_from(list(Codec)), size_max=st.sampled_from([64, 1 << 20]))
+def test_what_arrow_holds_is_what_a_client_reads(content: Any, codec: Codec, size_max: int) -> None:
+    batch = arrow(content)
+    indexes = pa.array(range(len(content))).to_numpy()
+    seen = []
+    for encoded in encode_rows(Columns.of(batch), indexes, NOW, codec, size_max):
+        read = DefaultRecordBatch(bytes(encoded.data))
+        assert read.validate_crc()
+        of_batch = list(read)
+        assert len(of_batch) == encoded.record_count
+        assert [record.offset for record in of_batch] == list(range(len(of_batch)))
+        assert {record.timestamp for record in of_batch} == {NOW}
+        seen += [(record.key, record.value, list(record.headers)) for record in of_batch]
+    assert seen == [tuple(row) for row in content]
+
+
+def arrow(content: list[Any], **more: pa.Array) -> pa.RecordBatch:
+    kind = SCHEMA_WITH_HEADERS.field("headers").type
+    columns = {
+        "key": pa.array([row[0] for row in content], pa.binary()),
+        "value": pa.array([row[1] for row in content], pa.binary()),
+        "headers": pa.array(
+            [[{"key": k, "value": v} for k, v in row[2]] or None for row in content], kind
+        ),
+        **more,
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_a_slice_of_an_arrow_batch_is_that_slice() -> None:
+    content = [(b"k%d" % i, b"v%d" % i, [("h", b"%d" % i)] * (i % 3)) for i in range(10)]
+    batch = arrow(content).slice(3, 4)
+    (encoded,) = encode_rows(
+        Columns.of(batch), pa.array(range(4)).to_numpy(), NOW, Codec.NONE, 1 << 20
+    )
+    assert [(r.key, r.value, list(r.headers)) for r in DefaultRecordBatch(bytes(encoded.data))] == (
+        content[3:7]
+    )
+
+
+def test_rows_outside_the_range_are_left_out_and_a_partial_batch_waits() -> None:
+    content = [(None, b"%d" % i, []) for i in range(10)]
+    two = built_by_aiokafka(content) + built_by_aiokafka(content, base=10)
+    decoder = Decoder("t", 0, 4, 17)
+    first = decoder.decode(two[:-1])
+    assert first.rows["offset"].to_pylist() == [4, 5, 6, 7, 8, 9]
+    assert first.rows.schema == SCHEMA
+    assert first.next_offset == 10
+    rest = decoder.decode(two)
+    assert rest.rows["offset"].to_pylist() == [10, 11, 12, 13, 14, 15, 16]
+    assert decoder.decode(b"").rows is None
+
+
+def test_append_time_is_the_time_of_every_record() -> None:
+    raw = bytearray(built_by_aiokafka([(None, b"a", []), (None, b"b", [])]))
+    fields = list(HEADER.unpack_from(raw))
+    fields[5] |= 0x08
+    fields[8] = NOW + 77
+    HEADER.pack_into(raw, 0, *fields)
+    set_crc(raw, header_at(raw))
+    batch = Decoder("t", 0, 0, MAX).decode(raw).rows
+    assert batch["timestampType"].to_pylist() == [1, 1]
+    assert batch["timestamp"].cast(pa.int64()).to_pylist() == [(NOW + 77) * 1000] * 2
+
+
+def test_a_timestamp_beyond_microseconds_names_its_record() -> None:
+    raw = encode_batch([Record(offset=0, timestamp=2**62, key=None, value=b"", headers=())])
+    with pytest.raises(MalformedRecord, match=r"KAFKA_MALFORMED_RECORD_TIMESTAMP: t-5 offset 0"):
+        Decoder("t", 5, 0, MAX).decode(raw)
+
+
+def transactional(producer: int, base: int, value: bytes) -> bytes:
+    record = Record(offset=base, timestamp=NOW, key=None, value=value, headers=())
+    return bytes(
+        encode_batch(
+            [record],
+            base_offset=base,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+    )
+
+
+def marker(producer: int, base: int, kind: int) -> bytes:
+    key = b"\0\0" + kind.to_bytes(2, "big")
+    record = Record(offset=base, timestamp=NOW, key=key, value=b"\0" * 6, headers=())
+    return bytes(
+        encode_batch(
+            [record],
+            base_offset=base,
+            producer_id=producer,
+            producer_epoch=0,
+            transactional=True,
+            control=True,
+        )
+    )
+
+
+def test_control_batches_and_aborted_transactions_are_not_rows() -> None:
+    log = (
+        transactional(1, 0, b"aborted")
+        + transactional(2, 1, b"committed")
+        + marker(1, 2, 0)
+        + transactional(1, 3, b"second try")
+        + marker(1, 4, 1)
+        + marker(2, 5, 1)
+    )
+    committed = Decoder("t", 0, 0, MAX).decode(log, aborted=[(1, 0)])
+    assert committed.rows["value"].to_pylist() == [b"committed", b"second try"]
+    assert committed.next_offset == 6
+    everything = Decoder("t", 0, 0, MAX).decode(log)
+    assert everything.rows["offset"].to_pylist() == [0, 1, 3]
+
+
+def test_a_changed_byte_is_noticed_by_its_checksum() -> None:
+    raw = bytearray(built_by_aiokafka([(b"k", b"v", [])]))
+    raw[-1] ^= 1
+    with pytest.raises(MalformedRecord, match=r"t-0: the batch at offset 0 .*checksum"):
+        Decoder("t", 0, 0, MAX).decode(raw)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), content=rows, codec=st.sampled_from([0, 0, 0, 1, 2, 3, 4]))
+def test_damage_under_a_right_checksum_is_refused_or_read_never_worse(
+    data: st.DataObject, content: Any, codec: int
+) -> None:
+    raw = bytearray(built_by_aiokafka(content, codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(21, len(raw) - 1))
+        raw[position] = data.draw(st.integers(0, 255))
+    header = header_at(raw)
+    set_crc(raw, header)
+    try:
+        batch = Decoder("t", 0, -(2**63), MAX, include_headers=True).decode(raw).rows
+    except (MalformedRecord, KafkaError):
+        return
+    if batch is not None:
+        batch.validate(full=True)
+        assert batch.num_rows <= len(raw) * 300
+
+
+def test_a_count_of_records_that_cannot_be_true_allocates_nothing() -> None:
+    raw = bytearray(built_by_aiokafka([(None, b"v", [])]))
+    fields = list(HEADER.unpack_from(raw))
+    fields[-1] = 2**31 - 1
+    HEADER.pack_into(raw, 0, *fields)
+    set_crc(raw, header_at(raw))
+    with pytest.raises(MalformedRecord, match="cannot hold 2147483647 records"):
+        Decoder("t", 0, 0, MAX).decode(raw)
+    assert not fields[5] & CONTROL_BIT
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40))
+def test_the_hash_is_kafkas(key: bytes) -> None:
+    column = BytesColumn.of(pa.array([b"before", key], pa.binary()))
+    at, size = kernels.piece(column.offsets, column.valid, 1)
+    assert kernels.murmur2(column.data, at, size) == murmur2(key) & 0xFFFFFFFF
+
+
+def test_a_row_goes_to_its_column_then_its_key_then_the_callers_choice() -> None:
+    content = [(b"a", b"1", []), (b"a", b"2", []), (None, b"3", [])]
+    batch = arrow(content, partition=pa.array([5, None, None], pa.int32()))
+    keys = BytesColumn.of(batch["key"])
+    by_key = (murmur2(b"a") & 0x7FFFFFFF) % 7
+    assert partitions_of(batch, keys, 7, keyless=6).tolist() == [5, by_key, 6]
+
+
+def test_a_header_without_a_key_is_refused() -> None:
+    kind = SCHEMA_WITH_HEADERS.field("headers").type
+    broken = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array([b"v"], pa.binary()),
+            "headers": pa.array([[{"key": None, "value": b"x"}]], kind),
+        }
+    )
+    with pytest.raises(ValueError, match="a header must have a key"):
+        Columns.of(broken)
