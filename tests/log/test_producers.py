@@ -1,4 +1,4 @@
-"""Producer states: sequences, epochs, repeats, transactions and snapshots. BEHAVIOUR.md section 6."""
+"""Producer states: sequences, epochs, repeats, transactions, snapshots. BEHAVIOUR.md section 6."""
 
 import struct
 from pathlib import Path
