@@ -1,0 +1,260 @@
+"""The controller's picture of the cluster: brokers, topics, assignments, leadership, states.
+
+Indexes are kept with the facts, so that a question costs what it answers: the states of the
+replicas are kept by broker, which is also the index "replicas on broker b"; partitions without a
+leader are kept aside, because every broker that comes or goes makes us try them again. Iteration
+is in order of insertion everywhere: the same history gives the same requests in the same order.
+
+Nothing here talks to the store or to a broker.
+"""
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from odradek.controller import leadership as leaderships
+from odradek.controller import partition_states, replica_states
+from odradek.controller.assignment import ReplicaAssignment
+from odradek.controller.leadership import Leadership
+from odradek.controller.partition_states import PartitionState
+from odradek.controller.replica_states import ReplicaState
+from odradek.store.payloads import BrokerRegistration
+from odradek.wire.topics import TopicPartition
+
+NO_ASSIGNMENT = ReplicaAssignment(())
+# A broker id and a partition name a replica; tuples, because there are hundreds of thousands.
+Replica = tuple[TopicPartition, int]
+
+
+class Partition:
+    """One partition: where its replicas are, who leads, and whether it serves."""
+
+    __slots__ = ("assignment", "key", "leadership", "state")
+
+    def __init__(self, key: TopicPartition, assignment: ReplicaAssignment) -> None:
+        self.key = key
+        self.assignment = assignment
+        self.leadership: Leadership | None = None
+        self.state = PartitionState.NON_EXISTENT
+
+    def __repr__(self) -> str:
+        return f"<{self.key} {self.state.name} {self.assignment} {self.leadership}>"
+
+
+class ControllerContext:
+    """Everything the controller knows, in memory. Empty when it is not in office."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.epoch_version = 0
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.shutting_down: set[int] = set()
+        self.offline_dirs: dict[int, set[TopicPartition]] = {}
+        self.topics: dict[str, dict[int, Partition]] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self.reassigning: dict[TopicPartition, None] = {}
+        self.topics_to_delete: dict[str, None] = {}
+        self.topics_deleting: set[str] = set()
+        self.topics_ineligible: set[str] = set()
+        # Partitions that have no leader to serve them: NEW or OFFLINE.
+        self._without_leader: dict[TopicPartition, Partition] = {}
+        self._replicas: dict[int, dict[TopicPartition, ReplicaState]] = {}
+
+    # Brokers
+
+    def is_live(self, broker_id: int) -> bool:
+        return broker_id in self.brokers and broker_id not in self.shutting_down
+
+    @property
+    def live_brokers(self) -> set[int]:
+        """Registered and not shutting down."""
+        return self.brokers.keys() - self.shutting_down
+
+    def is_replica_online(
+        self, partition: TopicPartition, broker_id: int, *, count_shutting_down: bool = False
+    ) -> bool:
+        if broker_id not in self.brokers:
+            return False
+        if broker_id in self.shutting_down and not count_shutting_down:
+            return False
+        return not (self.offline_dirs and partition in self.offline_dirs.get(broker_id, ()))
+
+    def online_replicas(
+        self, partition: Partition, *, count_shutting_down: bool = False
+    ) -> tuple[int, ...]:
+        """The assigned replicas that are online, in order of assignment."""
+        key = partition.key
+        return tuple(
+            replica
+            for replica in partition.assignment.replicas
+            if self.is_replica_online(key, replica, count_shutting_down=count_shutting_down)
+        )
+
+    def replicas_on(self, broker_ids: Iterable[int]) -> list[Replica]:
+        """The replicas assigned to these brokers."""
+        return [
+            (key, broker_id)
+            for broker_id in broker_ids
+            for key in self._replicas.get(broker_id, ())
+            if broker_id in self.assignment(key).replicas
+        ]
+
+    # Topics and partitions
+
+    def add_topic(self, topic: str, topic_id: uuid.UUID | None = None) -> None:
+        self.topics.setdefault(topic, {})
+        if topic_id is not None:
+            self.topic_ids[topic] = topic_id
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic and everything about it."""
+        for partition in self.topics.pop(topic, {}).values():
+            key = partition.key
+            self._without_leader.pop(key, None)
+            self.reassigning.pop(key, None)
+            for replicas in self._replicas.values():
+                replicas.pop(key, None)
+            for offline in self.offline_dirs.values():
+                offline.discard(key)
+        self.topic_ids.pop(topic, None)
+        self.topics_to_delete.pop(topic, None)
+        self.topics_deleting.discard(topic)
+        self.topics_ineligible.discard(topic)
+
+    def partition(self, key: TopicPartition) -> Partition | None:
+        topic = self.topics.get(key.topic)
+        return None if topic is None else topic.get(key.partition)
+
+    def partitions(self) -> Iterator[Partition]:
+        for topic in self.topics.values():
+            yield from topic.values()
+
+    def partitions_of(self, topic: str) -> list[Partition]:
+        return list(self.topics.get(topic, {}).values())
+
+    @property
+    def partition_count(self) -> int:
+        return sum(map(len, self.topics.values()))
+
+    def assignment(self, key: TopicPartition) -> ReplicaAssignment:
+        partition = self.partition(key)
+        return NO_ASSIGNMENT if partition is None else partition.assignment
+
+    def assignments_of(self, topic: str) -> dict[int, ReplicaAssignment]:
+        return {number: p.assignment for number, p in self.topics.get(topic, {}).items()}
+
+    def set_assignment(self, key: TopicPartition, assignment: ReplicaAssignment) -> Partition:
+        """Record where a partition's replicas are, and the partition and topic if they are new."""
+        topic = self.topics.setdefault(key.topic, {})
+        partition = topic.get(key.partition)
+        if partition is None:
+            partition = topic[key.partition] = Partition(key, assignment)
+        else:
+            partition.assignment = assignment
+        for replica in assignment.replicas:
+            on_broker = self._replicas.get(replica)
+            if on_broker is None:
+                on_broker = self._replicas[replica] = {}
+            on_broker.setdefault(partition.key, replica_states.NON_EXISTENT)
+        return partition
+
+    def leadership(self, key: TopicPartition) -> Leadership | None:
+        partition = self.partition(key)
+        return None if partition is None else partition.leadership
+
+    def leader_epoch_for_stop(self, key: TopicPartition) -> int:
+        """The epoch a StopReplica carries: -2 while the topic is being deleted, -1 unknown."""
+        if key.topic in self.topics_to_delete:
+            return leaderships.EPOCH_DURING_DELETE
+        leadership = self.leadership(key)
+        return leaderships.NO_EPOCH if leadership is None else leadership.leader_epoch
+
+    # States
+
+    def set_partition_state(self, partition: Partition, state: PartitionState) -> None:
+        partition.state = state
+        if state is partition_states.NEW or state is partition_states.OFFLINE:
+            self._without_leader[partition.key] = partition
+        else:
+            self._without_leader.pop(partition.key, None)
+
+    def partitions_without_leader(self, topic: str | None = None) -> list[Partition]:
+        """NEW and OFFLINE partitions, except of topics queued for deletion."""
+        return [
+            partition
+            for key, partition in self._without_leader.items()
+            if key.topic not in self.topics_to_delete and (topic is None or key.topic == topic)
+        ]
+
+    def replica_state(self, key: TopicPartition, broker_id: int) -> ReplicaState:
+        return self._replicas.get(broker_id, {}).get(key, replica_states.NON_EXISTENT)
+
+    def set_replica_state(self, key: TopicPartition, broker_id: int, state: ReplicaState) -> None:
+        self._replicas.setdefault(broker_id, {})[key] = state
+
+    def replica_states_on(self, broker_id: int) -> dict[TopicPartition, ReplicaState]:
+        """The states of one broker's replicas, to read and write in bulk."""
+        return self._replicas.setdefault(broker_id, {})
+
+    def forget_replica(self, key: TopicPartition, broker_id: int) -> None:
+        """Strike a replica that no longer exists from its assignment, and drop its state."""
+        partition = self.partition(key)
+        if partition is not None:
+            partition.assignment = partition.assignment.without(broker_id)
+        self._replicas.get(broker_id, {}).pop(key, None)
+
+    def replicas_of_topic(self, topic: str) -> list[Replica]:
+        return [
+            (partition.key, replica)
+            for partition in self.topics.get(topic, {}).values()
+            for replica in partition.assignment.replicas
+        ]
+
+    def replica_states_of_topic(self, topic: str) -> dict[Replica, ReplicaState]:
+        return {
+            (key, replica): self.replica_state(key, replica)
+            for key, replica in self.replicas_of_topic(topic)
+        }
+
+    # Counting
+
+    def offline_partition_count(self) -> int:
+        return sum(
+            partition.state is partition_states.OFFLINE
+            for partition in self._without_leader.values()
+            if partition.key.topic not in self.topics_deleting
+        )
+
+    def imbalanced_partition_count(self) -> int:
+        """Partitions that are not led by their first replica."""
+        return sum(
+            not leaderships.has_preferred_leader(partition.assignment, partition.leadership)
+            for topic, partitions in self.topics.items()
+            if topic not in self.topics_to_delete
+            for partition in partitions.values()
+            if partition.leadership is not None and partition.assignment.replicas
+        )
+
+    def is_queued_for_deletion(self, topic: str) -> bool:
+        return topic in self.topics_to_delete
+
+    def statistics(self) -> Mapping[str, int]:
+        return {
+            "brokers": len(self.brokers),
+            "brokers_shutting_down": len(self.shutting_down),
+            "topics": len(self.topics),
+            "partitions": self.partition_count,
+            "offline_partitions": self.offline_partition_count(),
+            "imbalanced_partitions": self.imbalanced_partition_count(),
+            "reassigning_partitions": len(self.reassigning),
+            "topics_to_delete": len(self.topics_to_delete),
+            "topics_ineligible_for_deletion": len(self.topics_ineligible),
+            "offline_directory_replicas": sum(map(len, self.offline_dirs.values())),
+        }
+
+
+def grouped_by_broker(replicas: Collection[Replica]) -> dict[int, list[TopicPartition]]:
+    """Replicas by broker, brokers ascending, partitions in the order given."""
+    groups: dict[int, list[TopicPartition]] = {}
+    for key, broker_id in replicas:
+        groups.setdefault(broker_id, []).append(key)
+    return dict(sorted(groups.items()))
