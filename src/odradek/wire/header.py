@@ -1,9 +1,9 @@
 """Frames: a size, a header, a message. BEHAVIOUR.md section 8, INTERCHANGE.md section A.1.
 
 A request header names the API, its version, the number by which the answer is known, and the
-client; from the API's first flexible version on it ends with tagged fields, while the client id stays
-a classic string. Two exceptions: ControlledShutdown v0 has no client id, and the header of a response
-to ApiVersions has no tagged fields, for whoever asks cannot know yet what we understand.
+client. From the API's first flexible version on it ends with tagged fields, while the client id
+stays a classic string. Two exceptions: ControlledShutdown v0 has no client id, and the header of an
+answer to ApiVersions has no tagged fields, for whoever asks cannot know yet what we understand.
 """
 
 from __future__ import annotations
