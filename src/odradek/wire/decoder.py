@@ -68,7 +68,7 @@ class FixedArrays(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
         return packer.unpack_from
 
 
-FIXED_ARRAYS = {code: FixedArrays(code) for code in "bhHiqd"}
+FIXED_ARRAYS = {code: FixedArrays(code) for code in "bhiqd"}
 
 
 def fewest_bytes(kind: Kind, version: int, compact: bool) -> int:

@@ -27,7 +27,6 @@ FIXED = {
     "bool": "?",
     "int8": "b",
     "int16": "h",
-    "uint16": "H",
     "int32": "i",
     "int64": "q",
     "float64": "d",
@@ -69,7 +68,7 @@ class FixedArrays(dict[int, Callable[..., bytes]]):
 
 
 FIXED_ARRAYS = {
-    (code, compact): FixedArrays(code, compact) for code in "bhHiqd" for compact in (False, True)
+    (code, compact): FixedArrays(code, compact) for code in "bhiqd" for compact in (False, True)
 }
 
 

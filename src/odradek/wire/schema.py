@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from struct import Struct as Packer
 from typing import (
     Any,
     ClassVar,
@@ -46,7 +47,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 # The types of the wire that Python has no name for; bool, str, bytes, UUID and list are the others.
 int8: TypeAlias = int
 int16: TypeAlias = int
-uint16: TypeAlias = int
 int32: TypeAlias = int
 int64: TypeAlias = int
 float64: TypeAlias = float
@@ -61,7 +61,6 @@ DEFAULTS: dict[str, object] = {
     "bool": False,
     "int8": 0,
     "int16": 0,
-    "uint16": 0,
     "int32": 0,
     "int64": 0,
     "float64": 0.0,
@@ -70,6 +69,8 @@ DEFAULTS: dict[str, object] = {
     "Records": None,
     "UUID": ZERO_UUID,
 }
+
+VERSION = Packer(">h")
 
 T = TypeVar("T")
 
@@ -276,6 +277,17 @@ class Message(Struct):
         chunks: list[Buffer] = []
         encoder(self, chunks)
         return chunks
+
+    def encode_versioned(self, version: int) -> bytes:
+        """The version, then the message: how it stands in a record of an internal topic."""
+        return VERSION.pack(version) + self.encode(version)
+
+    @classmethod
+    def decode_versioned(cls, data: Buffer) -> Self:
+        """The message that follows its version. Raises DecodeError, also if we do not know that."""
+        if len(data) < VERSION.size:
+            raise DecodeError(f"{cls.__name__}: no version")
+        return cls.decode(data[VERSION.size :], *VERSION.unpack_from(data))
 
     @classmethod
     def decode(cls, data: Buffer, version: int) -> Self:
