@@ -1,0 +1,388 @@
+"""The options of Spark's `kafka` format, read strictly.
+
+SPARK_FORMAT.md section 1: names in any case, defaults, what is refused and in which order. Beyond
+it, an option that does not exist is refused with the nearest that does: Spark's own format ignores
+a misspelt name, and a stream that silently starts at `latest` has lost data before it began.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from odradek.wire.topics import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+
+FORBIDDEN_KAFKA = {
+    "kafka.auto.offset.reset": "use startingOffsets instead",
+    "kafka.key.deserializer": "keys are binary columns; decode them with DataFrame operations",
+    "kafka.value.deserializer": "values are binary columns; decode them with DataFrame operations",
+    "kafka.enable.auto.commit": "Spark keeps its own offsets; commitGroup makes them visible",
+    "kafka.interceptor.classes": "interceptors may break the query",
+}
+
+# Names as people write them; looked up in lower case.
+NAMES = (
+    "kafka.bootstrap.servers",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "failOnDataLoss",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "groupIdPrefix",
+    "includeHeaders",
+    "commitGroup",
+)
+KNOWN = {name.lower(): name for name in NAMES}
+
+# The client settings this client heeds; others of the Java client are accepted and have no effect.
+HEEDED_KAFKA = (
+    "kafka.bootstrap.servers",
+    "kafka.isolation.level",
+    "kafka.client.id",
+    "kafka.client.rack",
+    "kafka.fetch.max.bytes",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.fetch.min.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.request.timeout.ms",
+    "kafka.group.id",
+)
+
+
+class OptionError(ValueError):
+    """An option that is missing, unknown, malformed or at odds with another."""
+
+
+class Choice(Enum):
+    """How the topics are chosen."""
+
+    SUBSCRIBE = "subscribe"
+    PATTERN = "subscribePattern"
+    ASSIGN = "assign"
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Which topics, or partitions, are read."""
+
+    choice: Choice
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+class Kind(Enum):
+    """How one end of the range is given."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSETS = "offsets"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPS = "timestamps"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One end of what is read: a word, a time, or a number for each partition."""
+
+    kind: Kind
+    timestamp_ms: int = 0
+    by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Everything a read needs to know, checked."""
+
+    bootstrap_servers: str
+    topics: Topics
+    start: Limit
+    end: Limit
+    start_strategy_latest: bool
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+    attempts: int
+    retry_interval_ms: int
+    metadata_ttl_ms: int
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay_ms: int
+    min_partitions: int | None
+    max_records: int | None
+    include_headers: bool
+    commit_group: str | None
+    read_committed: bool
+    client: Mapping[str, str] = field(default_factory=dict)
+
+
+def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions:
+    """Read and check the options of a source; raises OptionError with what to write instead."""
+    given = {name.lower(): value for name, value in options.items()}
+    given.pop("path", None)
+    if streaming:
+        for name in ("endingOffsets", "endingOffsetsByTimestamp"):
+            if name.lower() in given:
+                raise OptionError(f"{name} is for batch reads; a stream has no end")
+    _refuse_unknown(given)
+    start = _start(given, streaming)
+    end = _end(given)
+    topics = _topics(given)
+    if not streaming:
+        _cross_check(start, end)
+    min_partitions = _positive(given, "minPartitions")
+    ttl = _integer(given, "partition.metadata.cache.ttl.ms", -1)
+    if ttl == 0 or ttl < -1:
+        raise OptionError("partition.metadata.cache.ttl.ms must be -1 (off) or positive")
+    max_records = _positive(given, "maxRecordsPerPartition")
+    for name, advice in FORBIDDEN_KAFKA.items():
+        if name in given:
+            raise OptionError(f"{name} is not supported: {advice}")
+    bootstrap = given.get("kafka.bootstrap.servers", "").strip()
+    if not bootstrap:
+        raise OptionError('kafka.bootstrap.servers must be given, such as "localhost:9092"')
+    min_offsets, max_offsets = (
+        _positive(given, "minOffsetsPerTrigger"),
+        _positive(given, "maxOffsetsPerTrigger"),
+    )
+    if min_offsets and max_offsets and min_offsets > max_offsets:
+        raise OptionError(
+            f"minOffsetsPerTrigger ({min_offsets}) is greater than "
+            f"maxOffsetsPerTrigger ({max_offsets})"
+        )
+    return SourceOptions(
+        bootstrap_servers=bootstrap,
+        topics=topics,
+        start=start,
+        end=end,
+        start_strategy_latest=_strategy(given) == "latest",
+        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+        poll_timeout_ms=_integer(given, "kafkaConsumer.pollTimeoutMs", 120_000),
+        attempts=_integer(given, "fetchOffset.numRetries", 3),
+        retry_interval_ms=_integer(given, "fetchOffset.retryIntervalMs", 1000),
+        metadata_ttl_ms=ttl,
+        max_offsets=max_offsets,
+        min_offsets=min_offsets,
+        max_delay_ms=duration_ms(given.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
+        min_partitions=min_partitions,
+        max_records=max_records,
+        include_headers=_boolean(given, "includeHeaders", False),
+        commit_group=given.get("commitgroup") or None,
+        read_committed=_isolation(given) == "read_committed",
+        client=client_settings(given),
+    )
+
+
+def client_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """The `kafka.*` options without their prefix."""
+    return {
+        name.removeprefix("kafka."): value
+        for name, value in given.items()
+        if name.startswith("kafka.")
+    }
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    for name in given:
+        if name in KNOWN or name.startswith("kafka."):
+            continue
+        candidates = [*KNOWN, *HEEDED_KAFKA]
+        near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+        hint = f"; did you mean {KNOWN.get(near[0], near[0])}?" if near else ""
+        raise OptionError(f"unknown option {name}{hint}")
+
+
+def _topics(given: Mapping[str, str]) -> Topics:
+    chosen = [choice for choice in Choice if choice.value.lower() in given]
+    if len(chosen) != 1:
+        names = ", ".join(choice.value for choice in chosen) or "none"
+        raise OptionError(
+            f"exactly one of subscribe, subscribePattern and assign must be given, got {names}"
+        )
+    choice = chosen[0]
+    value = given[choice.value.lower()].strip()
+    if choice is Choice.SUBSCRIBE:
+        topics = tuple(name.strip() for name in value.split(",") if name.strip())
+        if not topics:
+            raise OptionError("subscribe names no topic")
+        return Topics(choice, names=topics)
+    if choice is Choice.PATTERN:
+        if not value:
+            raise OptionError("subscribePattern is empty")
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise OptionError(
+                f"subscribePattern is no regular expression: {error}: {value}"
+            ) from None
+        return Topics(choice, pattern=value)
+    return Topics(choice, partitions=_assigned(value))
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    sample = '{"topicA":[0,1],"topicB":[0]}'
+    try:
+        topics = json.loads(text)
+        if not isinstance(topics, dict):
+            raise TypeError
+        return tuple(
+            TopicPartition(topic, _whole(partition))
+            for topic, partitions in sorted(topics.items())
+            for partition in sorted(set(partitions))
+        )
+    except (ValueError, TypeError):
+        raise OptionError(f"assign must be JSON such as {sample}, got {text!r}") from None
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _start(given: Mapping[str, str], streaming: bool) -> Limit:
+    limit = _by_time(given, "startingTimestamp", "startingOffsetsByTimestamp")
+    if limit is None:
+        limit = _by_offset(given, "startingOffsets", "latest" if streaming else "earliest")
+    if not streaming and (
+        limit.kind is Kind.LATEST
+        or (limit.kind is Kind.OFFSETS and LATEST in limit.by_partition.values())
+    ):
+        raise OptionError("startingOffsets of a batch read cannot be latest (-1): nothing follows")
+    return limit
+
+
+def _end(given: Mapping[str, str]) -> Limit:
+    limit = _by_time(given, "endingTimestamp", "endingOffsetsByTimestamp")
+    if limit is None:
+        limit = _by_offset(given, "endingOffsets", "latest")
+    if limit.kind is Kind.EARLIEST or (
+        limit.kind is Kind.OFFSETS and EARLIEST in limit.by_partition.values()
+    ):
+        raise OptionError("endingOffsets cannot be earliest (-2): nothing comes before")
+    return limit
+
+
+def _by_time(given: Mapping[str, str], single: str, each: str) -> Limit | None:
+    if single.lower() in given:
+        return Limit(Kind.TIMESTAMP, timestamp_ms=_integer(given, single, 0))
+    if each.lower() in given:
+        return Limit(Kind.TIMESTAMPS, by_partition=_numbers(given[each.lower()], each))
+    return None
+
+
+def _by_offset(given: Mapping[str, str], name: str, default: str) -> Limit:
+    value = given.get(name.lower(), default).strip()
+    if value.lower() in ("earliest", "latest"):
+        return Limit(Kind(value.lower()))
+    return Limit(Kind.OFFSETS, by_partition=_numbers(value, name))
+
+
+def _numbers(text: str, name: str) -> dict[TopicPartition, int]:
+    sample = '{"topicA":{"0":23,"1":-2}}'
+    try:
+        return {
+            TopicPartition(topic, int(partition)): _whole(number)
+            for topic, partitions in json.loads(text).items()
+            for partition, number in partitions.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        raise OptionError(
+            f"{name} must be earliest, latest or JSON such as {sample}, got {text!r}"
+        ) from None
+
+
+def _cross_check(start: Limit, end: Limit) -> None:
+    if start.kind is not end.kind or start.kind not in (Kind.OFFSETS, Kind.TIMESTAMPS):
+        return
+    first, last = start.by_partition, end.by_partition
+    if first.keys() != last.keys():
+        raise OptionError(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET: the start names "
+            f"{_names(first)}, the end {_names(last)}"
+        )
+    for tp, number in first.items():
+        if number >= 0 and last[tp] >= 0 and number > last[tp]:
+            raise OptionError(
+                f"UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {tp} starts at {number} and "
+                f"ends at {last[tp]}"
+            )
+
+
+def _names(partitions: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(str(tp) for tp in sorted(partitions)) or "nothing"
+
+
+def _strategy(given: Mapping[str, str]) -> str:
+    value = given.get("startingoffsetsbytimestampstrategy", "error").lower()
+    if value not in ("error", "latest"):
+        raise OptionError(
+            f"startingOffsetsByTimestampStrategy must be error or latest, got {value!r}"
+        )
+    return value
+
+
+def _isolation(given: Mapping[str, str]) -> str:
+    value = given.get("kafka.isolation.level", "read_uncommitted")
+    if value not in ("read_uncommitted", "read_committed"):
+        raise OptionError(
+            f"kafka.isolation.level must be read_uncommitted or read_committed, got {value!r}"
+        )
+    return value
+
+
+def _integer(given: Mapping[str, str], name: str, default: int) -> int:
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        raise OptionError(f"{name} must be a whole number, got {value!r}") from None
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    if name.lower() not in given:
+        return None
+    value = _integer(given, name, 0)
+    if value <= 0:
+        raise OptionError(f"{name} must be greater than 0, got {value}")
+    return value
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    value = given.get(name.lower(), str(default)).lower()
+    if value not in ("true", "false"):
+        raise OptionError(f"{name} must be true or false, got {value!r}")
+    return value == "true"
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(text: str, name: str) -> int:
+    """A Spark time string: a number and a unit; a bare number is milliseconds."""
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    if match is None or (match[2] and match[2] not in _UNITS_MS):
+        units = ", ".join(_UNITS_MS)
+        raise OptionError(f"{name} must be a time such as 15m (units: {units}), got {text!r}")
+    return int(match[1]) * _UNITS_MS[match[2] or "ms"]
