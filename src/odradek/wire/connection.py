@@ -1,0 +1,165 @@
+"""The outgoing side of a Kafka connection: send a request, await its response.
+
+Requests may be pipelined. A broker answers in the order of the requests, so the answers are matched
+with a queue, and a correlation id that is not the oldest outstanding one is a fault of the peer. A
+request that is not answered in time ends the connection, as in Kafka: everything behind it would
+wait as well.
+"""
+
+import asyncio
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.wire.api import APIS
+from odradek.wire.errors import DecodeError
+from odradek.wire.frames import FrameProtocol
+from odradek.wire.header import decode_response, encode_request
+
+if TYPE_CHECKING:
+    from odradek.wire.schema import Message
+
+__all__ = ["Connection"]
+
+RESPONSE_BYTES_MAX = 128 * 1024 * 1024
+TIMEOUT_S = 30.0
+
+
+class _Pending(NamedTuple):
+    correlation_id: int
+    response_class: "type[Message]"
+    version: int
+    future: "asyncio.Future[Any]"
+    timer: asyncio.TimerHandle
+
+
+class Connection(FrameProtocol):
+    """One connection to one broker. Make it with `open`; a closed one stays closed."""
+
+    def __init__(self, client_id: str, max_response_bytes: int, timeout: float) -> None:
+        super().__init__(max_response_bytes)
+        self.client_id = client_id
+        self.timeout = timeout
+        self._correlation_ids = itertools.count()
+        self._pending: deque[_Pending] = deque()
+        self._failure: Exception | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "odradek",
+        max_response_bytes: int = RESPONSE_BYTES_MAX,
+        timeout: float = TIMEOUT_S,
+    ) -> "Connection":
+        """Connects within `timeout` seconds, which is also the default time-out of each request."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout):
+                _, connection = await loop.create_connection(
+                    lambda: cls(client_id, max_response_bytes, timeout), host, port
+                )
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ConnectionError(f"cannot connect to {host}:{port}: {error}") from error
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        return not self.is_open
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def start(
+        self, message: "Message", version: int, *, timeout: float | None = None
+    ) -> "asyncio.Future[Any]":
+        """Sends a request now; the future is its response. For callers that pipeline."""
+        if not self.is_open:
+            raise self._broken()
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        future: asyncio.Future[Any] = self._loop.create_future()
+        seconds = self.timeout if timeout is None else timeout
+        timer = self._loop.call_later(seconds, self._time_out, future)
+        api = APIS[message.API_KEY]
+        self.send(encode_request(message, version, correlation_id, self.client_id))
+        self._pending.append(_Pending(correlation_id, api.response, version, future, timer))
+        return future
+
+    async def request(
+        self, message: "Message", version: int, *, timeout: float | None = None
+    ) -> Any:
+        """The response to `message`. Raises TimeoutError, or ConnectionError if the peer went away."""
+        return await self.start(message, version, timeout=timeout)
+
+    def send_no_response(self, message: "Message", version: int) -> None:
+        """Sends a request that the broker never answers: Produce with acks=0."""
+        if not self.is_open:
+            raise self._broken()
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        self.send(encode_request(message, version, correlation_id, self.client_id))
+
+    def frame_received(self, frame: bytearray) -> None:
+        if not self._pending:
+            self._fail(ConnectionError(f"{self.peer} answered a request that was never sent"))
+            return
+        pending = self._pending.popleft()
+        pending.timer.cancel()
+        try:
+            correlation_id, message = decode_response(
+                pending.response_class, pending.version, frame
+            )
+        except DecodeError as error:
+            if not pending.future.done():
+                pending.future.set_exception(error)
+            self._fail(ConnectionError(f"{self.peer} sent a response that cannot be read: {error}"))
+            return
+        if correlation_id != pending.correlation_id:
+            failure = ConnectionError(
+                f"{self.peer} answered request {correlation_id}, expected {pending.correlation_id}"
+            )
+            if not pending.future.done():
+                pending.future.set_exception(failure)
+            self._fail(failure)
+            return
+        if not pending.future.done():
+            pending.future.set_result(message)
+
+    def lost(self, error: Exception | None) -> None:
+        self._abandon(error)
+
+    def close(self) -> None:
+        super().close()
+        self._abandon(None)
+
+    def _time_out(self, future: "asyncio.Future[Any]") -> None:
+        if not future.done():
+            future.set_exception(TimeoutError(f"no answer from {self.peer} in time"))
+        self._fail(ConnectionError(f"{self.peer} did not answer an earlier request in time"))
+
+    def _fail(self, failure: Exception) -> None:
+        self._failure = failure
+        self.close()
+
+    def _broken(self) -> ConnectionError:
+        return ConnectionError(str(self._failure or f"the connection to {self.peer} is closed"))
+
+    def _abandon(self, error: Exception | None) -> None:
+        if error is not None and self._failure is None:
+            self._failure = ConnectionError(f"the connection to {self.peer} broke: {error}")
+        while self._pending:
+            pending = self._pending.popleft()
+            pending.timer.cancel()
+            if not pending.future.done():
+                pending.future.set_exception(self._broken())
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "in_flight": len(self._pending),
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+        }
