@@ -31,7 +31,7 @@ class File(Protocol):
         """Length in bytes, tracked here: asking costs nothing."""
 
     def append(self, data: Buffer | Sequence[Buffer]) -> None:
-        """Write at the end, whole. After an error `size` is unchanged, whatever reached the disk."""
+        """Write at the end, whole. After an error `size` is as it was, whatever was written."""
 
     def read(self, position: int, length: int) -> bytes: ...
 

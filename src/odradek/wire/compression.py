@@ -2,8 +2,8 @@
 
 - gzip: a gzip member. zstd: a frame.
 - snappy: the blocks of Xerial's stream, which no library writes; a bare snappy block is read too.
-- lz4: a frame of independent blocks. The Java reader refuses linked blocks, which is all the library
-  offers, so the frame is laid out here; any valid frame is read.
+- lz4: a frame of independent blocks. The Java reader refuses linked blocks, which is all the
+  library offers, so the frame is laid out here; any valid frame is read.
 
 Decompression never yields more than `size_max` bytes, whatever a hostile sender claims.
 """

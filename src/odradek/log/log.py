@@ -1,0 +1,603 @@
+"""One partition's log: batches in the order of their offsets, in segments on one disk.
+
+Offsets: `start_offset` ≤ `last_stable_offset` ≤ `high_watermark` ≤ `end_offset`. Consumers read up
+to the high watermark, which the replica layer moves; a transaction that is open or not yet on every
+replica holds `last_stable_offset` back.
+
+Rules
+1. A buffer is appended with one write, from the memory it was received in; batches stay closed.
+2. Nothing in memory changes before the write has succeeded. An OSError anywhere takes the log
+   offline: every later call raises KAFKA_STORAGE_ERROR, and the owner is told, who does the same to
+   all logs of the directory (BEHAVIOUR.md section 5.6).
+3. `recovery_point` is what is known to survive a crash. It moves with `flush` alone; whatever is
+   beyond it is scanned when the log is loaded without a clean shutdown.
+
+Everything runs on the loop. Only `Flush.sync` may run elsewhere.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from odradek.log import retention
+from odradek.log.config import LogConfig
+from odradek.log.disk import Disk
+from odradek.log.hooks import Hooks
+from odradek.log.indexes import AbortedTransaction
+from odradek.log.producers import EXPIRATION_MS_DEFAULT, Origin, ProducersUpdate, SequencedBatch
+from odradek.log.recovery import (
+    EPOCHS_FILE,
+    add_batch,
+    load_log,
+    marker_of,
+    rebuild_producers,
+)
+from odradek.log.results import AppendInfo, Flush, LogRead, UnexpectedOffset
+from odradek.log.segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment, parts
+from odradek.log.segments import Segments
+from odradek.log.validation import WritableBuffer, check_batch, one_batch, recompressed
+from odradek.wire.batch import (
+    BatchHeader,
+    CorruptBatch,
+    crc_ok,
+    header_at,
+    scan,
+    set_append_time,
+    set_offset_and_epoch,
+)
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.records import NO_TIMESTAMP
+from odradek.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["AppendInfo", "Flush", "Hooks", "Log", "LogRead", "Origin", "UnexpectedOffset"]
+
+
+class Log:
+    """See the module's text. Made by `Log.open`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        clock: Callable[[], int],
+        *,
+        start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = False,
+        producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
+        jitter: Callable[[int], int] = lambda limit_ms: 0,
+        hooks: Hooks = Hooks(),
+    ) -> None:
+        """Load or create the log in `directory`. OSErrors are raised as they are.
+
+        `start_offset` and `recovery_point` come from the directory's checkpoints, `clean` says that
+        the last owner shut down cleanly; `jitter` draws a number below its argument."""
+        self.disk = disk
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self.offline = False
+        self._clock = clock
+        self._jitter = jitter
+        self._hooks = hooks
+        loaded = load_log(
+            disk,
+            directory,
+            config,
+            start_offset=start_offset,
+            recovery_point=recovery_point,
+            clean=clean,
+            now_ms=clock(),
+            producer_expiration_ms=producer_expiration_ms,
+        )
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.start_offset = loaded.start_offset
+        self.end_offset = loaded.end_offset
+        self.recovery_point = loaded.recovery_point
+        self.high_watermark = loaded.start_offset
+        self.last_flush_ms = clock()
+        self.segments = Segments(loaded.segments)
+        self.segments.forget_boundaries(self.end_offset)
+        self.appended_batches = 0
+        self.appended_bytes = 0
+        self.read_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory!r}, {self.start_offset}..{self.end_offset})"
+
+    # What there is
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.start_offset)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "start_offset": self.start_offset,
+            "end_offset": self.end_offset,
+            "high_watermark": self.high_watermark,
+            "last_stable_offset": self.last_stable_offset,
+            "recovery_point": self.recovery_point,
+            "size_bytes": self.size_bytes,
+            "segments": len(self.segments),
+            "appended_batches": self.appended_batches,
+            "appended_bytes": self.appended_bytes,
+            "read_bytes": self.read_bytes,
+            "offline": int(self.offline),
+        }
+
+    # Appending
+
+    def append_as_leader(
+        self, buffer: WritableBuffer, leader_epoch: int, *, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo:
+        """Give the one batch in `buffer` the next offsets and append it.
+
+        The buffer is patched in place and may be reused once this returns. Raises the KafkaError to
+        answer the producer with. A batch that repeats one of its producer's last five is not
+        appended again: the answer is that of the first time."""
+        if self.offline:
+            raise self._storage_error()
+        config, now_ms, offset = self.config, self._clock(), self.end_offset
+        header = one_batch(buffer)
+        if header.end_position != len(buffer):
+            buffer = memoryview(buffer)[: header.end_position]
+        check_batch(buffer, header, config, origin, now_ms)
+        if config.compression_type != "producer":
+            replaced = recompressed(buffer, header, config)
+            if replaced is not None:
+                buffer, header = replaced, header_at(replaced)
+        if header.size_bytes > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{header.size_bytes} bytes do not fit a segment of {config.segment_bytes}",
+            )
+        append_time_ms = NO_TIMESTAMP
+        if config.log_append_time:
+            append_time_ms = now_ms
+            set_append_time(buffer, header, now_ms)
+        set_offset_and_epoch(buffer, 0, offset, leader_epoch)
+        header = header_at(buffer)
+        update = None
+        if header.producer_id >= 0:
+            if origin is Origin.CLIENT:
+                earlier = self.producers.duplicate_of(header)
+                if earlier is not None:
+                    return self._duplicate(earlier)
+            update = self.producers.begin(origin)
+            update.add(header, offset, marker_of(buffer, header))
+        self._write(buffer, (header,), update, now_ms)
+        return AppendInfo(
+            offset,
+            self.end_offset - 1,
+            header.max_timestamp,
+            append_time_ms,
+            self.start_offset,
+            header.size_bytes,
+        )
+
+    def append_as_follower(self, buffer: bytes | bytearray | memoryview) -> AppendInfo:
+        """Append batches as the leader numbered them; a partial batch at the end is left out.
+
+        Raises UnexpectedOffset if they begin before the log's end, CorruptBatch if one is damaged:
+        then nothing of the buffer is appended."""
+        if self.offline:
+            raise self._storage_error()
+        headers = []
+        next_offset = first = -1
+        max_timestamp = NO_TIMESTAMP
+        for header in scan(buffer):
+            if not crc_ok(buffer, header) or header.last_offset_delta < 0:
+                raise CorruptBatch(f"damaged batch at offset {header.base_offset}")
+            if header.base_offset < next_offset:
+                raise CorruptBatch(f"offset {header.base_offset} comes after {next_offset - 1}")
+            if first < 0:
+                first = header.base_offset
+            next_offset = header.base_offset + header.last_offset_delta + 1
+            if header.max_timestamp > max_timestamp:
+                max_timestamp = header.max_timestamp
+            headers.append(header)
+        end_offset = self.end_offset
+        if not headers:
+            return AppendInfo(end_offset, end_offset - 1, -1, -1, self.start_offset, 0)
+        if first < end_offset:
+            raise UnexpectedOffset(first, next_offset - 1, end_offset)
+        view = memoryview(buffer)
+        now_ms = self._clock()
+        for part in parts(headers, self.config.segment_bytes):
+            update = self.producers.begin(Origin.REPLICATION)
+            for header in part:
+                add_batch(update, view, header)
+            self._write(view[part[0].position : part[-1].end_position], part, update, now_ms)
+        size = headers[-1].end_position
+        return AppendInfo(first, next_offset - 1, max_timestamp, -1, self.start_offset, size)
+
+    def _write(
+        self,
+        buffer: bytes | bytearray | memoryview,
+        headers: Sequence[BatchHeader],
+        update: ProducersUpdate | None,
+        now_ms: int,
+    ) -> None:
+        """The write itself, and everything that follows from its success."""
+        size = len(buffer)
+        max_timestamp = max([header.max_timestamp for header in headers])
+        next_offset = headers[-1].next_offset
+        try:
+            for header in headers:
+                if header.leader_epoch >= 0:
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
+            segment = self.segments.active
+            if segment.should_roll(self.config, size, next_offset - 1, max_timestamp, now_ms):
+                segment = self.roll(headers[0].base_offset)
+            segment.append(buffer, headers)
+            self.end_offset = next_offset
+            self.segments.remember_boundary(next_offset)
+            if update is not None:
+                for aborted in self.producers.apply(update):
+                    segment.transaction_index.append(aborted)
+            self.producers.end_offset = next_offset
+            self.appended_batches += len(headers)
+            self.appended_bytes += size
+            if next_offset - self.recovery_point >= self.config.flush_messages:
+                self.flush()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _duplicate(self, batch: SequencedBatch) -> AppendInfo:
+        append_time_ms = batch.timestamp if self.config.log_append_time else NO_TIMESTAMP
+        return AppendInfo(
+            batch.first_offset,
+            batch.last_offset,
+            batch.timestamp,
+            append_time_ms,
+            self.start_offset,
+            0,
+            duplicate=True,
+        )
+
+    def assign_epoch(self, epoch: int, offset: int) -> None:
+        """A leader's reign begins at `offset`."""
+        with self._storage():
+            self.epochs.assign(epoch, offset)
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int | None = None,
+        min_one_batch: bool = True,
+    ) -> LogRead:
+        """Batches from the one that reaches `offset`, none that reaches `end_offset`.
+
+        At most `max_bytes`, except that with `min_one_batch` the first batch comes whole; without,
+        nothing comes if it does not fit. As in Kafka the last batch may be cut off by the limit.
+        One read of one segment: the answer ends where the segment does."""
+        if self.offline:
+            raise self._storage_error()
+        log_end = self.end_offset
+        if offset < self.start_offset or offset > log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within {self.start_offset} to {log_end}",
+            )
+        end = log_end if end_offset is None or end_offset > log_end else end_offset
+        try:
+            segment, position, first_bytes = self.segments.locate(offset)
+            length = self.segments.end_position(segment, end, log_end) - position
+            if length > max_bytes:
+                if first_bytes < 0:
+                    first = segment.find_at(position)
+                    assert first is not None
+                    first_bytes = first.size_bytes
+                if first_bytes <= max_bytes:
+                    length = max_bytes
+                elif min_one_batch:
+                    length = first_bytes
+                else:
+                    length = 0
+            records = segment.file.read(position, length) if length > 0 else b""
+        except OSError as error:
+            raise self._failed(error) from error
+        self.read_bytes += len(records)
+        return LogRead(records, segment.base_offset, position)
+
+    def available_bytes(self, offset: int, end_offset: int) -> int:
+        """How much a read could give, at least: exact within one segment, for a waiting fetch."""
+        end = min(end_offset, self.end_offset)
+        if not self.start_offset <= offset < end:
+            return 0
+        with self._storage():
+            segment, position, _ = self.segments.locate(offset)
+            return max(0, self.segments.end_position(segment, end, self.end_offset) - position)
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record at or after `timestamp`."""
+        with self._storage():
+            return self.segments.find_timestamp(timestamp, self.start_offset)
+
+    def offset_of_greatest_timestamp(self) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
+        with self._storage():
+            return self.segments.find_greatest_timestamp()
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader of [start, end) must skip."""
+        with self._storage():
+            return self.segments.aborted_transactions(start, end)
+
+    # Moving the marks
+
+    def set_high_watermark(self, offset: int) -> bool:
+        """Move the high watermark, within the log; says whether it has changed."""
+        offset = max(self.start_offset, min(offset, self.end_offset))
+        if offset == self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producers.on_high_watermark(offset)
+        return True
+
+    def advance_start_offset(self, offset: int) -> bool:
+        """Let the log begin later. Records before it are gone for readers at once, from the disk
+        when their segment goes. Raises OFFSET_OUT_OF_RANGE above the high watermark."""
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is above the high watermark {self.high_watermark}",
+            )
+        if offset <= self.start_offset:
+            return False
+        with self._storage():
+            self.start_offset = offset
+            self.epochs.truncate_from_start(offset)
+            self.producers.on_start_offset(offset)
+        return True
+
+    # Rolling and flushing
+
+    def roll(self, next_offset: int | None = None) -> Segment:
+        """Begin a new segment, at `next_offset` if that is beyond the log's end."""
+        base_offset = self.end_offset if next_offset is None else max(next_offset, self.end_offset)
+        active = self.segments.active
+        if active.base_offset == base_offset:
+            assert active.size == 0, f"{active} is not empty and cannot be rolled to itself"
+            return active
+        with self._storage():
+            active.seal()
+            self.producers.end_offset = base_offset
+            self.producers.take_snapshot(sync=False)
+            segment = self._new_segment(base_offset)
+        self.segments.add(segment)
+        self._hooks.on_roll(self)
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment(
+            self.disk,
+            self.directory,
+            base_offset,
+            self.config,
+            created_ms=self._clock(),
+            jitter_ms=self._jitter(self.config.segment_jitter_ms),
+            create=True,
+        )
+
+    def start_flush(self) -> Flush | None:
+        """The first step of a flush up to the log's end, or None if there is nothing to do."""
+        if self.offline:
+            raise self._storage_error()
+        if self.end_offset <= self.recovery_point:
+            return None
+        dirty = self.segments.from_offset(self.recovery_point)
+        with self._storage():
+            for segment in dirty:
+                segment.write_indexes()
+            files = [segment.file for segment in dirty]
+        paths = [path for segment in dirty for path in segment.index_paths()]
+        paths += [
+            self.producers.snapshot_path(offset)
+            for offset in self.producers.snapshots
+            if offset > self.recovery_point
+        ]
+        return Flush(self.disk, self.directory, self.end_offset, files, paths)
+
+    def flush(self) -> None:
+        """Make everything appended so far survive a crash."""
+        flush = self.start_flush()
+        if flush is not None:
+            with self._storage():
+                flush.sync()
+            self.finish_flush(flush)
+
+    def finish_flush(self, flush: Flush) -> None:
+        # The log may have been cut while the disk was at work.
+        self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.end_offset))
+        self.last_flush_ms = self._clock()
+
+    # Shrinking
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut the log so that it ends at `offset`, or where the batch began that reached over it.
+
+        Says whether anything was cut. What a crash leaves: the log cut somewhere at or after
+        `offset`; a follower compares itself with its leader again before it goes on."""
+        if offset < 0:
+            raise ValueError(f"cannot truncate {self} to {offset}")
+        with self._storage():
+            if offset >= self.end_offset:
+                # This broker may have begun a reign here without writing anything.
+                self.epochs.truncate_from_end(self.end_offset)
+                return False
+            if offset < self.segments[0].base_offset:
+                self.truncate_fully_and_start_at(offset)
+                return True
+            self._lower_recovery_point(offset)
+            self._delete_segments(self.segments.remove_above(offset))
+            end = self.segments.active.truncate_to(offset, self._clock())
+            self._after_cut(end)
+        return True
+
+    def _after_cut(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+        self.start_offset = min(self.start_offset, end_offset)
+        self._lower_recovery_point(end_offset)
+        self.segments.forget_boundaries(end_offset)
+        self.epochs.truncate_from_end(end_offset)
+        rebuild_producers(
+            self.producers,
+            list(self.segments),
+            self.start_offset,
+            end_offset,
+            self._clock(),
+            clean=False,
+        )
+        if self.high_watermark > end_offset:
+            self.set_high_watermark(end_offset)
+
+    def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
+        """Throw everything away and go on at `offset`."""
+        with self._storage():
+            self._lower_recovery_point(min(offset, self.segments[0].base_offset))
+            self._delete_segments(self.segments.remove_above(-1))
+            self.segments.add(self._new_segment(offset))
+            self.epochs.clear()
+            self.producers.truncate_fully_and_start_at(offset)
+            self.end_offset = self.recovery_point = offset
+            self.start_offset = offset if start_offset is None else start_offset
+            self.high_watermark = offset
+            self._hooks.on_recovery_point_lowered(self)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self._hooks.on_recovery_point_lowered(self)
+
+    def delete_old_segments(self) -> int:
+        """Delete the segments that retention has done with; returns how many."""
+        now_ms = self._clock()
+        with self._storage():
+            expired = retention.expired(
+                list(self.segments),
+                self.config,
+                start_offset=self.start_offset,
+                high_watermark=self.high_watermark,
+                end_offset=self.end_offset,
+                now_ms=now_ms,
+            )
+            if expired.total == 0:
+                return 0
+            if expired.total == len(self.segments):
+                self.roll()
+            self.advance_start_offset(self.segments[expired.total].base_offset)
+            self._delete_segments(self.segments.remove_first(expired.total))
+            logger.info("%s: deleted old segments: %s", self, expired)
+        return expired.total
+
+    def _delete_segments(self, doomed: Sequence[Segment]) -> None:
+        """Segments that are no longer of the log; their files go after a delay."""
+        for segment in doomed:
+            self.producers.delete_snapshot(segment.base_offset)
+        self._discard(doomed)
+
+    def _discard(self, doomed: Sequence[Segment]) -> None:
+        for segment in doomed:
+            segment.close_file()
+            segment.change_suffix(DELETED_SUFFIX)
+        if doomed:
+            self._hooks.call_later(
+                self.config.file_delete_delay_ms / 1000, lambda: self._delete_files(doomed)
+            )
+
+    def _delete_files(self, doomed: Sequence[Segment]) -> None:
+        if self.offline:
+            return
+        with self._storage():
+            for segment in doomed:
+                segment.delete()
+
+    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        """Put cleaned segments (suffix `.cleaned`, flushed) in the place of those they came from.
+
+        What a crash leaves: before the last rename to `.swap` the old segments, after it the new
+        ones, which loading puts in place."""
+        with self._storage():
+            for segment in sorted(new, key=lambda segment: -segment.base_offset):
+                segment.change_suffix(SWAP_SUFFIX)
+            self.disk.sync_dir(self.directory)
+            bases = {segment.base_offset for segment in new}
+            for segment in old:
+                if segment.base_offset not in bases:
+                    self.producers.delete_snapshot(segment.base_offset)
+            self.segments.replace(old, new)
+            self._discard(old)
+            for segment in new:
+                segment.change_suffix("")
+            self.disk.sync_dir(self.directory)
+
+    # The end
+
+    def close(self) -> None:
+        """Flush, and leave everything that a clean shutdown promises to the next owner: trimmed
+        indexes, the final time-index entry, a producer snapshot at the log's end."""
+        if self.offline:
+            self.close_files()
+            return
+        self.flush()
+        with self._storage():
+            self.producers.end_offset = self.end_offset
+            self.producers.take_snapshot()
+            for segment in self.segments:
+                segment.close()
+
+    def close_files(self) -> None:
+        """Let go of all files without writing: the directory has failed, or is to be deleted."""
+        self.offline = True
+        for segment in self.segments:
+            segment.close_file()
+
+    def rename_directory(self, directory: str) -> None:
+        """Move the log, on the same disk: for deletion, or when a future log takes its place."""
+        with self._storage():
+            self.disk.rename(self.directory, directory)
+            self.directory = directory
+            for segment in self.segments:
+                segment.move_to(directory)
+            self.producers.directory = directory
+            self.epochs.path = f"{directory}/{EPOCHS_FILE}"
+
+    # Failure
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        """An OSError inside takes the log offline and is answered with KAFKA_STORAGE_ERROR."""
+        if self.offline:
+            raise self._storage_error()
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> KafkaError:
+        if not self.offline:
+            self.offline = True
+            logger.error("%s goes offline: %s", self, error)
+            self._hooks.on_failure(self, error)
+        return self._storage_error()
+
+    def _storage_error(self) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {self.directory} has failed")

@@ -1,0 +1,410 @@
+"""One segment of a log: a file of batches, and the indexes that find things in it.
+
+A segment only grows at its end, and only the last of a log grows at all. Indexes are hints: what
+they point at is checked, and a wrong one costs a longer scan, never a wrong answer.
+
+What a crash leaves: a prefix of the batches appended since the last flush, the last one possibly
+torn or full of zeros; indexes with fewer entries than there could be. Recovery rescans the segment,
+cuts it at the first bad batch and builds the indexes anew (recovery.py).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from odradek.log.config import LogConfig
+from odradek.log.disk import Disk, File
+from odradek.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from odradek.wire.batch import HEADER_BYTES, MAGIC, OVERHEAD_BYTES, BatchHeader, CorruptBatch, scan
+from odradek.wire.records import NO_TIMESTAMP, decode_records
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+# Positions in the indexes are 32 bits wide as well.
+SIZE_MAX = (1 << 31) - 1
+# How much is read at once to look at headers, which stand within an index interval of each other.
+PEEK_BYTES = 8 * 1024
+SCAN_BYTES = 4 * 1024 * 1024
+
+# Base offset, length, magic and last offset delta: what a search needs of a header.
+_PEEK = Struct(">qi4xb6xi")
+_peek = _PEEK.unpack_from
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Found(NamedTuple):
+    """A batch in the file."""
+
+    position: int
+    base_offset: int
+    size_bytes: int
+
+
+def parts(headers: Sequence[BatchHeader], size_max: int) -> list[Sequence[BatchHeader]]:
+    """Consecutive batches in as few groups as possible that each fit one segment."""
+    groups: list[Sequence[BatchHeader]] = []
+    start = 0
+    first = headers[0]
+    for index, header in enumerate(headers):
+        if index > start and (
+            header.end_position - first.position > size_max
+            or header.last_offset - first.base_offset > RELATIVE_OFFSET_MAX
+        ):
+            groups.append(headers[start:index])
+            start, first = index, header
+    groups.append(headers[start:])
+    return groups
+
+
+class Segment:
+    """The batches from `base_offset` up to the next segment's."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_greatest",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "index_interval_bytes",
+        "jitter_ms",
+        "offset_index",
+        "size",
+        "suffix",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        suffix: str = "",
+        create: bool = False,
+    ) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self.index_interval_bytes = config.index_interval_bytes
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        index_bytes = config.segment_index_bytes
+        self.offset_index = OffsetIndex(disk, self.path(INDEX_SUFFIX), base_offset, index_bytes)
+        self.time_index = TimeIndex(disk, self.path(TIME_INDEX_SUFFIX), base_offset, index_bytes)
+        self.transaction_index = TransactionIndex(
+            disk, self.path(TRANSACTION_INDEX_SUFFIX), base_offset
+        )
+        self._file: File | None = None
+        self._bytes_since_index = 0
+        # The first batch's timestamp, which says when the segment is old enough to be rolled;
+        # and the greatest, with the last offset of its batch. None until somebody asks.
+        self._first_timestamp: int | None = None
+        self._greatest: tuple[int, int] | None = None
+        if create:
+            for kind in SUFFIXES:
+                if disk.exists(self.path(kind)):
+                    disk.remove(self.path(kind))
+            self._file = disk.open(self.path(LOG_SUFFIX), create=True)
+            self.size = 0
+        else:
+            self.size = disk.size(self.path(LOG_SUFFIX))
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path(LOG_SUFFIX)!r}, size={self.size})"
+
+    def path(self, kind: str) -> str:
+        return f"{self.directory}/{file_name(self.base_offset, kind)}{self.suffix}"
+
+    @property
+    def file(self) -> File:
+        """Opened on first use: a segment nobody reads costs no descriptor."""
+        if self._file is None:
+            self._file = self._disk.open(self.path(LOG_SUFFIX))
+        return self._file
+
+    # Growing
+
+    def append(
+        self, buffer: bytes | bytearray | memoryview, headers: Sequence[BatchHeader]
+    ) -> None:
+        """Write the buffer, which is exactly the batches of these headers, at the end."""
+        position = self.size
+        self.file.append(buffer)
+        size = len(buffer)
+        assert headers[-1].end_position - headers[0].position == size
+        self.size = position + size
+        if position == 0:
+            self._first_timestamp = headers[0].max_timestamp
+        greatest = self._greatest or self.greatest_timestamp
+        start = headers[0].position
+        for header in headers:
+            last_offset = header.base_offset + header.last_offset_delta
+            if header.max_timestamp > greatest[0]:
+                self._greatest = greatest = (header.max_timestamp, last_offset)
+            if self._bytes_since_index > self.index_interval_bytes:
+                self.offset_index.append(last_offset, position + header.position - start)
+                self.time_index.append(*greatest)
+                self._bytes_since_index = 0
+            self._bytes_since_index += header.length + OVERHEAD_BYTES
+
+    def should_roll(
+        self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Whether a buffer of this size and reach belongs into a new segment instead."""
+        if self.size > min(config.segment_bytes, SIZE_MAX) - size:
+            return True
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if self.size == 0:
+            return False
+        first = self.first_timestamp
+        age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        return (
+            age_ms > config.segment_ms - self.jitter_ms
+            or self.offset_index.is_full
+            or self.time_index.is_full
+        )
+
+    def seal(self) -> None:
+        """No more appends: the indexes get their final entry and lose their padding."""
+        self.time_index.append(*self.greatest_timestamp)
+        self.offset_index.trim()
+        self.time_index.trim()
+
+    # Finding
+
+    def find(self, offset: int) -> Found | None:
+        """The first batch that reaches `offset`, or None if the segment ends before it."""
+        position = self.offset_index.lookup(offset)[1]
+        try:
+            return self._find_from(position, offset)
+        except CorruptBatch:
+            if position == 0:
+                raise
+            # The index may be what is wrong; the batches themselves decide.
+            return self._find_from(0, offset)
+
+    def find_at(self, position: int) -> Found | None:
+        """The batch that begins at `position`."""
+        return self._find_from(position, -1)
+
+    def _find_from(self, position: int, offset: int) -> Found | None:
+        read = self.file.read
+        chunk, chunk_start = b"", position
+        while self.size - position >= HEADER_BYTES:
+            local = position - chunk_start
+            if local + _PEEK.size > len(chunk):
+                chunk, chunk_start, local = read(position, PEEK_BYTES), position, 0
+                if len(chunk) < _PEEK.size:
+                    raise CorruptBatch(f"{self} is shorter than it was")
+            base_offset, length, magic, delta = _peek(chunk, local)
+            if magic != MAGIC or length < HEADER_BYTES - OVERHEAD_BYTES:
+                raise CorruptBatch(f"no batch at {position} of {self}")
+            if base_offset + delta >= offset:
+                return Found(position, base_offset, length + OVERHEAD_BYTES)
+            position += length + OVERHEAD_BYTES
+        return None
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, read from the file."""
+        position = self.offset_index.lookup(self.offset_index.last_offset)[1]
+        end = self.base_offset
+        for _, header in self.batches(position):
+            end = header.next_offset
+        return end
+
+    def batches(
+        self, position: int = 0, end_position: int | None = None
+    ) -> Iterator[tuple[bytes, BatchHeader]]:
+        """Every batch from `position` on, each with the buffer that its header's position is in.
+
+        Ends at the first incomplete batch; raises CorruptBatch where no batch can begin."""
+        end = self.size if end_position is None else min(end_position, self.size)
+        while end - position >= HEADER_BYTES:
+            first = self.find_at(position)
+            if first is None or first.size_bytes > end - position:
+                return
+            chunk = self.file.read(position, min(max(SCAN_BYTES, first.size_bytes), end - position))
+            taken = 0
+            for header in scan(chunk):
+                yield chunk, header
+                taken = header.end_position
+            if not taken:
+                return
+            position += taken
+
+    # Time
+
+    @property
+    def first_timestamp(self) -> int:
+        if self._first_timestamp is None:
+            if self.size < HEADER_BYTES:
+                return NO_TIMESTAMP
+            _, header = next(self.batches())
+            self._first_timestamp = header.max_timestamp
+        return self._first_timestamp
+
+    @property
+    def greatest_timestamp(self) -> tuple[int, int]:
+        """The greatest timestamp, and the last offset of the first batch that has it."""
+        if self._greatest is None:
+            self._greatest = self.time_index.last_entry
+        return self._greatest
+
+    @property
+    def largest_timestamp(self) -> int:
+        """For retention: where no record has a timestamp, the file's own stands in."""
+        greatest = self.greatest_timestamp[0]
+        return greatest if greatest >= 0 else self._disk.modified_ms(self.path(LOG_SUFFIX))
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record at or after both arguments."""
+        offset = max(self.time_index.lookup(timestamp)[1], start_offset)
+        found = self.find(offset)
+        if found is None:
+            return None
+        for chunk, header in self.batches(found.position):
+            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+                continue
+            for record in decode_records(chunk, header):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return record.timestamp, record.offset, header.leader_epoch
+        return None
+
+    def find_greatest_timestamp(self) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
+        greatest, offset = self.greatest_timestamp
+        return None if greatest < 0 else self._first_with(greatest, offset)
+
+    def _first_with(self, timestamp: int, offset: int) -> tuple[int, int, int] | None:
+        found = self.find(offset)
+        if found is None:
+            return None
+        for chunk, header in self.batches(found.position):
+            if header.max_timestamp == timestamp:
+                for record in decode_records(chunk, header):
+                    if record.timestamp == timestamp:
+                        return timestamp, record.offset, header.leader_epoch
+        return None
+
+    # Shrinking and moving
+
+    def truncate_to(self, offset: int, now_ms: int) -> int:
+        """Cut before the batch that reaches `offset`; returns where the segment then ends: at
+        `offset`, or where the batch began that had to go whole."""
+        found = self.find(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        end = offset
+        if found is not None:
+            end = min(offset, found.base_offset)
+            self.file.truncate(found.position)
+            self.size = found.position
+        self._bytes_since_index = 0
+        self._reread_timestamps(now_ms)
+        return end
+
+    def _reread_timestamps(self, now_ms: int) -> None:
+        if self.size == 0:
+            self.created_ms = now_ms
+            self._first_timestamp = None
+        greatest = self.time_index.last_entry
+        position = self.offset_index.lookup(greatest[1])[1]
+        for _, header in self.batches(position):
+            if header.max_timestamp > greatest[0]:
+                greatest = (header.max_timestamp, header.last_offset)
+        self._greatest = greatest
+
+    def rebuild(self, on_batch: Callable[[bytes, BatchHeader], bool]) -> int:
+        """Scan from the start, keep the batches that `on_batch` accepts, cut at the first it does
+        not, and index what is left. Returns how many bytes were cut."""
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.reset()
+        greatest = (NO_TIMESTAMP, self.base_offset)
+        valid, indexed = 0, 0
+        try:
+            for chunk, header in self.batches():
+                if not on_batch(chunk, header):
+                    break
+                if header.max_timestamp > greatest[0]:
+                    greatest = (header.max_timestamp, header.last_offset)
+                if valid - indexed > self.index_interval_bytes and not self.offset_index.is_full:
+                    self.offset_index.append(header.last_offset, valid)
+                    self.time_index.append(*greatest)
+                    indexed = valid
+                valid += header.size_bytes
+        except CorruptBatch:
+            pass  # The end of what can be kept.
+        cut = self.size - valid
+        if cut:
+            self.file.truncate(valid)
+            self.size = valid
+        self._greatest = greatest
+        self._first_timestamp = None
+        self._bytes_since_index = valid - indexed
+        self.seal()
+        return cut
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename all files of the segment: the log last, for it is what makes the others count."""
+        old_log = self.path(LOG_SUFFIX)
+        self.suffix = suffix
+        self.offset_index.rename(self.path(INDEX_SUFFIX))
+        self.time_index.rename(self.path(TIME_INDEX_SUFFIX))
+        self.transaction_index.rename(self.path(TRANSACTION_INDEX_SUFFIX))
+        self._disk.rename(old_log, self.path(LOG_SUFFIX))
+
+    def move_to(self, directory: str) -> None:
+        """The directory was renamed with the files in it."""
+        self.directory = directory
+        self.offset_index.path = self.path(INDEX_SUFFIX)
+        self.time_index.path = self.path(TIME_INDEX_SUFFIX)
+        self.transaction_index.path = self.path(TRANSACTION_INDEX_SUFFIX)
+
+    def write_indexes(self) -> None:
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.transaction_index.flush()
+
+    def index_paths(self) -> list[str]:
+        return [self.offset_index.path, self.time_index.path, self.transaction_index.path]
+
+    def close(self) -> None:
+        """Leave the files as a clean shutdown must: final time-index entry, indexes trimmed."""
+        self.seal()
+        self.transaction_index.close()
+        self.close_file()
+
+    def close_file(self) -> None:
+        """Let go of the file without writing anything."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def delete(self) -> None:
+        self.close_file()
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.delete()
+        if self._disk.exists(self.path(LOG_SUFFIX)):
+            self._disk.remove(self.path(LOG_SUFFIX))

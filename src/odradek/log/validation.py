@@ -1,0 +1,145 @@
+"""What a leader demands of a batch before it appends it: Kafka's rules and Kafka's errors.
+
+The header and the checksum say everything, so records stay closed, with two exceptions: a
+compacted topic needs a key on every record, and a topic with a codec of its own gets its batches
+recompressed.
+Unlike Kafka we believe the header's record count and timestamps without looking inside.
+"""
+
+from odradek.log.config import LogConfig
+from odradek.log.producers import Origin
+from odradek.wire.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    TimestampType,
+    crc_ok,
+    header_at,
+    scan,
+)
+from odradek.wire.compression import Codec
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.records import NO_TIMESTAMP, Record, decode_records, encode_batch
+
+WritableBuffer = bytearray | memoryview
+
+COMPRESSION_TYPES = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def one_batch(buffer: WritableBuffer) -> BatchHeader:
+    """The header of the only batch in the buffer; a partial batch after it is not looked at."""
+    if len(buffer) < HEADER_BYTES:
+        for _ in scan(buffer):  # Says what is wrong with it, if more than its length is.
+            raise AssertionError("a batch shorter than its header")
+        raise _invalid("no complete record batch")
+    header = header_at(buffer)
+    end = header.end_position
+    if end != len(buffer):
+        if end > len(buffer):
+            raise _invalid("no complete record batch")
+        for _ in scan(buffer, end):
+            raise _invalid("more than one record batch")
+    return header
+
+
+def check_batch(
+    buffer: WritableBuffer, header: BatchHeader, config: LogConfig, origin: Origin, now_ms: int
+) -> None:
+    """Raise the KafkaError a producer gets for this batch, if it gets one."""
+    if origin is Origin.CLIENT:
+        _check_client(header)
+    if header.size_bytes > config.max_message_bytes and origin is not Origin.REPLICATION:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"batch of {header.size_bytes} bytes, more than {config.max_message_bytes}",
+        )
+    if not crc_ok(buffer, header):
+        raise CorruptBatch(f"wrong checksum in batch at offset {header.base_offset}")
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        raise _invalid(f"unknown compression codec {header.attributes & CODEC_MASK}")
+    if not config.log_append_time:
+        _check_timestamps(header, config, now_ms)
+    if config.compact and not header.is_control:
+        _check_keys(open_batch(buffer, header))
+
+
+def _check_client(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise _invalid(f"batch begins at offset {header.base_offset}, not 0")
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise _invalid(
+            f"{header.record_count} records and a last offset of {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise _invalid("clients may not write control records")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise _invalid(f"producer {header.producer_id} with sequence {header.base_sequence}")
+
+
+def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the append time")
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    base, greatest = header.base_timestamp, header.max_timestamp
+    if (base != NO_TIMESTAMP and base < earliest) or greatest > latest:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamps {base} to {greatest} are not within {earliest} to {latest}",
+        )
+
+
+def _check_keys(records: list[Record]) -> None:
+    for index, record in enumerate(records):
+        if record.key is None:
+            raise _invalid(f"record {index} has no key, which a compacted topic needs")
+
+
+def open_batch(buffer: WritableBuffer, header: BatchHeader) -> list[Record]:
+    try:
+        return decode_records(buffer, header)
+    except DecodeError as error:
+        raise _invalid(str(error)) from None
+
+
+def recompressed(
+    buffer: WritableBuffer, header: BatchHeader, config: LogConfig
+) -> WritableBuffer | None:
+    """The batch in the codec that the topic prescribes, or None if it is in it already."""
+    if config.compression_type == "producer":
+        return None
+    codec = COMPRESSION_TYPES[config.compression_type]
+    if codec == header.codec or header.is_control:
+        return None
+    level = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }.get(codec)
+    batch = encode_batch(
+        open_batch(buffer, header),
+        base_offset=header.base_offset,
+        codec=codec,
+        level=level,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
+    if len(batch) > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"batch of {len(batch)} bytes in {codec.name}, more than {config.max_message_bytes}",
+        )
+    return batch
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
