@@ -106,6 +106,7 @@ class Log:
         self.appended_batches = 0
         self.appended_bytes = 0
         self.read_bytes = 0
+        self.truncations = 0  # whoever copies from the log begins again when this has moved
 
     def __repr__(self) -> str:
         return f"Log({self.directory!r}, {self.start_offset}..{self.end_offset})"
@@ -254,7 +255,7 @@ class Log:
             if next_offset - self.recovery_point >= self.config.flush_messages:
                 self.flush()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.fail(error) from error
 
     def _duplicate(self, batch: SequencedBatch) -> AppendInfo:
         append_time_ms = batch.timestamp if self.config.log_append_time else NO_TIMESTAMP
@@ -313,7 +314,7 @@ class Log:
                     length = 0
             records = segment.file.read(position, length) if length > 0 else b""
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.fail(error) from error
         self.read_bytes += len(records)
         return LogRead(records, segment.base_offset, position)
 
@@ -453,6 +454,7 @@ class Log:
         return True
 
     def _after_cut(self, end_offset: int) -> None:
+        self.truncations += 1
         self.end_offset = end_offset
         self.start_offset = min(self.start_offset, end_offset)
         self._lower_recovery_point(end_offset)
@@ -590,9 +592,9 @@ class Log:
         try:
             yield
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.fail(error) from error
 
-    def _failed(self, error: OSError) -> KafkaError:
+    def fail(self, error: OSError) -> KafkaError:
         if not self.offline:
             self.offline = True
             logger.error("%s goes offline: %s", self, error)
