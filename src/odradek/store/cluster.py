@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -36,6 +35,7 @@ from odradek.store.api import (
     StoreError,
     Watch,
     parent_of,
+    wall_clock_ms,
 )
 from odradek.store.configs import Configs
 from odradek.store.payloads import (
@@ -60,10 +60,6 @@ class ControllerTerm(NamedTuple):
 
     epoch: int
     fence: int
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class ClusterStore(Configs):
@@ -347,12 +343,23 @@ class ClusterStore(Configs):
         return None if node is None else payloads.decode_state(of, node[0], node[1].version)
 
     async def partition_states(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], watch: Watch | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """Many states; partitions without one are left out."""
-        nodes = await self.store.get_many([paths.partition_state(of) for of in partitions])
+        """Many states; partitions without one are left out, and get no watch."""
         return {
             of: state
+            for of, (state, _) in (
+                await self.partition_states_and_writes(partitions, watch)
+            ).items()
+        }
+
+    async def partition_states_and_writes(
+        self, partitions: Collection[TopicPartition], watch: Watch | None = None
+    ) -> dict[TopicPartition, tuple[PartitionState, int]]:
+        """Many states, each with the transaction that last wrote it."""
+        nodes = await self.store.get_many([paths.partition_state(of) for of in partitions], watch)
+        return {
+            of: (state, node[1].modified)
             for of, node in zip(partitions, nodes, strict=True)
             if node is not None
             and (state := payloads.decode_state(of, node[0], node[1].version)) is not None

@@ -1,0 +1,13 @@
+"""What the controller answers for one partition of a request: a code and, for people, a reason."""
+
+from typing import NamedTuple
+
+from odradek.wire.errors import ErrorCode
+
+
+class ApiError(NamedTuple):
+    error: ErrorCode
+    message: str = ""
+
+
+NO_ERROR = ApiError(ErrorCode.NONE)

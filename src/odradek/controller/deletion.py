@@ -1,0 +1,209 @@
+"""Deleting topics, so that no copy is forgotten.
+
+Three sets: topics *to delete*, topics whose deletion is *started*, topics that are *ineligible*
+for now because a replica is not online, a reassignment runs, or an attempt failed. What to do
+next is decided from the states of a topic's replicas alone; it is asked again whenever one of
+them changed. BEHAVIOUR.md section 4.5.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek.controller import partition_states, replica_states
+from odradek.controller.context import ControllerContext, Replica
+from odradek.controller.journal import EntryKind, Journal
+from odradek.controller.machines import StateMachines
+from odradek.controller.replica_states import ReplicaState
+from odradek.controller.requests import RequestBatch
+from odradek.store.cluster import ClusterStore
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do now, by topic."""
+
+    complete: list[str] = field(default_factory=list)  # every copy is gone: forget the topic
+    retry: list[str] = field(default_factory=list)  # some copies failed: make them OFFLINE again
+    start: list[str] = field(default_factory=list)  # tell the replicas to go
+
+
+def plan(states_of: Mapping[str, Collection[ReplicaState]], ineligible: Collection[str]) -> Plan:
+    """What to do for each queued topic, given the states of its replicas."""
+    decided = Plan()
+    for topic, states in states_of.items():
+        if all(state is replica_states.DELETION_SUCCESSFUL for state in states):
+            decided.complete.append(topic)
+            continue
+        if replica_states.DELETION_STARTED in states:
+            continue  # wait for the answers that are out
+        if replica_states.DELETION_INELIGIBLE in states:
+            decided.retry.append(topic)
+        if topic not in ineligible:
+            decided.start.append(topic)
+    return decided
+
+
+class TopicDeletion:
+    """Carries the plan out."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ClusterStore,
+        machines: StateMachines,
+        batch: RequestBatch,
+        journal: Journal,
+        *,
+        enabled: bool,
+        forget_watch: Callable[[str], None],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._machines = machines
+        self._batch = batch
+        self._journal = journal
+        self._enabled = enabled
+        self._forget_watch = forget_watch
+
+    async def take_over(self) -> None:
+        """Learn what an earlier controller was asked to delete. Nothing is started yet."""
+        context = self._context
+        queued = await self._store.deletions()
+        if not self._enabled:
+            await self._store.drop_deletions(queued, context.epoch_version)
+            return
+        self._queue(queued)
+        moving = {key.topic for key in context.reassigning}
+        for topic in queued:
+            if topic in moving:
+                self.halt((topic,), "a reassignment is in progress")
+            elif not all(
+                context.is_replica_online(key, replica)
+                for key, replica in context.replicas_of_topic(topic)
+            ):
+                self.halt((topic,), "a replica is not online")
+
+    async def request(self, topics: Collection[str]) -> None:
+        """Somebody asked to delete these topics."""
+        context = self._context
+        unknown = [topic for topic in topics if topic not in context.topics]
+        known = [topic for topic in topics if topic in context.topics]
+        if not self._enabled:
+            await self._store.drop_deletions(topics, context.epoch_version)
+            return
+        if unknown:
+            await self._store.drop_deletions(unknown, context.epoch_version)
+        if not known:
+            return
+        self._queue(known)
+        moving = {key.topic for key in context.reassigning}
+        self.halt([topic for topic in known if topic in moving], "a reassignment is in progress")
+        await self.go_on()
+
+    def _queue(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            if topic not in self._context.topics_to_delete:
+                self._context.topics_to_delete[topic] = None
+                self._journal.record(EntryKind.DELETION, after="queued", topic=topic)
+
+    def halt(self, topics: Iterable[str], reason: str) -> None:
+        """Do not go on with these for now."""
+        for topic in topics:
+            if topic in self._context.topics_to_delete:
+                self._context.topics_ineligible.add(topic)
+                self._journal.record(EntryKind.DELETION, after="halted", topic=topic, why=reason)
+
+    async def resume(self, topics: Iterable[str]) -> None:
+        """What stood in the way of these is gone: a broker came, or a reassignment ended."""
+        resumed = [topic for topic in topics if topic in self._context.topics_to_delete]
+        if resumed:
+            self._context.topics_ineligible.difference_update(resumed)
+            await self.go_on()
+
+    async def failed(self, replicas: Iterable[Replica]) -> None:
+        """These replicas could not be deleted: their broker or disk is gone, or said no."""
+        ours = [
+            replica for replica in replicas if replica[0].topic in self._context.topics_to_delete
+        ]
+        if ours:
+            await self._machines.replicas_to(ours, replica_states.DELETION_INELIGIBLE)
+            self.halt(dict.fromkeys(key.topic for key, _ in ours), "a replica was not deleted")
+            await self.go_on()
+
+    async def succeeded(self, replicas: Iterable[Replica]) -> None:
+        """These replicas' brokers have deleted them."""
+        ours = [
+            replica for replica in replicas if replica[0].topic in self._context.topics_to_delete
+        ]
+        if ours:
+            await self._machines.replicas_to(ours, replica_states.DELETION_SUCCESSFUL)
+            await self.go_on()
+
+    async def go_on(self) -> None:
+        """Do whatever can be done now for every queued topic."""
+        if not self._enabled:
+            return
+        context = self._context
+        decided = plan(
+            {
+                topic: context.replica_states_of_topic(topic).values()
+                for topic in context.topics_to_delete
+            },
+            context.topics_ineligible,
+        )
+        for topic in decided.complete:
+            await self._complete(topic)
+        if decided.retry:
+            failed = [
+                replica
+                for topic in decided.retry
+                for replica, state in context.replica_states_of_topic(topic).items()
+                if state is replica_states.DELETION_INELIGIBLE
+            ]
+            await self._machines.replicas_to(failed, replica_states.OFFLINE)
+        if decided.start:
+            await self._start(decided.start)
+
+    async def _start(self, topics: list[str]) -> None:
+        context = self._context
+        fresh = [topic for topic in topics if topic not in context.topics_deleting]
+        partitions = [p for topic in fresh for p in context.partitions_of(topic)]
+        await self._machines.partitions_to(partitions, partition_states.OFFLINE)
+        await self._machines.partitions_to(partitions, partition_states.NON_EXISTENT)
+        context.topics_deleting.update(fresh)
+        for topic in topics:
+            self._journal.record(EntryKind.DELETION, after="started", topic=topic)
+        # From here on brokers stop serving these topics.
+        self._batch.open()
+        self._batch.add_update_metadata(
+            context.brokers, (p for topic in topics for p in context.partitions_of(topic))
+        )
+        self._batch.send()
+        dead: list[Replica] = []
+        live: list[Replica] = []
+        for topic in topics:
+            for replica, state in context.replica_states_of_topic(topic).items():
+                if not context.is_replica_online(*replica):
+                    dead.append(replica)
+                elif state is not replica_states.DELETION_SUCCESSFUL:
+                    live.append(replica)
+        # A dead replica whose attempt failed before is OFFLINE by now; it waits for its broker.
+        await self._machines.replicas_to(
+            [replica for replica in dead if self._can_fail(replica)],
+            replica_states.DELETION_INELIGIBLE,
+        )
+        await self._machines.replicas_to(live, replica_states.OFFLINE)
+        await self._machines.replicas_to(live, replica_states.DELETION_STARTED)
+        self.halt(dict.fromkeys(key.topic for key, _ in dead), "a replica is not online")
+
+    def _can_fail(self, replica: Replica) -> bool:
+        return self._context.replica_state(*replica) is not replica_states.DELETION_SUCCESSFUL
+
+    async def _complete(self, topic: str) -> None:
+        # Not to hear of the topic's end, and of a namesake's beginning, out of order.
+        self._forget_watch(topic)
+        gone = self._context.replicas_of_topic(topic)
+        await self._machines.replicas_to(gone, replica_states.NON_EXISTENT)
+        await self._store.delete_topic(topic, self._context.epoch_version)
+        self._context.remove_topic(topic)
+        self._journal.record(EntryKind.DELETION, after="completed", topic=topic)

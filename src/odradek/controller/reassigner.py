@@ -1,0 +1,397 @@
+"""Reassignment: the work. Takes requests from the API and the legacy node, and moves partitions.
+
+All partitions that reach a step in one event take it together: one write per topic, one batch of
+requests, whatever their number. BEHAVIOUR.md section 4.7; the decisions are in `reassignment`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from odradek.controller import partition_states, reassignment, replica_states
+from odradek.controller.api_error import NO_ERROR, ApiError
+from odradek.controller.assignment import ReplicaAssignment
+from odradek.controller.config import ControllerConfig
+from odradek.controller.context import ControllerContext, Partition, Replica
+from odradek.controller.deletion import TopicDeletion
+from odradek.controller.elections import Strategy
+from odradek.controller.journal import EntryKind, Journal
+from odradek.controller.machines import StateMachines
+from odradek.controller.reassignment import Step, Target
+from odradek.controller.requests import RequestBatch
+from odradek.controller.waiting import WaitingMoves
+from odradek.store.api import Watch
+from odradek.store.cluster import ClusterStore
+from odradek.store.payloads import TopicNode
+from odradek.wire.errors import ErrorCode
+from odradek.wire.topics import TopicPartition
+
+UNKNOWN = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition does not exist")
+NOT_MOVING = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
+
+Moves = dict[TopicPartition, ReplicaAssignment]
+
+
+class Reassigner:
+    """Moves partitions from replica set to replica set."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ClusterStore,
+        machines: StateMachines,
+        batch: RequestBatch,
+        deletion: TopicDeletion,
+        journal: Journal,
+        config: ControllerConfig,
+        *,
+        isr_watch: Callable[[], Watch],
+    ) -> None:
+        assert config.reassignment_partitions_in_flight_max > 0
+        self._context = context
+        self._store = store
+        self._machines = machines
+        self._batch = batch
+        self._deletion = deletion
+        self._journal = journal
+        self._in_flight_max = config.reassignment_partitions_in_flight_max
+        self._isr_watch = isr_watch
+        self.waiting = WaitingMoves(store, config.reassignment_partitions_per_node_max)
+        # What the legacy node asked for and has not started for want of room.
+        self._legacy_waiting: dict[TopicPartition, tuple[int, ...]] = {}
+
+    def forget(self) -> None:
+        self.waiting.forget()
+        self._legacy_waiting.clear()
+
+    # Requests
+
+    async def request(
+        self, asked: Mapping[TopicPartition, Target]
+    ) -> dict[TopicPartition, ApiError]:
+        """Move, redirect or cancel; answers for each partition. The latest request wins."""
+        context, fence = self._context, self._context.epoch_version
+        live = context.live_brokers
+        results: dict[TopicPartition, ApiError] = {}
+        accepted: dict[TopicPartition, tuple[ReplicaAssignment, ReplicaAssignment]] = {}
+        cancelled_waiting = []
+        for key, target in asked.items():
+            current = context.assignment(key)
+            error = None
+            if target is not None:
+                error = reassignment.invalid_target(target, current, live)
+            if error is not None:
+                results[key] = error
+                continue
+            assignment = reassignment.wanted(current, target)
+            if assignment is None:
+                waits = key in self.waiting or key in self._legacy_waiting
+                results[key] = NO_ERROR if waits else NOT_MOVING
+                if waits:
+                    cancelled_waiting.append(key)
+            elif not current.replicas or context.is_queued_for_deletion(key.topic):
+                results[key] = UNKNOWN
+            else:
+                accepted[key] = (current, assignment)
+        superseded = [*cancelled_waiting, *accepted]
+        await self.waiting.strike(superseded, fence)
+        await self._drop_from_legacy(superseded)
+        for key in cancelled_waiting:
+            self._record(key, "cancelled before it started")
+        admission = reassignment.admit(
+            accepted,
+            in_flight=context.reassigning,
+            waiting=len(self.waiting) + len(self._legacy_waiting),
+            in_flight_max=self._in_flight_max,
+        )
+        await self.waiting.add(admission.wait, fence)
+        for key in admission.wait:
+            self._record(key, "waits for its turn")
+        results.update(dict.fromkeys(admission.wait, NO_ERROR))
+        results.update(await self._move(admission.start))
+        await self.start_waiting()
+        return {key: results[key] for key in asked}
+
+    def listed(
+        self, keys: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """What moves or waits to move, of these partitions or of all."""
+        context = self._context
+        waiting = {
+            **self._legacy_waiting,
+            **{key: self.waiting.target(key) for key in self.waiting},
+        }
+        found = {}
+        for key in [*context.reassigning, *waiting] if keys is None else keys:
+            assignment = context.assignment(key)
+            if not assignment.is_reassigning and key in waiting and assignment.replicas:
+                assignment = assignment.reassign_to(waiting[key])
+            if assignment.is_reassigning:
+                found[key] = assignment
+        return found
+
+    async def legacy_request(self, moves: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        """The legacy node holds these. Those that move there already need nothing."""
+        context = self._context
+        asked: dict[TopicPartition, tuple[ReplicaAssignment, ReplicaAssignment]] = {}
+        unknown = []
+        for key, target in moves.items():
+            current = context.assignment(key)
+            if not current.replicas or context.is_queued_for_deletion(key.topic):
+                unknown.append(key)
+            elif key not in context.reassigning or current.target != tuple(target):
+                asked[key] = (current, current.reassign_to(target))
+        self._legacy_waiting.clear()
+        admission = reassignment.admit(
+            asked,
+            in_flight=context.reassigning,
+            waiting=len(self.waiting),
+            in_flight_max=self._in_flight_max,
+        )
+        self._legacy_waiting = admission.wait
+        for key in unknown:
+            self._record(key, "refused: the partition does not exist")
+        await self._drop_from_legacy(unknown)
+        await self._move(admission.start)
+        await self.start_waiting()
+
+    async def _drop_from_legacy(self, keys: Iterable[TopicPartition]) -> None:
+        """Strike partitions from the legacy node; the node goes with the last of them."""
+        dropped = set(keys)
+        for key in dropped:
+            self._legacy_waiting.pop(key, None)
+        if not dropped:
+            return
+        moves = await self._store.reassignment()
+        left = {key: to for key, to in moves.items() if key not in dropped}
+        if len(left) < len(moves):
+            await self._store.set_reassignment(left, self._context.epoch_version)
+
+    # Going on
+
+    async def resume(self, keys: Iterable[TopicPartition]) -> None:
+        """Take up moves that were begun: after an election, or when a target broker comes back."""
+        moves = {key: self._context.assignment(key) for key in keys}
+        await self._move(moves)
+        await self.start_waiting()
+
+    async def isr_changed(self, keys: Iterable[TopicPartition]) -> None:
+        """The ISR of these may have grown; whatever is complete goes on to part B."""
+        moving = [key for key in keys if key in self._context.reassigning]
+        if not moving:
+            return
+        complete = await self._complete_ones({key: self._context.assignment(key) for key in moving})
+        if complete:
+            await self._move({key: self._context.assignment(key) for key in complete})
+            await self.start_waiting()
+
+    async def start_waiting(self) -> None:
+        """Let those that wait start, as far as there is room."""
+        context = self._context
+        while True:
+            everybody = [*self.waiting, *self._legacy_waiting]
+            chosen = reassignment.next_to_start(everybody, context.reassigning, self._in_flight_max)
+            if not chosen:
+                return
+            moves: Moves = {}
+            for key in chosen:
+                target = (
+                    self.waiting.target(key) if key in self.waiting else self._legacy_waiting[key]
+                )
+                current = context.assignment(key)
+                if current.replicas and not context.is_queued_for_deletion(key.topic):
+                    moves[key] = current.reassign_to(target)
+            await self._move(moves)
+            for key in chosen:
+                self._legacy_waiting.pop(key, None)
+            await self.waiting.started(chosen, context.epoch_version)
+
+    # Moving
+
+    async def _move(self, moves: Moves) -> dict[TopicPartition, ApiError]:
+        """Take every partition as far as it goes now."""
+        if not moves:
+            return {}
+        results = dict.fromkeys(moves, NO_ERROR)
+        self._deletion.halt(
+            dict.fromkeys(key.topic for key in moves), "a reassignment is in progress"
+        )
+        await self._write_plan(moves)
+        self._context.reassigning.update(dict.fromkeys(moves))
+        complete = await self._complete_ones(moves)
+        begun = [self._partition(key) for key in moves if key not in complete]
+        if begun:
+            await self._begin(begun)
+        if complete:
+            await self._finish([self._partition(key) for key in complete])
+        return results
+
+    async def _write_plan(self, moves: Moves) -> None:
+        changed = {
+            key: assignment
+            for key, assignment in moves.items()
+            if self._context.assignment(key) != assignment
+        }
+        if not changed:
+            return
+        before = {key: self._context.assignment(key) for key in changed}
+        for key, assignment in changed.items():
+            self._step(key, Step.WRITE_PLAN, str(before[key]), str(assignment))
+        await self._write_assignments(changed)
+        for key, assignment in changed.items():
+            self._context.set_assignment(key, assignment)
+        unneeded = [
+            (key, replica)
+            for key, assignment in changed.items()
+            for replica in before[key].replicas
+            if replica not in assignment.replicas
+        ]
+        if unneeded:
+            for key in dict.fromkeys(key for key, _ in unneeded):
+                self._step(key, Step.STOP_UNNEEDED)
+            await self._stop(unneeded)
+
+    async def _complete_ones(self, moves: Moves) -> list[TopicPartition]:
+        """Which of these are ready for part B. Leaves a watch on the state of the others."""
+        moving = [key for key, assignment in moves.items() if assignment.is_reassigning]
+        states = await self._store.partition_states(moving, self._isr_watch())
+        for key, state in states.items():
+            partition = self._partition(key)
+            if partition.leadership is not None:
+                partition.leadership = state
+        isr_of = {key: state.isr for key, state in states.items()}
+        return [
+            key
+            for key, assignment in moves.items()
+            if reassignment.is_complete(assignment, isr_of.get(key))
+        ]
+
+    async def _begin(self, partitions: list[Partition]) -> None:
+        """Part A."""
+        for partition in partitions:
+            self._step(partition.key, Step.RAISE_EPOCH)
+        self._batch.open()
+        await self._machines.raise_epochs(partitions)
+        self._batch.send()
+        adding = [
+            (partition.key, replica)
+            for partition in partitions
+            for replica in partition.assignment.adding
+            if self._is_unborn(partition.key, replica)
+        ]
+        for partition in partitions:
+            self._step(partition.key, Step.START_ADDING)
+        await self._machines.replicas_to(adding, replica_states.NEW)
+
+    async def _finish(self, partitions: list[Partition]) -> None:
+        """Part B."""
+        context = self._context
+        moved = {partition.key: partition.assignment for partition in partitions}
+        adding = [(key, replica) for key, of in moved.items() for replica in of.adding]
+        removing = [(key, replica) for key, of in moved.items() for replica in of.removing]
+        targets = {key: ReplicaAssignment(of.target) for key, of in moved.items()}
+        self._steps(moved, Step.ADDING_ONLINE)
+        # A replica can be in the ISR that an earlier controller started: NEW is then behind it.
+        await self._machines.replicas_to(
+            [replica for replica in adding if self._is_unborn(*replica)], replica_states.NEW
+        )
+        await self._machines.replicas_to(adding, replica_states.ONLINE)
+        for key, target in targets.items():
+            self._step(key, Step.TAKE_TARGET, str(moved[key]), str(target))
+            context.set_assignment(key, target)
+        self._steps(moved, Step.MOVE_LEADER)
+        await self._move_leaders(partitions)
+        self._steps(moved, Step.STOP_REMOVING)
+        await self._stop(removing)
+        self._steps(moved, Step.WRITE_TARGET)
+        await self._write_assignments(targets)
+        self._steps(moved, Step.FORGET_MOVE)
+        await self._drop_finished_from_legacy(targets)
+        for key in moved:
+            context.reassigning.pop(key, None)
+        self._steps(moved, Step.ANNOUNCE)
+        self._batch.open()
+        self._batch.add_update_metadata(context.brokers, partitions)
+        self._batch.send()
+        await self._deletion.resume(dict.fromkeys(key.topic for key in moved))
+
+    async def _move_leaders(self, partitions: list[Partition]) -> None:
+        """Elect where the leader does not stay or is not alive; raise the epoch of the others."""
+        staying: list[Partition] = []
+        leaving: list[Partition] = []
+        for partition in partitions:
+            leader = None if partition.leadership is None else partition.leadership.leader
+            stays = (
+                leader is not None
+                and leader in partition.assignment.replicas
+                and self._context.is_replica_online(partition.key, leader)
+            )
+            (staying if stays else leaving).append(partition)
+        await self._machines.partitions_to(leaving, partition_states.ONLINE, Strategy.REASSIGN)
+        if staying:
+            self._batch.open()
+            await self._machines.raise_epochs(staying)
+            self._batch.send()
+
+    async def _stop(self, replicas: list[Replica]) -> None:
+        """Take replicas out of the ISR and delete them. Nobody waits for their brokers."""
+        unborn = [replica for replica in replicas if self._is_unborn(*replica)]
+        for key, replica in unborn:
+            self._context.forget_replica(key, replica)
+        born = [replica for replica in replicas if replica not in unborn]
+        await self._machines.replicas_to(born, replica_states.OFFLINE)
+        self._steps(dict.fromkeys(key for key, _ in born), Step.DELETE_REMOVING)
+        await self._machines.replicas_to(born, replica_states.DELETION_STARTED)
+        await self._machines.replicas_to(born, replica_states.DELETION_SUCCESSFUL)
+        await self._machines.replicas_to(born, replica_states.NON_EXISTENT)
+
+    def _is_unborn(self, key: TopicPartition, replica: int) -> bool:
+        return self._context.replica_state(key, replica) is replica_states.NON_EXISTENT
+
+    async def _write_assignments(self, changed: Moves) -> None:
+        """Rewrite the topic nodes with these assignments, the others as they are in memory."""
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+        for key, assignment in changed.items():
+            by_topic.setdefault(key.topic, {})[key.partition] = assignment
+        for topic, ours in by_topic.items():
+            assignments = {**self._context.assignments_of(topic), **ours}
+            await self._store.set_topic(
+                topic, topic_node(assignments, self._context, topic), self._context.epoch_version
+            )
+
+    async def _drop_finished_from_legacy(self, targets: Moves) -> None:
+        """The legacy node forgets a partition that has arrived where the node wanted it."""
+        moves = await self._store.reassignment()
+        done = {
+            key
+            for key, to in moves.items()
+            if key in targets and targets[key].replicas == tuple(to)
+        }
+        if done:
+            await self._drop_from_legacy(done)
+
+    def _partition(self, key: TopicPartition) -> Partition:
+        partition = self._context.partition(key)
+        assert partition is not None, f"{key} moves and is not known"
+        return partition
+
+    def _steps(self, keys: Iterable[TopicPartition], step: Step) -> None:
+        for key in keys:
+            self._step(key, step)
+
+    def _step(self, key: TopicPartition, step: Step, before: str = "", after: str = "") -> None:
+        text = f"{step.value}: {after}" if after else step.value
+        self._journal.record(EntryKind.REASSIGNMENT, before=before, after=text, partition=key)
+
+    def _record(self, key: TopicPartition, what: str) -> None:
+        self._journal.record(EntryKind.REASSIGNMENT, after=what, partition=key)
+
+
+def topic_node(
+    assignments: Mapping[int, ReplicaAssignment], context: ControllerContext, topic: str
+) -> TopicNode:
+    """A topic's assignments as the store keeps them; the topic's id, if it has one, stays."""
+    return TopicNode(
+        {number: tuple(of.replicas) for number, of in assignments.items()},
+        {number: tuple(of.adding) for number, of in assignments.items() if of.adding},
+        {number: tuple(of.removing) for number, of in assignments.items() if of.removing},
+        context.topic_ids.get(topic),
+    )
