@@ -1,0 +1,589 @@
+"""The group coordinator: members come, divide the work, beat their hearts, and go.
+
+The group itself is a table (`group`); its memory is a log (`storage`). Here is what waits: members
+for each other in a join, for the leader's division in a sync, the coordinator for heartbeats. One
+request is handled at a time, so nothing here needs a lock. BEHAVIOUR.md section 7.
+
+In a crash everything that waits is lost with the connections that asked; the next coordinator reads
+stable groups back from the log and members rejoin. A rebalance under way starts over.
+"""
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from odradek.coordinator.config import GroupConfig
+from odradek.coordinator.group import UNKNOWN_MEMBER, Group, GroupState, Member
+from odradek.coordinator.offsets import GroupOffsets
+from odradek.coordinator.sessions import Sessions
+from odradek.coordinator.storage import STORE_ERRORS, GroupStorage, OffsetsLog
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.heartbeat import HeartbeatRequest
+from odradek.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from odradek.wire.messages.leave_group import MemberIdentity, MemberResponse
+from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+# How long a member that has just joined may take to come back, whatever its session time-out.
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+SKIP_ASSIGNMENT_SINCE = 9
+MEMBER_ID_REQUIRED_SINCE = 4
+
+log = logging.getLogger(__name__)
+
+JoinAnswer = JoinGroupResponse | Awaitable[JoinGroupResponse]
+SyncAnswer = SyncGroupResponse | Awaitable[SyncGroupResponse]
+
+
+class JoinWait(NamedTuple):
+    """What a group in PREPARING_REBALANCE waits for: a time, or sooner that all are here."""
+
+    timer: asyncio.TimerHandle
+    ends_early: bool
+
+
+class GroupCoordinator:
+    """The groups this broker answers for."""
+
+    def __init__(
+        self,
+        offsets_log: OffsetsLog,
+        config: GroupConfig,
+        *,
+        clock: Callable[[], int],
+        rng: random.Random,
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._rng = rng
+        self.storage = GroupStorage(offsets_log, clock)
+        self.offsets = GroupOffsets(self.storage, config, clock, self.touch)
+        self._joins: dict[str, JoinWait] = {}
+        self._sync_timers: dict[str, asyncio.TimerHandle] = {}
+        self._sessions = Sessions(self._session_ended, self._remove_pending)
+        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._rebalances = 0
+
+    # Partitions of the offsets topic come and go with their leadership.
+
+    def take_office(self, partition: int, epoch: int) -> None:
+        """This broker leads a partition of the offsets topic: load it, then answer for it."""
+        task = asyncio.get_running_loop().create_task(self._load(partition, epoch))
+        self._loads[partition] = task
+
+    async def _load(self, partition: int, epoch: int) -> None:
+        try:
+            loaded = await self.storage.load(partition, epoch)
+        except Exception:
+            # Without its groups the partition cannot be coordinated; clients look elsewhere, and
+            # the next change of leadership tries again.
+            log.exception("cannot load partition %d of the offsets topic", partition)
+            self.storage.unload(partition, epoch)
+            return
+        for group in loaded or ():
+            for member in group.members.values():
+                self.touch(group, member)
+            if len(group.members) > self.config.group_max_size:
+                self._prepare_rebalance(group, "the group is over its maximal size")
+
+    def leave_office(self, partition: int, epoch: int | None = None) -> None:
+        for group in self.storage.unload(partition, epoch):
+            self._dismiss(group)
+
+    def close(self) -> None:
+        for task in self._loads.values():
+            task.cancel()
+        self.offsets.close()
+        for partition in list(self.storage.owned):
+            self.leave_office(partition)
+
+    def _dismiss(self, group: Group) -> None:
+        """The group is not ours any more: whoever waits looks for its new coordinator."""
+        group.transition(GroupState.DEAD, self._clock())
+        self._stop_waiting(group)
+        for member in group.members.values():
+            self._answer_join(member, JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+            self._answer_sync(member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+            self._sessions.end(member)
+        for member_id in group.pending_members:
+            self._sessions.stop_expecting(group, member_id)
+
+    def check(self, group_id: str, allow_empty: bool = False) -> ErrorCode:
+        """Whether a request about the group can be answered here, now."""
+        if not group_id and not allow_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        return self.storage.status(group_id)
+
+    # Joining.
+
+    def join(
+        self, request: JoinGroupRequest, version: int, client_id: str, client_host: str
+    ) -> JoinAnswer:
+        error = self.check(request.group_id)
+        if error:
+            return _refused(request.member_id, error)
+        config = self.config
+        session_ms = request.session_timeout_ms
+        if not (
+            config.group_min_session_timeout_ms <= session_ms <= config.group_max_session_timeout_ms
+        ):
+            return _refused(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
+        is_unknown = request.member_id == UNKNOWN_MEMBER
+        group = self.storage.get(request.group_id)
+        if group is None:
+            if not is_unknown:
+                return _refused(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+            group = self.storage.add(request.group_id)
+        if not self._has_room(group, request.member_id):
+            group.remove(request.member_id)
+            return _refused(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        names = [protocol.name for protocol in request.protocols]
+        if not group.supports(request.protocol_type, names):
+            return _refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        member = Member(
+            request.member_id,
+            request.group_instance_id,
+            client_id,
+            client_host,
+            request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else session_ms,
+            session_ms,
+            {protocol.name: bytes(protocol.metadata) for protocol in request.protocols},
+        )
+        if is_unknown:
+            answer = self._join_unknown(group, member, request, version)
+        else:
+            answer = self._join_known(group, member, request)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self._complete_join_if_all_are_here(group)
+        return answer
+
+    def _has_room(self, group: Group, member_id: str) -> bool:
+        limit = self.config.group_max_size
+        if group.state is GroupState.PREPARING_REBALANCE:
+            # Those who do not come back make room, so only who is here counts.
+            member = group.members.get(member_id)
+            waiting = sum(m.joining is not None for m in group.members.values())
+            return (member is not None and member.joining is not None) or waiting < limit
+        if group.state in (GroupState.EMPTY, GroupState.DEAD):
+            return True
+        return member_id in group.members or len(group.members) < limit
+
+    def _join_unknown(
+        self, group: Group, member: Member, request: JoinGroupRequest, version: int
+    ) -> JoinAnswer:
+        member.id = f"{member.instance_id or member.client_id}-{self._new_id()}"
+        if member.instance_id is not None:
+            if member.instance_id in group.instances:
+                return self._join_instead(group, member, version >= SKIP_ASSIGNMENT_SINCE)
+            return self._add(group, member, request.protocol_type)
+        if version >= MEMBER_ID_REQUIRED_SINCE:
+            # A client that never comes back must not leave a member behind: it gets its id first.
+            group.pending_members.add(member.id)
+            self._sessions.expect(group, member.id, member.session_timeout_ms)
+            return _refused(member.id, ErrorCode.MEMBER_ID_REQUIRED)
+        return self._add(group, member, request.protocol_type)
+
+    def _join_known(self, group: Group, member: Member, request: JoinGroupRequest) -> JoinAnswer:
+        if member.id in group.pending_members:
+            self._sessions.stop_expecting(group, member.id)
+            return self._add(group, member, request.protocol_type)
+        error = group.check_member(member.id, member.instance_id)
+        if error:
+            return _refused(member.id, error)
+        current = group.members[member.id]
+        unchanged = current.same_protocols(member.protocols)
+        if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
+            # The answer to its join was lost: give it again.
+            return self._joined(group, current)
+        if group.state is GroupState.STABLE and unchanged and not group.is_leader(member.id):
+            return self._joined(group, current)
+        if group.state in (GroupState.EMPTY, GroupState.DEAD):
+            return _refused(member.id, ErrorCode.UNKNOWN_MEMBER_ID)
+        waiting = self._update(current, member)
+        self._maybe_prepare_rebalance(group, f"member {member.id} rejoins")
+        return waiting
+
+    def _add(self, group: Group, member: Member, protocol_type: str) -> JoinAnswer:
+        if not group.members:
+            group.protocol_type = protocol_type
+        member.is_new = True
+        if group.state is GroupState.PREPARING_REBALANCE and group.generation == 0:
+            group.member_arrived = True
+        group.add(member)
+        waiting = member.joining = asyncio.get_running_loop().create_future()
+        self._sessions.extend(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._maybe_prepare_rebalance(group, f"member {member.id} joins")
+        return waiting
+
+    def _update(self, current: Member, member: Member) -> "asyncio.Future[JoinGroupResponse]":
+        current.protocols = member.protocols
+        current.rebalance_timeout_ms = member.rebalance_timeout_ms
+        current.session_timeout_ms = member.session_timeout_ms
+        if current.joining is None:
+            current.joining = asyncio.get_running_loop().create_future()
+        return current.joining
+
+    def _join_instead(self, group: Group, member: Member, may_skip: bool) -> JoinAnswer:
+        """A static member is back under a new id: it takes over, without a rebalance if it can."""
+        assert member.instance_id is not None
+        old_leader = group.leader
+        current = group.members[group.instances[member.instance_id]]
+        self._answer_join(current, _refused(current.id, ErrorCode.FENCED_INSTANCE_ID))
+        self._answer_sync(current, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+        group.replace_static(member.instance_id, member.id)
+        waiting = self._update(current, member)
+        self.touch(group, current)
+        if group.state is GroupState.STABLE:
+            if group.choose_protocol() == group.protocol:
+                self._store_takeover(group, current, old_leader, may_skip)
+            else:
+                self._maybe_prepare_rebalance(group, f"{member.instance_id} changed its protocol")
+        elif group.state is GroupState.COMPLETING_REBALANCE:
+            self._prepare_rebalance(group, f"{member.instance_id} took over")
+        return waiting
+
+    def _store_takeover(
+        self, group: Group, member: Member, old_leader: str | None, may_skip: bool
+    ) -> None:
+        assignments = {m.id: m.assignment for m in group.members.values()}
+        new_id = member.id
+
+        def stored(error: ErrorCode) -> None:
+            if member.joining is None or member.id != new_id:
+                return
+            if error:
+                self._answer_join(member, _refused(UNKNOWN_MEMBER, error))
+            elif may_skip:
+                answer = self._joined(group, member)
+                answer.skip_assignment = group.is_leader(member.id)
+                self._answer_join(member, answer)
+            else:
+                # An older client that finds itself leader would divide the work again; told of the
+                # leader that was, it only asks for its part.
+                answer = self._joined(group, member)
+                answer.members = []
+                answer.leader = old_leader or ""
+                self._answer_join(member, answer)
+
+        self._store(group, assignments, stored)
+
+    def _joined(self, group: Group, member: Member) -> JoinGroupResponse:
+        members = []
+        if group.is_leader(member.id):
+            members = [
+                JoinGroupResponseMember(
+                    member_id=other.id,
+                    group_instance_id=other.instance_id,
+                    metadata=other.metadata(group.protocol),
+                )
+                for other in group.members.values()
+            ]
+        return JoinGroupResponse(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol or "",
+            leader=group.leader or "",
+            member_id=member.id,
+            members=members,
+        )
+
+    # Rebalancing.
+
+    def _maybe_prepare_rebalance(self, group: Group, reason: str) -> None:
+        if group.state in (
+            GroupState.EMPTY,
+            GroupState.STABLE,
+            GroupState.COMPLETING_REBALANCE,
+        ):
+            self._prepare_rebalance(group, reason)
+
+    def _prepare_rebalance(self, group: Group, reason: str) -> None:
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._stop_waiting(group)
+        group.pending_sync.clear()
+        first = group.state is GroupState.EMPTY
+        group.transition(GroupState.PREPARING_REBALANCE, self._clock())
+        self._rebalances += 1
+        log.info("group %s generation %d rebalances: %s", group.id, group.generation, reason)
+        if first:
+            delay = self.config.group_initial_rebalance_delay_ms
+            group.member_arrived = False
+            self._wait_for_stragglers(group, delay, max(group.rebalance_timeout_ms - delay, 0))
+        else:
+            self._wait_for_join(group)
+            self._complete_join_if_all_are_here(group)
+
+    def _wait_for_stragglers(self, group: Group, delay_ms: int, rest_ms: int) -> None:
+        """An empty group waits a little for more than the first, and again while they come."""
+
+        def later() -> None:
+            if group.member_arrived and rest_ms > 0:
+                group.member_arrived = False
+                step = min(self.config.group_initial_rebalance_delay_ms, rest_ms)
+                self._wait_for_stragglers(group, step, max(rest_ms - delay_ms, 0))
+            else:
+                self._complete_join(group)
+
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(delay_ms / 1000, later)
+        self._joins[group.id] = JoinWait(timer, ends_early=False)
+
+    def _wait_for_join(self, group: Group) -> None:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(group.rebalance_timeout_ms / 1000, self._complete_join, group)
+        self._joins[group.id] = JoinWait(timer, ends_early=True)
+
+    def _complete_join_if_all_are_here(self, group: Group) -> None:
+        wait = self._joins.get(group.id)
+        if wait is not None and wait.ends_early and group.everybody_joined():
+            self._complete_join(group)
+
+    def _complete_join(self, group: Group) -> None:
+        """Time is up or all are here: who is absent is out, the others get a new generation."""
+        wait = self._joins.pop(group.id, None)
+        if wait is not None:
+            wait.timer.cancel()
+        for member in list(group.members.values()):
+            if member.joining is None and member.instance_id is None:
+                self._forget(group, member.id)
+        if group.members and not group.elect_joined_leader():
+            # Only static members are left and none came: they keep their places a while longer.
+            self._wait_for_join(group)
+            return
+        group.next_generation(self._clock())
+        if not group.members:
+            self._store(group, {}, lambda error: None)
+            return
+        for member in group.members.values():
+            group.pending_sync.add(member.id)
+            self._answer_join(member, self._joined(group, member))
+            self.touch(group, member)
+            member.is_new = False
+        loop = asyncio.get_running_loop()
+        self._sync_timers[group.id] = loop.call_later(
+            group.rebalance_timeout_ms / 1000, self._expire_sync, group, group.generation
+        )
+
+    def _expire_sync(self, group: Group, generation: int) -> None:
+        """Members that joined and never asked for their part are out."""
+        del self._sync_timers[group.id]
+        assert group.generation == generation
+        if not group.pending_sync:
+            return
+        late = sorted(group.pending_sync)
+        for member_id in late:
+            self._forget(group, member_id)
+        self._prepare_rebalance(group, f"{', '.join(late)} did not sync")
+
+    def _stop_waiting(self, group: Group) -> None:
+        wait = self._joins.pop(group.id, None)
+        if wait is not None:
+            wait.timer.cancel()
+        timer = self._sync_timers.pop(group.id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _reset_assignments(self, group: Group, error: ErrorCode) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            self._answer_sync(member, SyncGroupResponse(error_code=error))
+
+    # Syncing.
+
+    def sync(self, request: SyncGroupRequest) -> SyncAnswer:
+        error = self.check(request.group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # The rebalance it belongs to is lost: start over, here.
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        group = self.storage.get(request.group_id) if not error else None
+        if not error:
+            error = self._check_sync(group, request)
+        if error:
+            return SyncGroupResponse(error_code=error)
+        assert group is not None
+        member = group.members[request.member_id]
+        group.pending_sync.discard(member.id)
+        if not group.pending_sync and (timer := self._sync_timers.pop(group.id, None)):
+            timer.cancel()
+        if group.state is GroupState.STABLE:
+            self.touch(group, member)
+            return self._synced(group, member)
+        if member.syncing is None:
+            member.syncing = asyncio.get_running_loop().create_future()
+        waiting = member.syncing
+        if group.is_leader(member.id):
+            given = {one.member_id: bytes(one.assignment) for one in request.assignments}
+            self._take_assignments(group, {m: given.get(m, b"") for m in group.members})
+        return waiting
+
+    def _check_sync(self, group: Group | None, request: SyncGroupRequest) -> ErrorCode:
+        if group is None or group.state is GroupState.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if request.protocol_type is not None and request.protocol_type != group.protocol_type:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.protocol_name is not None and request.protocol_name != group.protocol:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _take_assignments(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+        generation = group.generation
+
+        def stored(error: ErrorCode) -> None:
+            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
+                return
+            if error:
+                self._reset_assignments(group, error)
+                self._maybe_prepare_rebalance(group, f"its division was not stored: {error.name}")
+                return
+            for member in group.members.values():
+                member.assignment = assignments[member.id]
+            group.transition(GroupState.STABLE, self._clock())
+            for member in group.members.values():
+                if member.syncing is not None:
+                    self._answer_sync(member, self._synced(group, member))
+                    self.touch(group, member)
+
+        self._store(group, assignments, stored)
+
+    def _store(
+        self, group: Group, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]
+    ) -> None:
+        def done(future: "asyncio.Future[ErrorCode]") -> None:
+            if not future.cancelled():
+                error = future.result()
+                if error:
+                    log.warning("group %s could not be stored: %s", group.id, error.name)
+                then(STORE_ERRORS.get(error, error))
+
+        self.storage.store_group(group, assignments).add_done_callback(done)
+
+    @staticmethod
+    def _synced(group: Group, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            assignment=member.assignment,
+        )
+
+    # Heartbeats and leaving.
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        error = self.check(request.group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE
+        group = self.storage.get(request.group_id) if not error else None
+        if error:
+            return error
+        if group is None or group.state is GroupState.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        self.touch(group, group.members[request.member_id])
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def leave(
+        self, group_id: str, leaving: list[MemberIdentity]
+    ) -> tuple[ErrorCode, list[MemberResponse]]:
+        error = self.check(group_id)
+        if error:
+            return error, []
+        group = self.storage.get(group_id)
+        return ErrorCode.NONE, [
+            MemberResponse(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                error_code=self._leave(group, one.member_id, one.group_instance_id),
+            )
+            for one in leaving
+        ]
+
+    def _leave(self, group: Group | None, member_id: str, instance_id: str | None) -> ErrorCode:
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member_id == UNKNOWN_MEMBER:
+            # An administrator removes a static member by its instance alone.
+            member_id = group.instances.get(instance_id or "", UNKNOWN_MEMBER)
+            instance_id = None
+        elif member_id in group.pending_members:
+            self._remove_pending(group, member_id)
+            return ErrorCode.NONE
+        error = group.check_member(member_id, instance_id)
+        if not error:
+            self._remove(group, member_id, "it left")
+        return error
+
+    def _remove(self, group: Group, member_id: str, reason: str) -> None:
+        self._forget(group, member_id)
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self._maybe_prepare_rebalance(group, f"member {member_id} is out: {reason}")
+        elif group.state is GroupState.PREPARING_REBALANCE:
+            self._complete_join_if_all_are_here(group)
+
+    def _forget(self, group: Group, member_id: str) -> None:
+        member = group.remove(member_id)
+        if member is None:
+            return
+        self._sessions.end(member)
+        self._answer_join(member, _refused(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
+        self._answer_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def touch(self, group: Group, member: Member) -> None:
+        """A sign of life: the member's session begins anew."""
+        self._sessions.extend(group, member, member.session_timeout_ms)
+
+    def _session_ended(self, group: Group, member: Member) -> None:
+        self._remove(group, member.id, "its session ended")
+
+    def _remove_pending(self, group: Group, member_id: str) -> None:
+        self._sessions.stop_expecting(group, member_id)
+        group.pending_members.discard(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self._complete_join_if_all_are_here(group)
+
+    @staticmethod
+    def _answer_join(member: Member, answer: JoinGroupResponse) -> None:
+        waiting, member.joining = member.joining, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    @staticmethod
+    def _answer_sync(member: Member, answer: SyncGroupResponse) -> None:
+        waiting, member.syncing = member.syncing, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def _new_id(self) -> str:
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def statistics(self) -> dict[str, int]:
+        groups = self.storage.groups()
+        return {
+            "groups": len(groups),
+            "members": sum(len(group.members) for group in groups),
+            "offsets": sum(len(group.offsets) for group in groups),
+            "rebalances": self._rebalances,
+            "partitions": len(self.storage.owned),
+        }
+
+
+def _refused(member_id: str, error: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(member_id=member_id, error_code=error)

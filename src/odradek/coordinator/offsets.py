@@ -1,0 +1,210 @@
+"""What groups have read: committed, asked for, forgotten in time.
+
+A commit is answered when every in-sync replica of the offsets topic has it, and only then can it be
+fetched. An offset goes when nobody needs it: its group is empty for `offsets.retention.minutes`, or
+its topic is no longer subscribed to for as long (KIP-211). BEHAVIOUR.md section 7.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from odradek.coordinator.config import GroupConfig
+from odradek.coordinator.group import UNKNOWN_MEMBER, CommittedOffset, Group, GroupState, Member
+from odradek.coordinator.storage import COMMIT_ERRORS, GroupStorage
+from odradek.wire.errors import ErrorCode
+from odradek.wire.topics import TopicPartition
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class GroupOffsets:
+    """Offsets of the groups in `storage`."""
+
+    def __init__(
+        self,
+        storage: GroupStorage,
+        config: GroupConfig,
+        clock: Callable[[], int],
+        touch: Callable[[Group, Member], None],
+    ) -> None:
+        self._storage = storage
+        self._config = config
+        self._clock = clock
+        self._touch = touch
+        self._expiry: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look for what has expired, now and then."""
+        loop = asyncio.get_running_loop()
+        interval_s = self._config.offsets_retention_check_interval_ms / 1000
+
+        def check() -> None:
+            self.expire()
+            self._expiry = loop.call_later(interval_s, check)
+
+        self._expiry = loop.call_later(interval_s, check)
+
+    def close(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    def commit(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> Errors | Awaitable[Errors]:
+        error = self._storage.status(group_id)
+        group = self._storage.get(group_id) if not error else None
+        if not error and group is None:
+            if generation >= 0:
+                error = ErrorCode.ILLEGAL_GENERATION
+            else:
+                group = self._storage.add(group_id)
+        if group is not None:
+            error = self._check_commit(group, generation, member_id, instance_id)
+        if error or group is None:
+            return dict.fromkeys(offsets, error)
+        if (member := group.members.get(member_id)) is not None:
+            self._touch(group, member)
+        limit = self._config.offset_metadata_max_bytes
+        accepted = {
+            tp: offset for tp, offset in offsets.items() if len(offset.metadata.encode()) <= limit
+        }
+        errors = dict.fromkeys(offsets.keys() - accepted, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        if not accepted:
+            return errors
+        return self._store(group, accepted, errors)
+
+    def _check_commit(
+        self, group: Group, generation: int, member_id: str, instance_id: str | None
+    ) -> ErrorCode:
+        if generation < 0 and group.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation < 0 and member_id == UNKNOWN_MEMBER and instance_id is None:
+            # Only members may speak for a group that has some.
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = group.check_member(member_id, instance_id)
+        if error:
+            return error
+        if generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    async def _store(
+        self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], errors: Errors
+    ) -> Errors:
+        error = await self._storage.store_offsets(group, offsets)
+        if not error:
+            if group.state is GroupState.DEAD:
+                # Stored, but this broker no longer coordinates the group; its successor knows.
+                error = ErrorCode.NOT_COORDINATOR
+            else:
+                group.offsets.update(offsets)
+        error = COMMIT_ERRORS.get(error, error)
+        return {**errors, **dict.fromkeys(offsets, error)}
+
+    def fetch(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None
+    ) -> tuple[ErrorCode, dict[TopicPartition, CommittedOffset | None]]:
+        """The committed offsets asked for, None where there is none; all when nothing is named."""
+        error = self._storage.status(group_id)
+        if error:
+            return error, {}
+        group = self._storage.get(group_id)
+        offsets = group.offsets if group is not None and group.state is not GroupState.DEAD else {}
+        if partitions is None:
+            return ErrorCode.NONE, dict(offsets)
+        return ErrorCode.NONE, {tp: offsets.get(tp) for tp in partitions}
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        error = self._storage.status(group_id)
+        if error:
+            return error
+        group = self._storage.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        group.transition(GroupState.DEAD, self._clock())
+        self._storage.drop(group)
+        # A failed write leaves the group to come back with the next coordinator, as after a crash.
+        error = await self._storage.store_tombstones(group, group.offsets, whole_group=True)
+        return COMMIT_ERRORS.get(error, error)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> tuple[ErrorCode, Errors]:
+        error = self._storage.status(group_id)
+        group = self._storage.get(group_id) if not error else None
+        if error:
+            return error, {}
+        if group is None or group.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND, {}
+        if group.state is not GroupState.EMPTY and group.protocol_type != "consumer":
+            return ErrorCode.NON_EMPTY_GROUP, {}
+        errors = {
+            tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if group.subscribed(tp.topic)
+            else ErrorCode.NONE
+            for tp in partitions
+        }
+        going = [tp for tp, error in errors.items() if not error and tp in group.offsets]
+        if going:
+            error = await self._storage.store_tombstones(group, going, whole_group=False)
+            if error:
+                return COMMIT_ERRORS.get(error, error), {}
+            for tp in going:
+                group.offsets.pop(tp, None)
+        return ErrorCode.NONE, errors
+
+    def forget_topic_partitions(self, deleted: Iterable[TopicPartition]) -> None:
+        """Topics were deleted: their offsets mean nothing any more."""
+        gone = set(deleted)
+        for group in self._storage.groups():
+            self._drop_offsets(group, gone & group.offsets.keys())
+
+    def expire(self) -> None:
+        now = self._clock()
+        for group in self._storage.groups():
+            self._drop_offsets(group, expired(group, now, self._config.offsets_retention_ms))
+            if group.state is GroupState.EMPTY and not group.offsets and group.generation > 0:
+                group.transition(GroupState.DEAD, now)
+                self._storage.drop(group)
+                self._storage.store_tombstones(group, (), whole_group=True)
+
+    def _drop_offsets(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
+        going = list(partitions)
+        if going:
+            for tp in going:
+                del group.offsets[tp]
+            self._storage.store_tombstones(group, going, whole_group=False)
+
+
+def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+    """The offsets of a group that nobody needs any more."""
+
+    def is_over(committed: CommittedOffset, since_ms: int) -> bool:
+        if committed.expire_timestamp >= 0:
+            return now_ms >= committed.expire_timestamp
+        return now_ms - since_ms >= retention_ms
+
+    if group.protocol_type is None:
+        # Nobody ever joined: a consumer that assigns itself, and is alive while it commits.
+        return [tp for tp, c in group.offsets.items() if is_over(c, c.commit_timestamp)]
+    if group.state is GroupState.EMPTY:
+        since = group.state_timestamp
+        return [tp for tp, c in group.offsets.items() if is_over(c, max(since, c.commit_timestamp))]
+    if group.protocol_type == "consumer" and group.state is GroupState.STABLE:
+        topics = group.subscriptions()
+        if topics is not None:
+            return [
+                tp
+                for tp, c in group.offsets.items()
+                if tp.topic not in topics and is_over(c, c.commit_timestamp)
+            ]
+    return []

@@ -1,0 +1,561 @@
+"""The life of groups, in virtual time: joins, rebalances, sessions, static members, failover."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from odradek.coordinator.config import GroupConfig
+from odradek.coordinator.coordinator import GroupCoordinator
+from odradek.coordinator.group import (
+    VALID_PREVIOUS,
+    CommittedOffset,
+    Group,
+    GroupState,
+    Member,
+    subscribed_topics,
+)
+from odradek.coordinator.offsets import expired
+from odradek.coordinator.storage import java_hash, partition_for
+from odradek.sim.loop import SimLoop
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from odradek.wire.messages.heartbeat import HeartbeatRequest
+from odradek.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from odradek.wire.messages.leave_group import MemberIdentity
+from odradek.wire.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from odradek.wire.topics import TopicPartition
+
+NOW = 1_700_000_000_000
+T0 = TopicPartition("t", 0)
+
+
+class MemoryLog:
+    """One partition of the offsets topic; the tests of the broker run the same groups on logs."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.next_error = ErrorCode.NONE
+        self.held: list[asyncio.Future[ErrorCode]] | None = None
+
+    def partition_count(self) -> int:
+        return 1
+
+    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Any:
+        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        error, self.next_error = self.next_error, ErrorCode.NONE
+        if not error:
+            self.batches.append(bytes(batch))
+        if self.held is None:
+            future.set_result(error)
+        else:
+            self.held.append(future)
+        return future
+
+    def read(self, partition: int) -> Iterator[bytes]:
+        yield from list(self.batches)
+
+
+class World:
+    def __init__(self, **config: Any) -> None:
+        self.loop = SimLoop()
+        self.log = MemoryLog()
+        self.config = GroupConfig(**config)
+        self.groups = self.coordinator()
+
+    def coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(
+            self.log,
+            self.config,
+            clock=lambda: NOW + int(self.loop.time() * 1000),
+            rng=random.Random(1),
+        )
+
+    def run(self, story: Callable[["World"], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            await self.take_office()
+            await story(self)
+
+        self.loop.run_until_complete(whole())
+        assert self.loop.failures == []
+        self.loop.close()
+
+    async def take_office(self, epoch: int = 0) -> None:
+        self.groups.take_office(0, epoch)
+        await asyncio.sleep(0.001)
+        assert self.groups.check("g") is ErrorCode.NONE
+
+    def join(self, member: str = "", version: int = 3, **more: Any) -> "asyncio.Future[Any]":
+        protocols = more.pop("protocols", {"range": b"", "roundrobin": b""})
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=more.pop("session_ms", 10_000),
+            rebalance_timeout_ms=more.pop("rebalance_ms", 30_000),
+            member_id=member,
+            protocol_type=more.pop("protocol_type", "consumer"),
+            protocols=[JoinGroupRequestProtocol(name=n, metadata=m) for n, m in protocols.items()],
+            **more,
+        )
+        return self.future(self.groups.join(request, version, "client", "/127.0.0.1"))
+
+    def sync(self, joined: JoinGroupResponse, **assignments: bytes) -> "asyncio.Future[Any]":
+        request = SyncGroupRequest(
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=m, assignment=a)
+                for m, a in assignments.items()
+            ],
+        )
+        return self.future(self.groups.sync(request))
+
+    def future(self, answer: Any) -> "asyncio.Future[Any]":
+        if isinstance(answer, asyncio.Future):
+            return answer
+        future = self.loop.create_future()
+        future.set_result(answer)
+        return future
+
+    def beat(self, joined: JoinGroupResponse, instance: str | None = None) -> ErrorCode:
+        return self.groups.heartbeat(
+            HeartbeatRequest(
+                group_id="g",
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                group_instance_id=instance,
+            )
+        )
+
+    @property
+    def group(self) -> Group:
+        group = self.groups.storage.get("g")
+        assert group is not None
+        return group
+
+    async def stable(self, count: int = 1, **more: Any) -> list[JoinGroupResponse]:
+        """A stable group of so many members; the leader first."""
+        joining = [self.join(**more) for _ in range(count)]
+        joined = [await one for one in joining]
+        joined.sort(key=lambda j: j.leader != j.member_id)
+        syncing = [self.sync(j) for j in joined[1:]]
+        parts = {j.member_id: b"work-%d" % i for i, j in enumerate(joined)}
+        leader_sync = self.sync(joined[0], **parts)
+        assert (await leader_sync).assignment == b"work-0"
+        assert [(await s).assignment for s in syncing] == [parts[j.member_id] for j in joined[1:]]
+        assert self.group.state is GroupState.STABLE
+        return joined
+
+
+def test_the_table_of_states() -> None:
+    assert {s.value: {p.value for p in VALID_PREVIOUS[s]} for s in GroupState} == {
+        "Empty": {"PreparingRebalance"},
+        "PreparingRebalance": {"Empty", "Stable", "CompletingRebalance"},
+        "CompletingRebalance": {"PreparingRebalance"},
+        "Stable": {"CompletingRebalance"},
+        "Dead": {"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"},
+    }
+
+
+def test_an_illegal_transition_is_a_bug() -> None:
+    with pytest.raises(AssertionError):
+        Group("g", 0).transition(GroupState.STABLE, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "hashed"),
+    [("", 0), ("abc", 96354), ("polygenelubricants", -(2**31)), ("é€𝄞", 16751501)],
+)
+def test_javas_hash(text: str, hashed: int) -> None:
+    assert java_hash(text) == hashed
+
+
+def test_a_group_whose_hash_has_no_absolute_value_is_on_partition_zero() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("abc", 50) == 96354 % 50
+
+
+def test_the_first_join_waits_for_stragglers_and_extends_while_they_come() -> None:
+    async def story(world: World) -> None:
+        first = world.join()
+        await asyncio.sleep(2)
+        second = world.join()
+        await asyncio.sleep(2)
+        assert not first.done(), "the second came within the first three seconds"
+        one, two = await first, await second
+        assert world.loop.time() == pytest.approx(6, abs=0.01)
+        assert one.generation_id == two.generation_id == 1
+        assert one.leader == two.leader == one.member_id
+        assert [m.member_id for m in one.members] == [one.member_id, two.member_id]
+        assert two.members == []
+        assert one.protocol_name == "range"
+
+    World().run(story)
+
+
+def test_a_stable_group_gives_each_its_part() -> None:
+    async def story(world: World) -> None:
+        joined = await world.stable(3)
+        assert [world.beat(j) for j in joined] == [ErrorCode.NONE] * 3
+        again = await world.sync(joined[1])
+        assert again.assignment == b"work-1"
+
+    World().run(story)
+
+
+def test_a_member_without_an_id_is_given_one_and_forgotten_if_it_stays_away() -> None:
+    async def story(world: World) -> None:
+        refused = await world.join(version=4)
+        assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert refused.member_id.startswith("client-")
+        assert world.group.pending_members == {refused.member_id}
+        await asyncio.sleep(11)
+        assert world.group.pending_members == set()
+        unknown = await world.join(refused.member_id, version=4)
+        assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        second = await world.join(version=4)
+        accepted = await world.join(second.member_id, version=4)
+        assert accepted.error_code == ErrorCode.NONE
+
+    World().run(story)
+
+
+def test_a_pending_member_holds_up_the_join_of_the_others() -> None:
+    async def story(world: World) -> None:
+        (joined,) = await world.stable()
+        await world.join(version=4)
+        leader = world.join(joined.member_id)
+        await asyncio.sleep(5)
+        assert not leader.done()
+        assert (await leader).generation_id == 2
+        assert world.loop.time() < 20, "the pending member's ten seconds, not the rebalance's 30"
+
+    World().run(story)
+
+
+@pytest.mark.parametrize("timeout_ms", [5_999, 1_800_001])
+def test_session_time_outs_have_limits(timeout_ms: int) -> None:
+    async def story(world: World) -> None:
+        answer = await world.join(session_ms=timeout_ms)
+        assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+
+    World().run(story)
+
+
+def test_nothing_in_common_is_inconsistent() -> None:
+    async def story(world: World) -> None:
+        await world.stable()
+        for more in (
+            {"protocol_type": "connect"},
+            {"protocols": {"other": b""}},
+            {"protocols": {}},
+        ):
+            answer = await world.join(**more)
+            assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+    World().run(story)
+
+
+def test_the_protocol_is_the_majoritys_first_choice_among_the_common() -> None:
+    group = Group("g", 0)
+    for index, names in enumerate((["a", "b", "c"], ["b", "a"], ["x", "b", "a"])):
+        group.add(Member(str(index), None, "", "", 0, 0, dict.fromkeys(names, b"")))
+    assert group.choose_protocol() == "b"
+
+
+def test_a_full_group_takes_no_more() -> None:
+    async def story(world: World) -> None:
+        await world.stable(2)
+        answer = await world.join()
+        assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    World(group_max_size=2).run(story)
+
+
+def test_a_new_member_makes_the_others_rejoin() -> None:
+    async def story(world: World) -> None:
+        joined = await world.stable(2)
+        third = world.join()
+        assert world.group.state is GroupState.PREPARING_REBALANCE
+        assert world.beat(joined[0]) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert (await world.sync(joined[0])).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        rejoining = [world.join(j.member_id) for j in joined]
+        assert {(await r).generation_id for r in [*rejoining, third]} == {2}
+        assert world.beat(joined[0]) == ErrorCode.ILLEGAL_GENERATION
+
+    World().run(story)
+
+
+def test_who_does_not_rejoin_in_time_is_out() -> None:
+    async def story(world: World) -> None:
+        leader, follower = await world.stable(2, session_ms=60_000)
+        began = world.loop.time()
+        again = await world.join(follower.member_id, session_ms=60_000, protocols={"range": b"new"})
+        assert world.loop.time() - began == pytest.approx(30, abs=0.01)
+        assert again.leader == again.member_id == follower.member_id
+        assert list(world.group.members) == [follower.member_id]
+        assert world.beat(leader) == ErrorCode.UNKNOWN_MEMBER_ID
+
+    World().run(story)
+
+
+def test_a_silent_member_is_out_at_its_session_time_out() -> None:
+    async def story(world: World) -> None:
+        leader, follower = await world.stable(2)
+        for _ in range(10):
+            await asyncio.sleep(3)
+            world.beat(leader)
+            if world.group.state is not GroupState.STABLE:
+                break
+        assert list(world.group.members) == [leader.member_id]
+        assert world.group.state is GroupState.PREPARING_REBALANCE
+        assert follower.member_id not in world.group.members
+
+    World().run(story)
+
+
+def test_a_member_that_never_syncs_is_out_after_the_rebalance_time_out() -> None:
+    async def story(world: World) -> None:
+        one, two = world.join(session_ms=120_000), world.join(session_ms=120_000)
+        joined = [await one, await two]
+        leader = next(j for j in joined if j.leader == j.member_id)
+        await world.sync(leader)
+        await asyncio.sleep(31)
+        assert list(world.group.members) == [leader.member_id]
+
+    World().run(story)
+
+
+def test_a_follower_that_rejoins_unchanged_learns_the_generation_and_disturbs_nobody() -> None:
+    async def story(world: World) -> None:
+        leader, follower = await world.stable(2)
+        again = await world.join(follower.member_id)
+        assert (again.generation_id, again.leader) == (1, leader.member_id)
+        assert world.group.state is GroupState.STABLE
+
+    World().run(story)
+
+
+def test_a_leader_that_rejoins_asks_for_a_rebalance() -> None:
+    async def story(world: World) -> None:
+        (leader,) = await world.stable()
+        assert (await world.join(leader.member_id)).generation_id == 2
+
+    World().run(story)
+
+
+def test_leaving_empties_the_group_and_generations_go_on() -> None:
+    async def story(world: World) -> None:
+        (leader,) = await world.stable()
+        error, answers = world.groups.leave("g", [MemberIdentity(member_id=leader.member_id)])
+        assert (error, answers[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+        assert world.group.state is GroupState.EMPTY
+        assert world.group.generation == 2
+        _, answers = world.groups.leave("g", [MemberIdentity(member_id="nobody")])
+        assert answers[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    World().run(story)
+
+
+def test_a_static_member_takes_over_its_place_without_a_rebalance() -> None:
+    async def story(world: World) -> None:
+        (first,) = await world.stable(group_instance_id="i")
+        second = await world.join(group_instance_id="i", version=5)
+        assert second.generation_id == 1
+        assert second.member_id != first.member_id
+        assert second.leader == first.member_id, "an old client must not divide the work again"
+        assert (await world.sync(second)).assignment == b"work-0"
+        assert world.beat(first, "i") == ErrorCode.FENCED_INSTANCE_ID
+        assert world.beat(second, "i") == ErrorCode.NONE
+        third = await world.join(group_instance_id="i", version=9)
+        assert third.skip_assignment
+        assert third.leader == third.member_id
+
+    World().run(story)
+
+
+def test_a_static_member_is_kept_through_a_rebalance_and_removed_by_name() -> None:
+    async def story(world: World) -> None:
+        (fixed,) = await world.stable(group_instance_id="i", session_ms=120_000)
+        newcomer = await world.join(session_ms=120_000)
+        assert {m.instance_id for m in world.group.members.values()} == {"i", None}
+        assert newcomer.leader == newcomer.member_id
+        _, answers = world.groups.leave("g", [MemberIdentity(group_instance_id="i")])
+        assert answers[0].error_code == ErrorCode.NONE
+        assert fixed.member_id not in world.group.members
+
+    World().run(story)
+
+
+def test_a_division_that_cannot_be_stored_starts_over() -> None:
+    async def story(world: World) -> None:
+        joined = await world.join()
+        world.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+        answer = await world.sync(joined)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert world.group.state is GroupState.PREPARING_REBALANCE
+
+    World().run(story)
+
+
+def test_losing_office_sends_everybody_to_the_next_coordinator() -> None:
+    async def story(world: World) -> None:
+        (leader,) = await world.stable()
+        joining = world.join()
+        world.groups.leave_office(0)
+        assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
+        assert world.beat(leader) == ErrorCode.NOT_COORDINATOR
+        assert (await world.join()).error_code == ErrorCode.NOT_COORDINATOR
+        await asyncio.sleep(100)
+
+    World().run(story)
+
+
+def test_the_next_coordinator_reads_the_group_back_and_members_go_on() -> None:
+    async def story(world: World) -> None:
+        joined = await world.stable(2, group_instance_id=None)
+        errors = await commit(world, joined[0].generation_id, joined[0].member_id, {T0: 42})
+        assert errors == {T0: ErrorCode.NONE}
+        world.groups.leave_office(0)
+        world.groups = world.coordinator()
+        await world.take_office(epoch=1)
+        assert world.group.state is GroupState.STABLE
+        assert [world.beat(j) for j in joined] == [ErrorCode.NONE] * 2
+        assert (await world.sync(joined[1])).assignment == b"work-1"
+        assert world.groups.offsets.fetch("g", [T0])[1][T0].offset == 42
+        await asyncio.sleep(11)
+        assert world.group.members == {}, "nobody beat: the loaded sessions end like any other"
+
+    World().run(story)
+
+
+async def commit(
+    world: World,
+    generation: int,
+    member: str,
+    offsets: dict[TopicPartition, int],
+    metadata: str = "",
+) -> dict[TopicPartition, ErrorCode]:
+    answer = world.groups.offsets.commit(
+        "g",
+        generation,
+        member,
+        None,
+        {tp: CommittedOffset(o, metadata, NOW) for tp, o in offsets.items()},
+    )
+    return answer if isinstance(answer, dict) else await answer
+
+
+def test_who_may_commit() -> None:
+    async def story(world: World) -> None:
+        assert await commit(world, 5, "m", {T0: 1}) == {T0: ErrorCode.ILLEGAL_GENERATION}
+        assert await commit(world, -1, "", {T0: 1}) == {T0: ErrorCode.NONE}
+        joined = await world.join()
+        assert await commit(world, 1, joined.member_id, {T0: 2}) == {
+            T0: ErrorCode.REBALANCE_IN_PROGRESS
+        }
+        await world.sync(joined)
+        assert await commit(world, -1, "", {T0: 2}) == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+        assert await commit(world, 1, "other", {T0: 2}) == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+        assert await commit(world, 0, joined.member_id, {T0: 2}) == {
+            T0: ErrorCode.ILLEGAL_GENERATION
+        }
+        assert await commit(world, 1, joined.member_id, {T0: 2}) == {T0: ErrorCode.NONE}
+        too_much = await commit(world, 1, joined.member_id, {T0: 3}, "x" * 4097)
+        assert too_much == {T0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+        assert world.groups.offsets.fetch("g", [T0])[1][T0].offset == 2
+
+    World().run(story)
+
+
+def test_a_commit_is_not_seen_before_it_is_stored() -> None:
+    async def story(world: World) -> None:
+        world.log.held = []
+        committing = asyncio.ensure_future(commit(world, -1, "", {T0: 7}))
+        await asyncio.sleep(0.01)
+        assert world.groups.offsets.fetch("g", [T0])[1] == {T0: None}
+        world.log.held[0].set_result(ErrorCode.NONE)
+        assert await committing == {T0: ErrorCode.NONE}
+        assert world.groups.offsets.fetch("g", None)[1][T0].offset == 7
+
+    World().run(story)
+
+
+def test_a_commit_that_fails_is_not_seen() -> None:
+    async def story(world: World) -> None:
+        world.log.next_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await commit(world, -1, "", {T0: 7}) == {T0: ErrorCode.NOT_COORDINATOR}
+        assert world.groups.offsets.fetch("g", [T0])[1] == {T0: None}
+
+    World().run(story)
+
+
+def test_deleting_groups_and_offsets() -> None:
+    async def story(world: World) -> None:
+        assert await world.groups.offsets.delete_group("g") == ErrorCode.GROUP_ID_NOT_FOUND
+        metadata = (0).to_bytes(2, "big") + ConsumerProtocolSubscription(topics=["t"]).encode(0)
+        (joined,) = await world.stable(protocols={"range": metadata})
+        other = TopicPartition("u", 0)
+        await commit(world, 1, joined.member_id, {T0: 1, other: 2})
+        assert await world.groups.offsets.delete_group("g") == ErrorCode.NON_EMPTY_GROUP
+        assert await world.groups.offsets.delete_offsets("g", [T0, other]) == (
+            ErrorCode.NONE,
+            {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, other: ErrorCode.NONE},
+        )
+        world.groups.leave("g", [MemberIdentity(member_id=joined.member_id)])
+        assert await world.groups.offsets.delete_group("g") == ErrorCode.NONE
+        world.groups.leave_office(0)
+        world.groups = world.coordinator()
+        await world.take_office(epoch=1)
+        assert world.groups.storage.groups() == []
+
+    World().run(story)
+
+
+def test_offsets_of_an_empty_group_expire_and_then_the_group() -> None:
+    async def story(world: World) -> None:
+        world.groups.offsets.start()
+        (joined,) = await world.stable()
+        await commit(world, 1, joined.member_id, {T0: 1})
+        world.groups.leave("g", [MemberIdentity(member_id=joined.member_id)])
+        await asyncio.sleep(7 * 24 * 3600 - 700)
+        assert T0 in world.group.offsets
+        await asyncio.sleep(1400)
+        assert world.groups.storage.get("g") is None
+        world.groups.offsets.close()
+
+    World().run(story)
+
+
+def test_what_expires_and_what_does_not() -> None:
+    group = Group("g", NOW)
+    group.offsets[T0] = CommittedOffset(1, "", NOW)
+    day = 24 * 3_600_000
+    assert expired(group, NOW + day - 1, day) == []
+    assert expired(group, NOW + day, day) == [T0], "a consumer that assigns itself"
+    group.protocol_type = "consumer"
+    group.state = GroupState.PREPARING_REBALANCE
+    assert expired(group, NOW + 9 * day, day) == []
+    group.offsets[T0] = CommittedOffset(1, "", NOW, expire_timestamp=NOW + 5)
+    group.state = GroupState.EMPTY
+    assert expired(group, NOW + 5, day) == [T0]
+
+
+def test_subscriptions_in_any_version_and_in_none() -> None:
+    metadata = ConsumerProtocolSubscription(topics=["a", "b"], rack_id="r")
+    for version in range(4):
+        assert subscribed_topics(version.to_bytes(2, "big") + metadata.encode(version)) == {
+            "a",
+            "b",
+        }
+    assert subscribed_topics(b"") is None
+    assert subscribed_topics(b"\0\0\xff\xff") is None
