@@ -72,10 +72,9 @@ class Log:
         jitter: Callable[[int], int] = lambda limit_ms: 0,
         hooks: Hooks = Hooks(),
     ) -> None:
-        """Load or create the log in `directory`. OSErrors are raised as they are.
-
-        `start_offset` and `recovery_point` come from the directory's checkpoints, `clean` says that
-        the last owner shut down cleanly; `jitter` draws a number below its argument."""
+        """Load or create the log in `directory`; OSErrors come as they are. `start_offset` and
+        `recovery_point` are from the checkpoints, `clean` says whether the last owner shut down
+        cleanly, and `jitter` draws a number below its argument."""
         self.disk = disk
         self.directory = directory
         self.topic_partition = topic_partition
@@ -299,24 +298,11 @@ class Log:
             )
         end = log_end if end_offset is None or end_offset > log_end else end_offset
         try:
-            segment, position, first_bytes = self.segments.locate(offset)
-            length = self.segments.end_position(segment, end, log_end) - position
-            if length > max_bytes:
-                if first_bytes < 0:
-                    first = segment.find_at(position)
-                    assert first is not None
-                    first_bytes = first.size_bytes
-                if first_bytes <= max_bytes:
-                    length = max_bytes
-                elif min_one_batch:
-                    length = first_bytes
-                else:
-                    length = 0
-            records = segment.file.read(position, length) if length > 0 else b""
+            result = self.segments.read(offset, end, log_end, max_bytes, min_one_batch)
         except OSError as error:
-            raise self.fail(error) from error
-        self.read_bytes += len(records)
-        return LogRead(records, segment.base_offset, position)
+            raise self._failed(error) from error
+        self.read_bytes += len(result.records)
+        return result
 
     def available_bytes(self, offset: int, end_offset: int) -> int:
         """How much a read could give, at least: exact within one segment, for a waiting fetch."""
@@ -404,7 +390,8 @@ class Log:
             raise self._storage_error()
         if self.end_offset <= self.recovery_point:
             return None
-        dirty = self.segments.from_offset(self.recovery_point)
+        # The segment of the last flushed record too: it may have been sealed since.
+        dirty = self.segments.from_offset(self.recovery_point - 1)
         with self._storage():
             for segment in dirty:
                 segment.write_indexes()
@@ -433,10 +420,8 @@ class Log:
     # Shrinking
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log so that it ends at `offset`, or where the batch began that reached over it.
-
-        Says whether anything was cut. What a crash leaves: the log cut somewhere at or after
-        `offset`; a follower compares itself with its leader again before it goes on."""
+        """Cut the log so that it ends at `offset`, or where the batch began that reached over it;
+        says whether anything was cut. What a crash leaves: the log cut at or after `offset`."""
         if offset < 0:
             raise ValueError(f"cannot truncate {self} to {offset}")
         with self._storage():

@@ -5,7 +5,9 @@ Steps, in order (INTERCHANGE.md section D.2, BEHAVIOUR.md section 6):
 2. Segments are opened. One without its indexes is scanned and gets new ones.
 3. Without a clean shutdown, every segment that reaches beyond the recovery point is scanned: each
    batch's checksum, its place in the order, its leader epoch. The first bad batch ends the log:
-   it and everything after it is removed.
+   it and everything after it is removed. So does a hole between two segments, which only
+   compaction can make rightly: the end of the first was lost with the power, that of the second
+   was not.
 4. Producer state is the newest readable snapshot plus the batches after it.
 
 A message of magic 0 or 1 is not corruption: the log is left alone and refuses to load.
@@ -78,7 +80,7 @@ def load_log(
     producers = ProducerStates(disk, directory, expiration_ms=producer_expiration_ms)
     segments = _open_segments(disk, directory, config, now_ms)
     recovery = _Recovery(disk, segments, epochs, producers, start_offset, now_ms)
-    recovery.run(recovery_point, clean)
+    recovery.run(recovery_point, clean, holes=config.compact)
 
     end_offset = segments[-1].next_offset() if segments else -1
     if segments and end_offset < start_offset:
@@ -196,7 +198,7 @@ class _Recovery:
         self._start_offset = start_offset
         self._now_ms = now_ms
 
-    def run(self, recovery_point: int, clean: bool) -> None:
+    def run(self, recovery_point: int, clean: bool, *, holes: bool) -> None:
         """Scan what must be; a cut ends the log there, and what came after it is removed."""
         segments = self._segments
         for index, segment in enumerate(segments):
@@ -204,9 +206,10 @@ class _Recovery:
             unflushed = not clean and (following is None or following > recovery_point)
             if not unflushed and self._has_indexes(segment):
                 continue
-            cut = self._scan(index)
-            if cut:
-                logger.warning("cut %s bad bytes from the end of %s", cut, segment)
+            cut = self._scan(index, following)
+            hole = following is not None and self._producers.end_offset < following and not holes
+            if cut or (unflushed and hole):
+                logger.warning("%s: the log ends here; %s bad bytes were cut", segment, cut)
                 for later in segments[index + 1 :]:
                     later.delete()
                 del segments[index + 1 :]
@@ -222,12 +225,14 @@ class _Recovery:
             self._disk.exists(segment.path(kind)) for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
         )
 
-    def _scan(self, index: int) -> int:
+    def _scan(self, index: int, following: int | None) -> int:
         """Check and index one segment anew; returns how many bytes were cut from its end."""
         segment = self._segments[index]
         producers = self._producers
         next_offset = segment.base_offset
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        if following is not None:
+            offset_max = min(offset_max, following - 1)
         # The transaction index comes out of the producers' state, so that must be right first.
         rebuild_producers(
             producers,

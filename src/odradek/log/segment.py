@@ -77,6 +77,7 @@ class Segment:
         "_file",
         "_first_timestamp",
         "_greatest",
+        "_index_room",
         "base_offset",
         "created_ms",
         "directory",
@@ -116,6 +117,7 @@ class Segment:
         )
         self._file: File | None = None
         self._bytes_since_index = 0
+        self._index_room: int | None = None
         # The first batch's timestamp, which says when the segment is old enough to be rolled;
         # and the greatest, with the last offset of its batch. None until somebody asks.
         self._first_timestamp: int | None = None
@@ -161,9 +163,8 @@ class Segment:
             last_offset = header.base_offset + header.last_offset_delta
             if header.max_timestamp > greatest[0]:
                 self._greatest = greatest = (header.max_timestamp, last_offset)
-            if self._bytes_since_index > self.index_interval_bytes:
-                self.offset_index.append(last_offset, position + header.position - start)
-                self.time_index.append(*greatest)
+            if self._bytes_since_index > self.index_interval_bytes and self.index_room > 0:
+                self._add_index_entry(last_offset, position + header.position - start, greatest)
                 self._bytes_since_index = 0
             self._bytes_since_index += header.length + OVERHEAD_BYTES
 
@@ -179,11 +180,22 @@ class Segment:
             return False
         first = self.first_timestamp
         age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
-        return (
-            age_ms > config.segment_ms - self.jitter_ms
-            or self.offset_index.is_full
-            or self.time_index.is_full
-        )
+        return age_ms > config.segment_ms - self.jitter_ms or self.index_room <= 0
+
+    @property
+    def index_room(self) -> int:
+        """How many entries the fuller index still takes, the final one of the time index aside."""
+        if self._index_room is None:
+            offsets, times = self.offset_index, self.time_index
+            self._index_room = min(
+                offsets.max_entries - offsets.entry_count, times.max_entries - 1 - times.entry_count
+            )
+        return self._index_room
+
+    def _add_index_entry(self, offset: int, position: int, greatest: tuple[int, int]) -> None:
+        self._index_room = self.index_room - 1
+        self.offset_index.append(offset, position)
+        self.time_index.append(*greatest)
 
     def seal(self) -> None:
         """No more appends: the indexes get their final entry and lose their padding."""
@@ -311,7 +323,10 @@ class Segment:
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Cut before the batch that reaches `offset`; returns where the segment then ends: at
-        `offset`, or where the batch began that had to go whole."""
+        `offset`, or where the batch began that had to go whole.
+
+        Synced at once: were the old bytes to come back after a crash, beside what is written next,
+        the log would be one that no leader ever had."""
         found = self.find(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -320,7 +335,9 @@ class Segment:
         if found is not None:
             end = min(offset, found.base_offset)
             self.file.truncate(found.position)
+            self.file.sync()
             self.size = found.position
+        self._index_room = None
         self._bytes_since_index = 0
         self._reread_timestamps(now_ms)
         return end
@@ -341,6 +358,7 @@ class Segment:
         not, and index what is left. Returns how many bytes were cut."""
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.reset()
+        self._index_room = None
         greatest = (NO_TIMESTAMP, self.base_offset)
         valid, indexed = 0, 0
         try:
@@ -349,9 +367,8 @@ class Segment:
                     break
                 if header.max_timestamp > greatest[0]:
                     greatest = (header.max_timestamp, header.last_offset)
-                if valid - indexed > self.index_interval_bytes and not self.offset_index.is_full:
-                    self.offset_index.append(header.last_offset, valid)
-                    self.time_index.append(*greatest)
+                if valid - indexed > self.index_interval_bytes and self.index_room > 0:
+                    self._add_index_entry(header.last_offset, valid, greatest)
                     indexed = valid
                 valid += header.size_bytes
         except CorruptBatch:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from odradek.log.indexes import AbortedTransaction
+from odradek.log.results import LogRead
 from odradek.log.segment import Segment
 
 BOUNDARIES_MAX = 256
@@ -116,6 +117,22 @@ class Segments:
             return segment.size
         found = segment.find(end_offset)
         return segment.size if found is None else found.position
+
+    def read(
+        self, offset: int, end_offset: int, log_end: int, max_bytes: int, min_one_batch: bool
+    ) -> LogRead:
+        """What `Log.read` promises, for offsets that are within the log."""
+        segment, position, first_bytes = self.locate(offset)
+        length = self.end_position(segment, end_offset, log_end) - position
+        if length > max_bytes:
+            if first_bytes < 0:
+                first = segment.find_at(position)
+                assert first is not None
+                first_bytes = first.size_bytes
+            whole_first = first_bytes if min_one_batch else 0
+            length = max_bytes if first_bytes <= max_bytes else whole_first
+        records = segment.file.read(position, length) if length > 0 else b""
+        return LogRead(records, segment.base_offset, position)
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
         for segment in self._items:
