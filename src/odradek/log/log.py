@@ -300,7 +300,7 @@ class Log:
         try:
             result = self.segments.read(offset, end, log_end, max_bytes, min_one_batch)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.fail(error) from error
         self.read_bytes += len(result.records)
         return result
 
