@@ -1,0 +1,38 @@
+"""DeleteGroups (42), v0–v2. Forget groups without members, and their offsets."""
+
+from typing import TYPE_CHECKING
+
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+async def handle(
+    broker: "Broker", request: DeleteGroupsRequest, context: "RequestContext"
+) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(
+                group_id=name, error_code=await broker.groups.offsets.delete_group(name)
+            )
+            for name in dict.fromkeys(request.groups_names)
+        ]
+    )
+
+
+def refuse(
+    request: DeleteGroupsRequest, error: KafkaError, context: "RequestContext"
+) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=error.error)
+            for name in request.groups_names
+        ]
+    )

@@ -1,0 +1,79 @@
+"""The offsets topic as this broker's replicas hold it: what the coordinator's memory stands on."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from odradek.coordinator.coordinator import GroupCoordinator
+from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.log.producers import Origin
+from odradek.replica.manager import ReplicaManager
+from odradek.replica.partition import Partition
+from odradek.replica.producing import ProduceResult
+from odradek.wire.batch import scan
+from odradek.wire.errors import ErrorCode
+from odradek.wire.topics import TopicPartition
+
+ALL_REPLICAS = -1
+READ_BYTES = 5 * 1024 * 1024
+
+
+class ReplicatedOffsets:
+    """`storage.OffsetsLog` on a replica manager."""
+
+    def __init__(self, replicas: ReplicaManager, configured_partitions: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._configured_partitions = configured_partitions
+
+    def partition_count(self) -> int:
+        # A topic that exists has the number it was made with, whatever the configuration says now.
+        return self._replicas.cache.partition_count(OFFSETS_TOPIC) or self._configured_partitions()
+
+    def append(
+        self, partition: int, batch: bytearray, timeout_ms: int
+    ) -> "asyncio.Future[ErrorCode]":
+        of = TopicPartition(OFFSETS_TOPIC, partition)
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        produced = self._replicas.append(
+            ALL_REPLICAS, timeout_ms, {of: batch}, origin=Origin.COORDINATOR
+        )
+        if isinstance(produced, dict):
+            answer.set_result(produced[of].error)
+            return answer
+
+        def done(future: "asyncio.Future[dict[TopicPartition, ProduceResult]]") -> None:
+            if not answer.done():
+                answer.set_result(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    if future.cancelled()
+                    else future.result()[of].error
+                )
+
+        produced.add_done_callback(done)
+        return answer
+
+    def read(self, partition: int) -> Iterator[bytes]:
+        log = self._replicas.hosted(TopicPartition(OFFSETS_TOPIC, partition)).local_log
+        offset = log.start_offset
+        end = log.end_offset
+        while offset < end:
+            records = log.read(offset, READ_BYTES, end_offset=end).records
+            following = max((header.next_offset for header in scan(records)), default=offset)
+            if following <= offset:
+                return
+            yield records
+            offset = following
+
+
+def follow_leadership(coordinator: GroupCoordinator, replicas: ReplicaManager) -> None:
+    """Coordinate the groups of each partition of the offsets topic while this broker leads it."""
+
+    def changed(led: list[Partition], resigned: list[Partition]) -> None:
+        for partition in resigned:
+            if partition.topic_partition.topic == OFFSETS_TOPIC:
+                coordinator.leave_office(partition.topic_partition.partition)
+        for partition in led:
+            if partition.topic_partition.topic == OFFSETS_TOPIC:
+                number = partition.topic_partition.partition
+                coordinator.take_office(number, partition.leader_epoch)
+
+    replicas.leadership_listeners.append(changed)
