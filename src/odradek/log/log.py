@@ -464,6 +464,7 @@ class Log:
             self.segments.add(self._new_segment(offset))
             self.epochs.clear()
             self.producers.truncate_fully_and_start_at(offset)
+            self.truncations += 1
             self.end_offset = self.recovery_point = offset
             self.start_offset = offset if start_offset is None else start_offset
             self.high_watermark = offset
