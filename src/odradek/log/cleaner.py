@@ -15,7 +15,7 @@ import asyncio
 import logging
 import posixpath
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from odradek.log.compaction import BatchCleaner, NewestOffsets, TransactionTrack
 from odradek.log.config import FOREVER
 from odradek.log.disk import Disk
 from odradek.log.log import Log
+from odradek.log.offload import Offload
 from odradek.log.segment import CLEANED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 from odradek.wire.batch import BatchHeader, CorruptBatch, scan
 from odradek.wire.errors import DecodeError, KafkaError
@@ -35,8 +36,6 @@ logger = logging.getLogger(__name__)
 SLICE_BYTES = 32 * 1024
 WRITE_BYTES = 1024 * 1024
 REST_S_MAX = 0.05
-
-Offload = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,180 @@
+"""Log directories: how the partitions in them are named, and the checkpoints they hold.
+
+`topic-partition` is a partition in use; with `.<32 hex digits>` and a suffix it is on its way:
+`-delete` will be removed, `-future` is a copy being made for a move between directories, `-stray`
+was set aside. INTERCHANGE.md section D.1; the rules of the names are Kafka's, because either broker
+must open what the other left.
+"""
+
+import posixpath
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from odradek.log.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    OffsetCheckpoint,
+    lock_directory,
+    parse_integer,
+    take_clean_shutdown,
+)
+from odradek.log.disk import Disk
+from odradek.log.offload import Offload
+from odradek.wire.topics import TopicPartition
+
+NAME_BYTES_MAX = 255
+# Sub-directories of other parts of Kafka, which a log manager passes over.
+FOREIGN_NAMES = ("remote-log-index-cache",)
+FOREIGN_TOPICS = ("__cluster_metadata",)
+
+
+class DirectoryKind(Enum):
+    """What a partition's directory is for; the value is its suffix."""
+
+    CURRENT = ""
+    DELETE = "-delete"
+    FUTURE = "-future"
+    STRAY = "-stray"
+
+
+class PartitionDirectory(NamedTuple):
+    """What a directory's name says. A shortened name has lost the end of its topic."""
+
+    topic_partition: TopicPartition
+    kind: DirectoryKind
+
+
+class UnexpectedDirectory(Exception):
+    """A sub-directory that is no partition: the broker must not start over somebody's data."""
+
+
+def parse_name(name: str) -> PartitionDirectory:
+    kind = next(
+        (kind for kind in DirectoryKind if kind.value and name.endswith(kind.value)),
+        DirectoryKind.CURRENT,
+    )
+    stem = name
+    if kind is not DirectoryKind.CURRENT:
+        if not re.fullmatch(r"\S+-\S+\.\S+" + kind.value, name):
+            raise UnexpectedDirectory(f"{name!r} lacks a unique part before {kind.value}")
+        stem = name[: name.rindex(".")]
+    topic, dash, partition = stem.rpartition("-")
+    try:
+        if not topic or not dash:
+            raise ValueError
+        return PartitionDirectory(TopicPartition(topic, parse_integer(partition)), kind)
+    except ValueError:
+        raise UnexpectedDirectory(f"{name!r} is not of the form topic-partition") from None
+
+
+def name_for(topic_partition: TopicPartition, kind: DirectoryKind, unique: int) -> str:
+    """A new name; `unique` is a random number of 128 bits. What will not be read again is cut to
+    what a file system takes."""
+    if kind is DirectoryKind.CURRENT:
+        return str(topic_partition)
+    rest = f"-{topic_partition.partition}.{unique:032x}{kind.value}"
+    topic = topic_partition.topic
+    if kind is not DirectoryKind.FUTURE:
+        topic = topic[: NAME_BYTES_MAX - len(rest)]
+    return topic + rest
+
+
+class DirectoryInUse(Exception):
+    """Another process has locked the directory."""
+
+
+class LogDirectory:
+    """One directory of `log.dirs` that works: its lock and its checkpoints.
+
+    What was last written or read is remembered, so that a partition that is created where one of
+    the same name was deleted cannot inherit its offsets."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        """Create and lock. OSError means that the directory has failed."""
+        self.path = path
+        self._disk = disk
+        disk.make_dirs(path)
+        try:
+            self._lock = lock_directory(disk, path)
+        except BlockingIOError:
+            raise DirectoryInUse(f"{path} is used by another process") from None
+        self._checkpoints = {
+            name: OffsetCheckpoint(disk, f"{path}/{name}")
+            for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+        }
+        self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        self.was_clean = False
+        self.is_loaded = False
+
+    def read(self) -> None:
+        """Take the clean-shutdown marker and read the checkpoints, before any log is loaded."""
+        self.was_clean = take_clean_shutdown(self._disk, self.path)
+        for name, checkpoint in self._checkpoints.items():
+            self._offsets[name] = checkpoint.read()
+
+    def partitions(self) -> list[tuple[str, PartitionDirectory]]:
+        """The sub-directories' names and what they mean."""
+        found = []
+        for name in self._disk.list_dir(self.path):
+            if name in FOREIGN_NAMES or not self._disk.is_dir(f"{self.path}/{name}"):
+                continue
+            parsed = parse_name(name)
+            if parsed.topic_partition.topic not in FOREIGN_TOPICS:
+                found.append((name, parsed))
+        return found
+
+    def offsets(self, name: str) -> Mapping[TopicPartition, int]:
+        """A checkpoint's content, as it is on disk."""
+        return self._offsets.get(name, {})
+
+    def write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        """Replace a checkpoint, unless it says so already."""
+        if offsets != self._offsets.get(name):
+            self._checkpoints[name].write(offsets)
+            self._offsets[name] = offsets
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class RetiredDirectories:
+    """Partitions that were deleted, until their files may go."""
+
+    def __init__(self, disk: Disk, offload: Offload) -> None:
+        self._disk = disk
+        self._offload = offload
+        self._due_ms: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._due_ms)
+
+    def add(self, path: str, due_ms: int) -> None:
+        self._due_ms[path] = due_ms
+
+    def forget_in(self, directory: str) -> None:
+        """The directory has failed; whoever mends it finds them by their names."""
+        for path in [path for path in self._due_ms if posixpath.dirname(path) == directory]:
+            del self._due_ms[path]
+
+    @property
+    def next_due_ms(self) -> int | None:
+        return min(self._due_ms.values(), default=None)
+
+    async def remove_due(self, now_ms: int) -> list[tuple[str, OSError]]:
+        """Remove those whose time has come; returns those that the disk would not remove."""
+        failed = []
+        for path in [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]:
+            self._due_ms.pop(path, None)
+
+            def remove(path: str = path) -> None:
+                if self._disk.exists(path):
+                    self._disk.remove_tree(path)
+
+            try:
+                await self._offload(remove)
+            except OSError as error:
+                failed.append((path, error))
+        return failed

@@ -1,0 +1,594 @@
+"""All logs of one broker, in one or more directories. BEHAVIOUR.md sections 5.6 and 6.
+
+Rules
+1. A directory that raises an OSError is gone for good: its logs go offline, the others go on, and
+   `on_directory_failure` is told, on the loop, after the call that met the error.
+2. Checkpoints are written from what the logs are now, and before a partition is created where one
+   of its name was deleted, so that no log ever inherits another's offsets.
+3. A partition that stands in two directories is fatal: nobody can say which one is right.
+
+`open`, `claim` and `load` come first, in this order; `start` begins what is due from time to time
+(upkeep.py); `close` leaves directories that Kafka or we open again without recovery.
+"""
+
+import asyncio
+import logging
+import posixpath
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from random import Random
+
+from odradek.log.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    MetaProperties,
+    claim_meta_properties,
+    read_meta_properties,
+    write_clean_shutdown,
+)
+from odradek.log.cleaner import Cleaner, CleanerConfig
+from odradek.log.config import LogConfig
+from odradek.log.directories import (
+    DirectoryKind,
+    LogDirectory,
+    PartitionDirectory,
+    RetiredDirectories,
+    name_for,
+)
+from odradek.log.disk import Disk
+from odradek.log.hooks import Hooks
+from odradek.log.log import Log
+from odradek.log.offload import Offload
+from odradek.log.producers import EXPIRATION_MS_DEFAULT
+from odradek.log.upkeep import Upkeep, UpkeepConfig
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+OnDirectoryFailure = Callable[[str, list[TopicPartition]], None]
+
+
+class DuplicateLog(Exception):
+    """One partition in two directories."""
+
+
+class NoDirectoryLeft(Exception):
+    """Every log directory has failed."""
+
+
+def _start_offsets(logs: Iterable[Log]) -> dict[TopicPartition, int]:
+    """Only what the segments themselves do not say."""
+    return {
+        log.topic_partition: log.start_offset
+        for log in logs
+        if log.start_offset > log.segments[0].base_offset
+    }
+
+
+def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:
+    return {log.topic_partition: log.recovery_point for log in logs}
+
+
+_OFFSETS = {RECOVERY_POINTS: _recovery_points, LOG_START_OFFSETS: _start_offsets}
+
+
+def _nobody(directory: str, partitions: list[TopicPartition]) -> None: ...
+
+
+class LogManager:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        directories: Sequence[str],
+        disk: Disk,
+        clock: Callable[[], int],
+        offload: Offload,
+        *,
+        rng: Random,
+        default_config: LogConfig = LogConfig(),
+        cleaner_config: CleanerConfig = CleanerConfig(),
+        producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
+        recovery_threads_per_directory: int = 2,
+        upkeep_config: UpkeepConfig = UpkeepConfig(),
+        on_directory_failure: OnDirectoryFailure = _nobody,
+    ) -> None:
+        assert directories, "a broker needs a log directory"
+        paths = [posixpath.normpath(path) for path in directories]
+        if len(set(paths)) < len(paths):
+            raise ValueError(f"a log directory is named twice: {', '.join(paths)}")
+        self._configured = paths
+        self.disk = disk
+        self.clock = clock
+        self.offload = offload
+        self.default_config = default_config
+        self.on_directory_failure = on_directory_failure
+        self._rng = rng
+        self._producer_expiration_ms = producer_expiration_ms
+        self._recovery_threads = recovery_threads_per_directory
+        self._live: dict[str, LogDirectory] = {}
+        self.offline_dirs: dict[str, OSError] = {}
+        self.logs: dict[TopicPartition, Log] = {}
+        self.future_logs: dict[TopicPartition, Log] = {}
+        self._preferred: dict[TopicPartition, str] = {}
+        self.retired = RetiredDirectories(disk, offload)
+        self.cleaner = Cleaner(disk, self.logs, clock, offload, cleaner_config)
+        self.to_flush: set[Log] = set()
+        self.upkeep = Upkeep(self, upkeep_config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # Starting
+
+    @property
+    def configured_dirs(self) -> list[str]:
+        return list(self._configured)
+
+    @property
+    def live_dirs(self) -> list[str]:
+        return list(self._live)
+
+    def open(self) -> None:
+        """Create and lock the directories. Raises DirectoryInUse, or NoDirectoryLeft."""
+        for path in self._configured:
+            if path in self._live or path in self.offline_dirs:
+                continue
+            try:
+                self._live[path] = LogDirectory(self.disk, path)
+            except OSError as error:
+                self.fail_directory(path, error)
+        self._require_live()
+
+    def meta_properties(self) -> dict[str, MetaProperties]:
+        """What each directory says of its owner, where it says anything."""
+        found = {}
+        for path in self.live_dirs:
+            try:
+                properties = read_meta_properties(self.disk, path)
+            except OSError as error:
+                self.fail_directory(path, error)
+                continue
+            if properties is not None:
+                found[path] = properties
+        self._require_live()
+        return found
+
+    def claim(self, broker_id: int, cluster_id: str) -> None:
+        """Make the directories this broker's. Raises InconsistentMetaProperties."""
+        for path in self.live_dirs:
+            try:
+                claim_meta_properties(self.disk, path, broker_id, cluster_id, self.clock())
+            except OSError as error:
+                self.fail_directory(path, error)
+        self._require_live()
+
+    async def load(self, configs: Mapping[str, LogConfig] | None = None) -> None:
+        """Load every log, recovering those of a directory that was not shut down cleanly.
+
+        `configs` are the topics that have settings of their own. Raises UnexpectedDirectory or
+        DuplicateLog: the broker must not start; NoDirectoryLeft: it cannot."""
+        self._loop = asyncio.get_running_loop()
+        self.open()
+        loading = [self._load_directory(self._live[path], configs or {}) for path in self.live_dirs]
+        # Let every directory finish, whatever happens to one, so that none is left half loaded.
+        outcomes = await asyncio.gather(*loading, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                self._let_go()
+                raise outcome
+        self._require_live()
+
+    def start(self) -> None:
+        """Begin retention, cleaning, flushing and checkpoints, on the running loop."""
+        self.upkeep.start()
+
+    async def _load_directory(
+        self, directory: LogDirectory, configs: Mapping[str, LogConfig]
+    ) -> None:
+        try:
+            directory.read()
+            self.cleaner.load(directory.path)
+            waiting = []
+            for name, parsed in directory.partitions():
+                path = f"{directory.path}/{name}"
+                if parsed.kind is DirectoryKind.DELETE:
+                    self._retire(path)
+                elif parsed.kind is DirectoryKind.STRAY:
+                    logger.warning("%s is stray and is left alone", path)
+                else:
+                    waiting.append((path, parsed))
+            logger.info(
+                "loading %s logs of %s, %s",
+                len(waiting),
+                directory.path,
+                "cleanly shut down" if directory.was_clean else "with recovery",
+            )
+            # Popped from the end by several workers.
+            waiting.reverse()
+            workers = [
+                self._load_logs(directory, waiting, configs) for _ in range(self._recovery_threads)
+            ]
+            await asyncio.gather(*workers)
+            directory.is_loaded = True
+        except OSError as error:
+            self.fail_directory(directory.path, error)
+
+    async def _load_logs(
+        self,
+        directory: LogDirectory,
+        waiting: list[tuple[str, PartitionDirectory]],
+        configs: Mapping[str, LogConfig],
+    ) -> None:
+        while waiting and directory.path in self._live:
+            path, (topic_partition, kind) = waiting.pop()
+            config = configs.get(topic_partition.topic, self.default_config)
+            logs = self.future_logs if kind is DirectoryKind.FUTURE else self.logs
+            log = await self.offload(
+                partial(self._open_log, directory, path, topic_partition, config)
+            )
+            if topic_partition in logs:
+                log.close_files()
+                raise DuplicateLog(f"{topic_partition} is in {logs[topic_partition].directory} too")
+            logs[topic_partition] = log
+
+    def _open_log(
+        self,
+        directory: LogDirectory,
+        path: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+    ) -> Log:
+        return Log(
+            self.disk,
+            path,
+            topic_partition,
+            config,
+            self.clock,
+            start_offset=directory.offsets(LOG_START_OFFSETS).get(topic_partition, 0),
+            recovery_point=directory.offsets(RECOVERY_POINTS).get(topic_partition, 0),
+            clean=directory.was_clean and not directory.is_loaded,
+            producer_expiration_ms=self._producer_expiration_ms,
+            jitter=lambda limit_ms: self._rng.randrange(limit_ms) if limit_ms > 0 else 0,
+            hooks=Hooks(
+                on_failure=self._on_log_failure,
+                on_roll=self._on_roll,
+                on_recovery_point_lowered=self._on_recovery_point_lowered,
+                call_later=self._call_later,
+            ),
+        )
+
+    # Finding and making
+
+    def get(self, topic_partition: TopicPartition, *, future: bool = False) -> Log | None:
+        return (self.future_logs if future else self.logs).get(topic_partition)
+
+    def get_or_create(
+        self,
+        topic_partition: TopicPartition,
+        config: LogConfig | None = None,
+        *,
+        is_new: bool = False,
+        future: bool = False,
+    ) -> Log:
+        """The partition's log. A missing one is created in the preferred directory, or in the one
+        with the fewest partitions. Unless the partition `is_new`, a failed directory might hold it,
+        and KAFKA_STORAGE_ERROR is raised instead."""
+        existing = self.get(topic_partition, future=future)
+        if existing is not None:
+            return existing
+        if not is_new and self.offline_dirs:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{topic_partition} may be in an offline directory: {', '.join(self.offline_dirs)}",
+            )
+        kind = DirectoryKind.FUTURE if future else DirectoryKind.CURRENT
+        name = name_for(topic_partition, kind, self._rng.getrandbits(128))
+        for path in self._candidates(topic_partition, future):
+            directory = self._live.get(path)
+            if directory is None:
+                continue
+            try:
+                self._disown(directory, topic_partition)
+                log = self._open_log(
+                    directory, f"{path}/{name}", topic_partition, config or self.default_config
+                )
+            except OSError as error:
+                self.fail_directory(path, error)
+                continue
+            (self.future_logs if future else self.logs)[topic_partition] = log
+            self._preferred.pop(topic_partition, None)
+            logger.info("created %s", log)
+            return log
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory could take {topic_partition}"
+        )
+
+    def prefer_directory(self, topic_partition: TopicPartition, path: str) -> None:
+        """Where the partition's next log is to be made: the target of a move."""
+        path = posixpath.normpath(path)
+        if path not in self._configured:
+            raise KafkaError(
+                ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not among the log directories"
+            )
+        if path not in self._live:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
+        for logs in (self.logs, self.future_logs):
+            log = logs.get(topic_partition)
+            if log is not None and posixpath.dirname(log.directory) == path:
+                return
+        self._preferred[topic_partition] = path
+
+    def _candidates(self, topic_partition: TopicPartition, future: bool) -> list[str]:
+        preferred = self._preferred.get(topic_partition)
+        if future:
+            current = self.logs.get(topic_partition)
+            assert preferred is not None, f"no directory is preferred for {topic_partition}"
+            assert current is None or posixpath.dirname(current.directory) != preferred
+        if preferred is not None:
+            return [preferred]
+        counts = dict.fromkeys(self._live, 0)
+        for log in self.all_logs():
+            counts[posixpath.dirname(log.directory)] += 1
+        return sorted(counts, key=counts.__getitem__)
+
+    def _disown(self, directory: LogDirectory, topic_partition: TopicPartition) -> None:
+        """Rule 2: drop what the checkpoints know of a deleted partition of the same name."""
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+            offsets = dict(directory.offsets(name))
+            if offsets.pop(topic_partition, None) is not None:
+                directory.write(name, offsets)
+        if self.cleaner.forget(topic_partition):
+            self.cleaner.checkpoint(directory.path)
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None:
+        """New settings for a topic's logs; the next append already obeys them."""
+        for log in self.all_logs():
+            if log.topic_partition.topic == topic:
+                log.config = config
+
+    # Moving and deleting
+
+    def replace_current_with_future(self, topic_partition: TopicPartition) -> Log:
+        """The copy has caught up: it becomes the log, and the old one is deleted.
+
+        A crash between the two renames leaves the partition in two directories, which is fatal at
+        the next start, as it is in Kafka; the other order could lose the partition."""
+        source, target = self.logs.get(topic_partition), self.future_logs.get(topic_partition)
+        if source is None or target is None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} or its copy is offline"
+            )
+        target_path = posixpath.dirname(target.directory)
+        target.rename_directory(f"{target_path}/{topic_partition}")
+        self.disk.sync_dir(target_path)
+        target.set_high_watermark(source.high_watermark)
+        del self.future_logs[topic_partition]
+        self.logs[topic_partition] = target
+        source_path = self._rename_for_deletion(source)
+        self._checkpoint_directories({source_path, target_path})
+        return target
+
+    def async_delete(self, topic_partition: TopicPartition, *, future: bool = False) -> Log | None:
+        """Take a log out of use; its files go after `file.delete.delay.ms`."""
+        log = self.get(topic_partition, future=future)
+        if log is None:
+            return None
+        self.async_delete_all([topic_partition], future=future)
+        return log
+
+    def async_delete_all(
+        self, partitions: Iterable[TopicPartition], *, future: bool = False
+    ) -> None:
+        """Delete several, with one rewrite of the checkpoints."""
+        logs = self.future_logs if future else self.logs
+        changed = set()
+        for topic_partition in partitions:
+            log = logs.pop(topic_partition, None)
+            if log is None:
+                continue
+            if not future:
+                self.cleaner.forget(topic_partition)
+                self._preferred.pop(topic_partition, None)
+            try:
+                changed.add(self._rename_for_deletion(log))
+            except KafkaError as error:
+                # Its directory has failed with it; the others are still to be deleted.
+                logger.error("cannot delete %s: %s", log, error.message)
+        self._checkpoint_directories(changed)
+
+    def _rename_for_deletion(self, log: Log) -> str:
+        parent = posixpath.dirname(log.directory)
+        name = name_for(log.topic_partition, DirectoryKind.DELETE, self._rng.getrandbits(128))
+        log.rename_directory(f"{parent}/{name}")
+        log.close_files()
+        self.to_flush.discard(log)
+        self._retire(log.directory)
+        logger.info("%s will be deleted", log)
+        return parent
+
+    def _retire(self, path: str) -> None:
+        self.retired.add(path, self.clock() + self.default_config.file_delete_delay_ms)
+        self.upkeep.wake()
+
+    async def remove_retired(self) -> None:
+        """Remove the deleted directories whose delay is over."""
+        for path, error in await self.retired.remove_due(self.clock()):
+            self.fail_directory(posixpath.dirname(path), error)
+
+    # Checkpoints
+
+    def checkpoint_recovery_points(self) -> None:
+        for path in self.live_dirs:
+            self._write_checkpoints(path, (RECOVERY_POINTS,))
+
+    def checkpoint_start_offsets(self) -> None:
+        for path in self.live_dirs:
+            self._write_checkpoints(path, (LOG_START_OFFSETS,))
+
+    def _checkpoint_directories(self, paths: Iterable[str]) -> None:
+        for path in sorted(paths):
+            self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS))
+            if path in self._live:
+                try:
+                    self.cleaner.checkpoint(path)
+                except OSError as error:
+                    self.fail_directory(path, error)
+
+    def _write_checkpoints(self, path: str, names: Sequence[str]) -> bool:
+        """Write checkpoints of one directory; says whether it still works."""
+        directory = self._live.get(path)
+        if directory is None or not directory.is_loaded:
+            return False
+        try:
+            for name in names:
+                directory.write(name, _OFFSETS[name](self.logs_in(path)))
+        except OSError as error:
+            self.fail_directory(path, error)
+            return False
+        return True
+
+    def read_high_watermarks(self, path: str | None = None) -> dict[TopicPartition, int]:
+        """The high watermarks that were last written, of one directory or of all."""
+        found: dict[TopicPartition, int] = {}
+        for live_path, directory in self._live.items():
+            if path is None or live_path == posixpath.normpath(path):
+                found.update(directory.offsets(HIGH_WATERMARKS))
+        return found
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Keep the high watermarks of the logs in use, and of the copies under way. A log that is
+        not mentioned keeps what it had: nobody has led or followed it since the start."""
+        for path in self.live_dirs:
+            directory = self._live.get(path)
+            if directory is None or not directory.is_loaded:
+                continue
+            offsets = dict(directory.offsets(HIGH_WATERMARKS))
+            logs = {log.topic_partition: log for log in self.logs_in(path)}
+            for topic_partition, log in logs.items():
+                if self.future_logs.get(topic_partition) is log:
+                    offsets[topic_partition] = log.high_watermark
+                elif topic_partition in high_watermarks:
+                    offsets[topic_partition] = high_watermarks[topic_partition]
+            offsets = {tp: offset for tp, offset in offsets.items() if tp in logs}
+            try:
+                directory.write(HIGH_WATERMARKS, offsets)
+            except OSError as error:
+                self.fail_directory(path, error)
+
+    # Flushing
+
+    async def flush(self, log: Log) -> None:
+        """Flush a log, off the loop where it blocks."""
+        self.to_flush.discard(log)
+        try:
+            flush = None if log.offline else log.start_flush()
+            if flush is not None:
+                await self.offload(flush.sync)
+                if not log.offline:
+                    log.finish_flush(flush)
+        except KafkaError as error:
+            logger.error("cannot flush %s: %s", log, error.message)
+        except OSError as error:
+            if not log.offline:
+                log.fail(error)
+
+    def due_for_flush(self) -> list[Log]:
+        """Logs whose `flush.ms` has passed with something unflushed."""
+        now_ms = self.clock()
+        return [
+            log
+            for log in self.all_logs()
+            if log.end_offset > log.recovery_point
+            and now_ms - log.last_flush_ms >= log.config.flush_ms
+        ]
+
+    def _on_roll(self, log: Log) -> None:
+        self.to_flush.add(log)
+        self.upkeep.wake()
+
+    def _on_recovery_point_lowered(self, log: Log) -> None:
+        self._write_checkpoints(posixpath.dirname(log.directory), (RECOVERY_POINTS,))
+
+    def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        if self._loop is not None:
+            self._loop.call_later(delay_s, action)
+
+    # Failure
+
+    def _on_log_failure(self, log: Log, error: OSError) -> None:
+        self.fail_directory(posixpath.dirname(log.directory), error)
+
+    def fail_directory(self, path: str, error: OSError) -> None:
+        """Take a directory out of use, with all logs in it."""
+        if path in self.offline_dirs:
+            return
+        self.offline_dirs[path] = error
+        logger.error("log directory %s has failed: %s", path, error)
+        directory = self._live.pop(path, None)
+        partitions = []
+        for logs in (self.logs, self.future_logs):
+            for topic_partition, log in list(logs.items()):
+                if posixpath.dirname(log.directory) == path:
+                    del logs[topic_partition]
+                    log.close_files()
+                    self.to_flush.discard(log)
+                    partitions.append(topic_partition)
+        self._preferred = {tp: to for tp, to in self._preferred.items() if to != path}
+        self.retired.forget_in(path)
+        if directory is not None:
+            directory.release()
+        if self._loop is None:
+            self.on_directory_failure(path, partitions)
+        else:
+            self._loop.call_soon(self.on_directory_failure, path, partitions)
+
+    def _require_live(self) -> None:
+        if not self._live:
+            raise NoDirectoryLeft(", ".join(f"{p}: {e}" for p, e in self.offline_dirs.items()))
+
+    # Ending
+
+    async def close(self) -> None:
+        """Close every log, and mark each directory clean in which all went well."""
+        await self.upkeep.stop()
+        for path in self.live_dirs:
+            for log in self.logs_in(path):
+                await self.flush(log)
+            for log in self.logs_in(path):
+                try:
+                    log.close()
+                except KafkaError as error:
+                    logger.error("cannot close %s: %s", log, error.message)
+            if self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS)):
+                try:
+                    write_clean_shutdown(self.disk, path)
+                except OSError as error:
+                    self.fail_directory(path, error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for log in self.all_logs():
+            log.close_files()
+        for directory in self._live.values():
+            directory.release()
+
+    # What there is
+
+    def all_logs(self) -> list[Log]:
+        return [*self.logs.values(), *self.future_logs.values()]
+
+    def logs_in(self, path: str) -> list[Log]:
+        return [log for log in self.all_logs() if posixpath.dirname(log.directory) == path]
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "logs": len(self.logs),
+            "future_logs": len(self.future_logs),
+            "live_directories": len(self._live),
+            "offline_directories": len(self.offline_dirs),
+            "directories_to_remove": len(self.retired),
+            "logs_to_flush": len(self.to_flush),
+            "size_bytes": sum(log.size_bytes for log in self.all_logs()),
+            **{f"cleaner_{name}": value for name, value in self.cleaner.statistics().items()},
+        }

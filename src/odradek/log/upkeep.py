@@ -1,0 +1,126 @@
+"""What the logs of a broker need from time to time, as tasks on the loop.
+
+Each task waits its interval, does its work log by log with the loop free in between, and goes on
+whatever one log did: a disk error has taken that log's directory offline already.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+    from odradek.log.manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepConfig:
+    """How often, in milliseconds. The names are Kafka's without their `log.` prefix."""
+
+    initial_task_delay_ms: int = 30_000
+    retention_check_interval_ms: int = 300_000
+    flush_scheduler_interval_ms: int = 3_000
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+
+
+class Upkeep:
+    """The tasks of one log manager."""
+
+    def __init__(self, manager: "LogManager", config: UpkeepConfig) -> None:
+        self._manager = manager
+        self.config = config
+        self._tasks: list[asyncio.Task[None]] = []
+        self._work = asyncio.Event()
+
+    def start(self) -> None:
+        assert not self._tasks, "started twice"
+        config, manager = self.config, self._manager
+        loop = asyncio.get_running_loop()
+        every = (
+            (config.retention_check_interval_ms, self.delete_old_segments),
+            (config.flush_scheduler_interval_ms, self.flush_by_time),
+            (
+                config.flush_offset_checkpoint_interval_ms,
+                _plain(manager.checkpoint_recovery_points),
+            ),
+            (
+                config.flush_start_offset_checkpoint_interval_ms,
+                _plain(manager.checkpoint_start_offsets),
+            ),
+            (config.producer_id_expiration_check_interval_ms, self.expire_producers),
+        )
+        for interval_ms, work in every:
+            self._tasks.append(loop.create_task(self._repeat(interval_ms, work)))
+        if manager.cleaner.config.enable:
+            backoff_ms = manager.cleaner.config.backoff_ms
+            self._tasks.append(loop.create_task(self._repeat(backoff_ms, manager.cleaner.run)))
+        self._tasks.append(loop.create_task(self._work_off()))
+
+    async def stop(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """There is something to flush or to remove."""
+        self._work.set()
+
+    async def delete_old_segments(self) -> None:
+        await self._for_each_log(lambda log: log.delete_old_segments())
+
+    async def expire_producers(self) -> None:
+        now_ms = self._manager.clock()
+        await self._for_each_log(lambda log: log.producers.remove_expired(now_ms))
+
+    async def flush_by_time(self) -> None:
+        for log in self._manager.due_for_flush():
+            await self._manager.flush(log)
+
+    async def work_off(self) -> None:
+        """Flush the logs that have rolled, remove the directories whose time has come."""
+        manager = self._manager
+        while manager.to_flush:
+            await manager.flush(next(iter(manager.to_flush)))
+        await manager.remove_retired()
+
+    async def _work_off(self) -> None:
+        while True:
+            self._work.clear()
+            await self.work_off()
+            due_ms = self._manager.retired.next_due_ms
+            wait_s = None if due_ms is None else max(0, due_ms - self._manager.clock()) / 1000
+            try:
+                await asyncio.wait_for(self._work.wait(), wait_s)
+            except TimeoutError:
+                continue  # The next directory is due.
+
+    async def _repeat(self, interval_ms: int, work: Callable[[], Awaitable[object]]) -> None:
+        await asyncio.sleep(min(interval_ms, self.config.initial_task_delay_ms) / 1000)
+        while True:
+            await work()
+            await asyncio.sleep(interval_ms / 1000)
+
+    async def _for_each_log(self, work: Callable[["Log"], object]) -> None:
+        for log in self._manager.all_logs():
+            try:
+                if not log.offline:
+                    work(log)
+            except KafkaError as error:
+                logger.error("%s: %s", log, error.message)
+            await asyncio.sleep(0)
+
+
+def _plain(work: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
+        work()
+
+    return run
