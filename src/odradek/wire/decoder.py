@@ -16,7 +16,7 @@ from struct import error as UnpackError  # noqa: N812  # an exception, whatever 
 from typing import Any
 from uuid import UUID
 
-from .encoder import FIXED, SMALL_ARRAY
+from .encoder import ARRAY_CODES, FIXED, SMALL_ARRAY
 from .errors import DecodeError
 from .schema import ZERO_UUID, Buffer, Field, Kind, Message, Struct, fields_of
 
@@ -55,20 +55,22 @@ def read_uuid(data: bytes) -> UUID:
     return UUID(bytes=data) if any(data) else ZERO_UUID
 
 
-class FixedArrays(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
-    """By length: what unpacks that many elements of one fixed size."""
+class ArrayUnpackers(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
+    """By length: what unpacks an array of that many elements of fixed size."""
 
     def __init__(self, code: str) -> None:
         self._code = code
 
     def __missing__(self, length: int) -> Callable[[Buffer, int], tuple[Any, ...]]:
-        packer = Packer(f">{length}{self._code}")
+        if length < 0:
+            raise DecodeError("an array is null")
+        unpack = Packer(f">{length}{self._code}").unpack_from
         if length <= SMALL_ARRAY:
-            self[length] = packer.unpack_from
-        return packer.unpack_from
+            self[length] = unpack
+        return unpack
 
 
-FIXED_ARRAYS = {code: FixedArrays(code) for code in "bhiqd"}
+ARRAY_UNPACKERS = {code: ArrayUnpackers(code) for code in ARRAY_CODES.values()}
 
 
 def fewest_bytes(kind: Kind, version: int, compact: bool) -> int:
@@ -127,7 +129,7 @@ class DecoderSource:
         self.lines.append("  " * self.depth + line)
 
     def flush(self) -> None:
-        """Read the fields of fixed size that have come together in one call."""
+        """Read the fields of fixed size that have come together, in one call."""
         codes = "".join(code for code, _ in self.fixed)
         if codes == "B":
             self.add(f"{self.fixed[0][1]} = buf[pos]")
@@ -162,18 +164,20 @@ class DecoderSource:
             else:
                 nullable = field.nullable_in(self.version)
                 self.add_value(field.kind, target, level, nullable=nullable)
-        if self.compact and not tagged:
+        if self.compact:
             self.fixed.append(("B", "n"))
             self.flush()
             self.add("if n:")
-            self.add("  pos = skip_tagged(buf, pos - 1)")
-        elif self.compact:
+            self.depth += 1
             self.add_tagged(tagged, level)
+            self.depth -= 1
 
     def add_tagged(self, fields: list[Field], level: int) -> None:
-        """The tagged fields that this version knows, in a loop over those that are there."""
-        self.flush()
-        self.add(f"t{level}, pos = varint(buf, pos)")
+        """The tagged fields: those that this version knows, in a loop over those that are there."""
+        if not fields:
+            self.add("pos = skip_tagged(buf, pos - 1)")
+            return
+        self.add(f"t{level}, pos = varint(buf, pos - 1)")
         self.add(f"for _ in range(t{level}):")
         self.depth += 1
         self.add("tag, pos = varint(buf, pos)")
@@ -208,14 +212,20 @@ class DecoderSource:
             return
         self.add_size("h" if kind.primitive == "str" else "i")
         name = target.partition(".")[2] or "an element"
+        element = kind.element.primitive if kind.element is not None else None
         if nullable:
             self.add("if n < 0:")
             self.add(f"  {target} = None")
             self.add("else:")
             self.depth += 1
-        else:
+        elif element not in ARRAY_CODES:
             self.refuse("n < 0", f"{name} is null")
-        if kind.element is not None:
+        if element in ARRAY_CODES:
+            code = ARRAY_CODES[element]
+            self.scope[f"arrays_{code}"] = ARRAY_UNPACKERS[code]
+            self.add(f"{target} = [*arrays_{code}[n](buf, pos)]")
+            self.add(f"pos += n * {FIXED_BYTES[element]}")
+        elif kind.element is not None:
             self.add_array(kind.element, target, level + 1)
         else:
             self.add_slice(kind.primitive or "", target)
@@ -248,12 +258,6 @@ class DecoderSource:
     def add_array(self, element: Kind, target: str, level: int) -> None:
         fewest = fewest_bytes(element, self.version, self.compact)
         self.refuse(f"n * {fewest} > limit - pos", "an array that ends beyond the message")
-        if element.primitive in FIXED and element.primitive != "UUID":
-            code = FIXED[element.primitive]
-            self.scope[f"arrays_{code}"] = FIXED_ARRAYS[code]
-            self.add(f"{target} = list(arrays_{code}[n](buf, pos))")
-            self.add(f"pos += n * {fewest}")
-            return
         self.add(f"a{level} = {target} = []")
         self.add("for _ in range(n):")
         self.depth += 1

@@ -7,8 +7,8 @@ are one call of `struct`, everything is appended to one list of chunks. Metadata
         append = chunks.append
         append(pack_i(o0.throttle_time_ms))
         a1 = o0.brokers
-        n = len(a1) + 1
-        append(ONE_BYTE[n] if n < 128 else varint(n))
+        n = len(a1)
+        append(ONE_BYTE[n + 1] if n < 127 else varint(n + 1))
         for o1 in a1:
             ...
 """
@@ -32,6 +32,8 @@ FIXED = {
     "float64": "d",
     "UUID": "16s",
 }
+# Elements of which a whole array is packed at once. (An array of UUIDs is a loop.)
+ARRAY_CODES = {name: code for name, code in FIXED.items() if len(code) == 1}
 LARGE_BYTES = 4096
 SMALL_ARRAY = 64
 ONE_BYTE = tuple(bytes([value]) for value in range(128))
@@ -50,33 +52,24 @@ def unsigned_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-class FixedArrays(dict[int, Callable[..., bytes]]):
-    """By length: what packs that many elements of one fixed size after their count."""
+class ArrayPackers(dict[int, Callable[..., bytes]]):
+    """By length: what packs that many elements of one fixed size."""
 
-    def __init__(self, code: str, compact: bool) -> None:
+    def __init__(self, code: str) -> None:
         self._code = code
-        self._compact = compact
 
     def __missing__(self, length: int) -> Callable[..., bytes]:
+        pack = Packer(f">{length}{self._code}").pack
         if length <= SMALL_ARRAY:
-            count = "B" if self._compact else "i"
-            pack = self[length] = Packer(f">{count}{length}{self._code}").pack
-            return pack
-        count_bytes = unsigned_varint if self._compact else Packer(">i").pack
-        elements = Packer(f">{length}{self._code}").pack
-        return lambda count, *values: count_bytes(count) + elements(*values)
+            self[length] = pack
+        return pack
 
 
-FIXED_ARRAYS = {
-    (code, compact): FixedArrays(code, compact) for code in "bhiqd" for compact in (False, True)
-}
+ARRAY_PACKERS = {code: ArrayPackers(code) for code in ARRAY_CODES.values()}
 
 
-def put_records(chunks: list[Buffer], value: Buffer | list[Buffer], compact: bool) -> None:
-    buffers = value if isinstance(value, list) else [value]
-    size = sum(len(buffer) for buffer in buffers)
-    chunks.append(unsigned_varint(size + 1) if compact else Packer(">i").pack(size))
-    chunks.extend(buffers)
+def total_bytes(buffers: list[Buffer]) -> int:
+    return sum(map(len, buffers))
 
 
 def join_tagged(tagged: list[tuple[int, list[Buffer]]]) -> bytes:
@@ -118,7 +111,7 @@ class EncoderSource:
             "EncodeError": EncodeError,
             "FAILURES": (PackError, AttributeError, TypeError, UnicodeEncodeError),
             "join_tagged": join_tagged,
-            "put_records": put_records,
+            "total_bytes": total_bytes,
             "varint": unsigned_varint,
         }
         self.lines = ["def encode(o0, chunks):", "  try:", "    append = chunks.append"]
@@ -135,7 +128,7 @@ class EncoderSource:
         self.lines.append("  " * self.depth + line)
 
     def flush(self) -> None:
-        """Write the fields of fixed size that have come together in one call."""
+        """Write the fields of fixed size that have come together, in one call."""
         if not self.fixed:
             return
         codes = "".join(code for code, _ in self.fixed)
@@ -224,34 +217,41 @@ class EncoderSource:
         """What begins with its size: a string, bytes, records or an array, not null."""
         if kind.element is not None:
             self.add_array(kind.element, value, level + 1)
-        elif kind.primitive == "Records":
+            return
+        self.add(f"s = {value}.encode()" if kind.primitive == "str" else f"s = {value}")
+        if kind.primitive == "Records":
             self.flush()
-            self.add(f"put_records(chunks, {value}, {self.compact})")
-        else:
-            self.add(f"s = {value}.encode()" if kind.primitive == "str" else f"s = {value}")
-            self.add_size("s", "h" if kind.primitive == "str" else "i")
-            self.add("append(s)")
+            self.add("if type(s) is list:")
+            self.depth += 1
+            self.add_size("total_bytes(s)", "i")
+            self.add("chunks += s")
+            self.depth -= 1
+            self.add("else:")
+            self.depth += 1
+        self.add_size("len(s)", "h" if kind.primitive == "str" else "i")
+        self.add("append(s)")
+        if kind.primitive == "Records":
+            self.depth -= 1
 
-    def add_size(self, variable: str, code: str) -> None:
+    def add_size(self, size: str, code: str) -> None:
+        self.add(f"n = {size}")
         if self.compact:
             self.flush()
-            self.add(f"n = len({variable}) + 1")
-            self.add("append(ONE_BYTE[n] if n < 128 else varint(n))")
+            self.add("append(ONE_BYTE[n + 1] if n < 127 else varint(n + 1))")
         else:
-            self.fixed.append((code, f"len({variable})"))
+            self.fixed.append((code, "n"))
             self.flush()
 
     def add_array(self, element: Kind, value: str, level: int) -> None:
         array = f"a{level}"
         self.add(f"{array} = {value}")
-        if element.primitive in FIXED and element.primitive != "UUID":
-            self.flush()
-            code = FIXED[element.primitive]
-            self.scope[f"arrays_{code}"] = FIXED_ARRAYS[code, self.compact]
-            self.add(f"n = len({array})")
-            self.add(f"append(arrays_{code}[n](n{' + 1' if self.compact else ''}, *{array}))")
+        self.add_size(f"len({array})", "i")
+        if element.primitive in ARRAY_CODES:
+            code = ARRAY_CODES[element.primitive]
+            self.scope[f"arrays_{code}"] = ARRAY_PACKERS[code]
+            self.add("if n:")
+            self.add(f"  append(arrays_{code}[n](*{array}))")
             return
-        self.add_size(array, "i")
         self.add(f"for o{level} in {array}:")
         self.depth += 1
         if element.struct is not None:

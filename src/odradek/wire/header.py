@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from .api import APIS, ApiKey
 from .decoder import skip_tagged
-from .errors import DecodeError
+from .errors import DecodeError, ErrorCode
 from .schema import Buffer, Message
 
 M = TypeVar("M", bound=Message)
@@ -24,6 +24,8 @@ SIZED = Packer(">ihhi")
 CLIENT_ID_SIZE = Packer(">h")
 SIZE_AND_CORRELATION_ID = Packer(">ii")
 CORRELATION_ID = Packer(">i")
+# How an answer to ApiVersions begins that is in v0, whatever version was asked for.
+REFUSED_VERSION = Packer(">h").pack(ErrorCode.UNSUPPORTED_VERSION)
 
 
 class RequestHeader(NamedTuple):
@@ -109,7 +111,10 @@ def decode_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
             position = skip_tagged(frame, position)
     except (UnpackError, IndexError) as error:
         raise DecodeError(f"response header: {error}") from error
-    return correlation_id, cls.decode(memoryview(frame)[position:], version)
+    body = memoryview(frame)[position:]
+    if cls.API_KEY == ApiKey.API_VERSIONS and body[: len(REFUSED_VERSION)] == REFUSED_VERSION:
+        version = 0
+    return correlation_id, cls.decode(body, version)
 
 
 def has_tagged_response_header(message: Message | type[Message], version: int) -> bool:

@@ -1,0 +1,1 @@
+"""Figures and ratios on this machine, one module each."""
