@@ -8,6 +8,7 @@ from odradek.wire.errors import ErrorCode
 class ApiError(NamedTuple):
     error: ErrorCode
     message: str = ""
+    leader: int = -1  # who was elected, where an election was asked for
 
 
 NO_ERROR = ApiError(ErrorCode.NONE)

@@ -1,9 +1,12 @@
-"""What can be set about the controller. The broker fills this from its configuration."""
+"""What can be set about the controller. The broker fills this from its configuration.
+
+The value is shared and not frozen: what Kafka lets change while a broker runs is changed here.
+"""
 
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ControllerConfig:
     """Kafka's names in snake case; the last three are ours, where Kafka has no limit."""
 

@@ -48,6 +48,8 @@ class ControllerContext:
         self.epoch_version = 0
         self.brokers: dict[int, BrokerRegistration] = {}
         self.shutting_down: set[int] = set()
+        # Brokers that have replicas and were gone before this term began.
+        self.absent_at_start: set[int] = set()
         self.offline_dirs: dict[int, set[TopicPartition]] = {}
         self.topics: dict[str, dict[int, Partition]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
@@ -97,6 +99,10 @@ class ControllerContext:
             for key in self._replicas.get(broker_id, ())
             if broker_id in self.assignment(key).replicas
         ]
+
+    def brokers_with_replicas(self) -> set[int]:
+        """Registered or not."""
+        return {broker_id for broker_id, replicas in self._replicas.items() if replicas}
 
     # Topics and partitions
 

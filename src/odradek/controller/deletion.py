@@ -6,7 +6,7 @@ next is decided from the states of a topic's replicas alone; it is asked again w
 them changed. BEHAVIOUR.md section 4.5.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.controller import partition_states, replica_states
@@ -55,7 +55,6 @@ class TopicDeletion:
         journal: Journal,
         *,
         enabled: bool,
-        forget_watch: Callable[[str], None],
     ) -> None:
         self._context = context
         self._store = store
@@ -63,7 +62,6 @@ class TopicDeletion:
         self._batch = batch
         self._journal = journal
         self._enabled = enabled
-        self._forget_watch = forget_watch
 
     async def take_over(self) -> None:
         """Learn what an earlier controller was asked to delete. Nothing is started yet."""
@@ -200,8 +198,6 @@ class TopicDeletion:
         return self._context.replica_state(*replica) is not replica_states.DELETION_SUCCESSFUL
 
     async def _complete(self, topic: str) -> None:
-        # Not to hear of the topic's end, and of a namesake's beginning, out of order.
-        self._forget_watch(topic)
         gone = self._context.replicas_of_topic(topic)
         await self._machines.replicas_to(gone, replica_states.NON_EXISTENT)
         await self._store.delete_topic(topic, self._context.epoch_version)

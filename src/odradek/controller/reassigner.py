@@ -4,7 +4,7 @@ All partitions that reach a step in one event take it together: one write per to
 requests, whatever their number. BEHAVIOUR.md section 4.7; the decisions are in `reassignment`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from odradek.controller import partition_states, reassignment, replica_states
 from odradek.controller.api_error import NO_ERROR, ApiError
@@ -43,7 +43,7 @@ class Reassigner:
         journal: Journal,
         config: ControllerConfig,
         *,
-        isr_watch: Callable[[], Watch],
+        isr_watch: Watch,
     ) -> None:
         assert config.reassignment_partitions_in_flight_max > 0
         self._context = context
@@ -128,8 +128,11 @@ class Reassigner:
                 found[key] = assignment
         return found
 
-    async def legacy_request(self, moves: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-        """The legacy node holds these. Those that move there already need nothing."""
+    async def legacy_request(
+        self, moves: Mapping[TopicPartition, tuple[int, ...]], *, resume: bool = False
+    ) -> set[TopicPartition]:
+        """The legacy node holds these; answers which were moved. Those on their way need nothing,
+        unless an earlier controller sent them."""
         context = self._context
         asked: dict[TopicPartition, tuple[ReplicaAssignment, ReplicaAssignment]] = {}
         unknown = []
@@ -137,9 +140,8 @@ class Reassigner:
             current = context.assignment(key)
             if not current.replicas or context.is_queued_for_deletion(key.topic):
                 unknown.append(key)
-            elif key not in context.reassigning or current.target != tuple(target):
+            elif resume or key not in context.reassigning or current.target != tuple(target):
                 asked[key] = (current, current.reassign_to(target))
-        self._legacy_waiting.clear()
         admission = reassignment.admit(
             asked,
             in_flight=context.reassigning,
@@ -152,6 +154,7 @@ class Reassigner:
         await self._drop_from_legacy(unknown)
         await self._move(admission.start)
         await self.start_waiting()
+        return set(admission.start)
 
     async def _drop_from_legacy(self, keys: Iterable[TopicPartition]) -> None:
         """Strike partitions from the legacy node; the node goes with the last of them."""
@@ -252,7 +255,7 @@ class Reassigner:
     async def _complete_ones(self, moves: Moves) -> list[TopicPartition]:
         """Which of these are ready for part B. Leaves a watch on the state of the others."""
         moving = [key for key, assignment in moves.items() if assignment.is_reassigning]
-        states = await self._store.partition_states(moving, self._isr_watch())
+        states = await self._store.partition_states(moving, self._isr_watch)
         for key, state in states.items():
             partition = self._partition(key)
             if partition.leadership is not None:

@@ -75,6 +75,12 @@ def partition_state(of: TopicPartition) -> str:
     return f"{TOPICS}/{of.topic}/partitions/{of.partition}/state"
 
 
+def partition_of_state(path: str) -> TopicPartition:
+    """Whose state node this is: the path of a watch event, read back."""
+    _, _, _, topic_name, _, number, _ = path.split("/")
+    return TopicPartition(topic_name, int(number))
+
+
 def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
 

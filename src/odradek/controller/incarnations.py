@@ -1,0 +1,64 @@
+"""Replicas that came back: whose copy may be shorter than the ISR says. KIP-903 and KIP-966.
+
+A broker that restarts may have lost the end of its logs, or all of them. The ISR does not say
+which incarnation of a broker it means, so a plain copy of Kafka's controller trusts a name. Two
+ways to lose records follow: a leader adds a replica on the strength of what its earlier
+incarnation had fetched; and a replica that came back short is elected, and the others truncate to
+it.
+
+While in office we see every broker leave, and take its replicas out of the ISR then, or write the
+state of partitions where they are not in it, so that an ISR change decided before cannot pass its
+version check. What happened while nobody was in office can be read from the store, with no new
+format: its transactions are numbered, a broker's epoch is the number of its registration, and a
+state node knows the number of its last write. Where the registration is the later of the two, the
+replica *came back* since, and the ISR speaks of an earlier incarnation.
+
+The last in-sync replica is different: nobody else is known to have everything, and most restarts
+lose nothing, so it is elected when it comes back, as in Kafka, but always in a new leader epoch.
+It knows itself whether its log ended early, and refuses the leadership of that partition then by
+answering KAFKA_STORAGE_ERROR. The partition goes offline, the ISR stays, nobody truncates, and an
+operator decides with an unclean election. Nothing is lost silently.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek.controller.assignment import ReplicaAssignment
+from odradek.controller.leadership import Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a new controller does about a partition whose replicas came back."""
+
+    leaving: tuple[int, ...] = ()  # members of the ISR that must earn their place again
+    elect: bool = False  # the leader came back and nobody stayed: a new epoch, whoever leads
+    fence: bool = False  # the state must be written, so that no old ISR change can land
+
+    def __bool__(self) -> bool:
+        return bool(self.leaving) or self.elect or self.fence
+
+
+NOTHING = Judgement()
+
+
+def judge(
+    assignment: ReplicaAssignment,
+    leadership: Leadership,
+    written: int,
+    live_epochs: Mapping[int, int],
+) -> Judgement:
+    """`written`: the transaction that last wrote the state; `live_epochs`: the registrations'."""
+    came_back = {
+        replica
+        for replica in (*assignment.replicas, *leadership.isr)
+        if live_epochs.get(replica, -1) > written
+    }
+    if not came_back:
+        return NOTHING
+    stayed = any(m in live_epochs and m not in came_back for m in leadership.isr)
+    leaving = tuple(member for member in leadership.isr if stayed and member in came_back)
+    elect = leadership.leader in came_back and not stayed
+    outside = any(replica not in leadership.isr for replica in came_back)
+    fence = outside and leadership.leader in live_epochs and not leaving and not elect
+    return Judgement(leaving, elect, fence)
