@@ -1,0 +1,206 @@
+"""Operations that wait: for a high watermark, for data, for a topic; and the wheel that ends them.
+
+Rules
+1. An operation ends once: completed by what it waits for, expired by its time-out, or cancelled.
+   Whoever comes second finds it done.
+2. When it ends, it leaves everything it was registered with. Nothing that waits is kept by anything
+   that no longer does.
+3. Adding, ending and expiring cost the same whatever the number waiting: time-outs go into buckets
+   by their tick, and one timer waits for the earliest bucket. A bucket that emptied meanwhile is
+   passed over when its turn comes: when nobody waits, the broker wakes once more and then sleeps.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+__all__ = ["Delayed", "DelayedByKey", "TimeoutWheel"]
+
+TICK_S = 0.01
+WAITING_MAX = 1_000_000
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class Delayed(ABC):
+    """One waiting operation. Subclasses say what to do at the end and where to deregister."""
+
+    __slots__ = ("_bucket", "_wheel", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._wheel: TimeoutWheel | None = None
+        self._bucket: dict[Delayed, None] | None = None
+
+    def finish(self) -> bool:
+        """Mark as ended and leave the wheel and every key. False if it had ended before."""
+        if self.done:
+            return False
+        self.done = True
+        if self._wheel is not None:
+            self._wheel.remove(self)
+        self.unregister()
+        return True
+
+    @abstractmethod
+    def unregister(self) -> None:
+        """Leave whatever this operation was registered with."""
+
+    @abstractmethod
+    def expire(self) -> None:
+        """The time is up."""
+
+
+class TimeoutWheel:
+    """Buckets of operations by the tick in which their time is up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tick_s: float = TICK_S) -> None:
+        self._loop = loop
+        self._tick_s = tick_s
+        self._buckets: dict[int, dict[Delayed, None]] = {}
+        self._ticks: list[int] = []  # heap of the keys of _buckets
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_tick = 0
+        self._waiting = 0
+        self._expired = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def add(self, operation: Delayed, timeout_s: float) -> None:
+        """Expire `operation` no sooner than `timeout_s` from now and at most a tick later."""
+        assert operation._wheel is None
+        assert not operation.done
+        assert self._waiting < WAITING_MAX, "too many operations wait"
+        tick = int((self._loop.time() + timeout_s) / self._tick_s) + 1
+        bucket = self._buckets.get(tick)
+        if bucket is None:
+            bucket = self._buckets[tick] = {}
+            heappush(self._ticks, tick)
+            if self._timer is None or tick < self._timer_tick:
+                self._arm(tick)
+        bucket[operation] = None
+        operation._wheel, operation._bucket = self, bucket
+        self._waiting += 1
+
+    def remove(self, operation: Delayed) -> None:
+        bucket = operation._bucket
+        assert bucket is not None
+        del bucket[operation]
+        operation._wheel = operation._bucket = None
+        self._waiting -= 1
+
+    def close(self) -> None:
+        """Forget all time-outs; who still waits is not told."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._buckets.clear()
+        self._ticks.clear()
+
+    def _arm(self, tick: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_tick = tick
+        self._timer = self._loop.call_at(tick * self._tick_s, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        # call_at may fire up to the clock's resolution early; the timer's own tick is always due.
+        now_tick = max(int(self._loop.time() / self._tick_s), self._timer_tick)
+        while self._ticks and self._ticks[0] <= now_tick:
+            bucket = self._buckets.pop(heappop(self._ticks))
+            while bucket:
+                operation = next(iter(bucket))
+                del bucket[operation]
+                operation._wheel = operation._bucket = None
+                self._waiting -= 1
+                self._expired += 1
+                operation.expire()
+        while self._ticks and not self._buckets[self._ticks[0]]:
+            del self._buckets[heappop(self._ticks)]
+        if self._ticks:
+            self._arm(self._ticks[0])
+
+    def statistics(self) -> dict[str, int]:
+        return {"waiting": self._waiting, "expired": self._expired, "buckets": len(self._buckets)}
+
+
+class DelayedByKey(Generic[KeyT]):
+    """Operations found by any of the keys they wait for: topic creation, elections, deletions."""
+
+    def __init__(self, wheel: TimeoutWheel) -> None:
+        self._wheel = wheel
+        self._by_key: dict[KeyT, OrderedDict[_Keyed[KeyT], None]] = {}
+
+    def __len__(self) -> int:
+        return len({operation for waiting in self._by_key.values() for operation in waiting})
+
+    def wait(
+        self,
+        keys: Iterable[KeyT],
+        timeout_s: float,
+        is_complete: Callable[[], bool],
+        on_end: Callable[[bool], None],
+    ) -> None:
+        """Call `on_end(True)` once `is_complete()` after a `check` of any key, or `on_end(False)`
+        when the time is up. It is asked once now, so nothing that happened before is missed."""
+        if is_complete():
+            on_end(True)
+            return
+        if timeout_s <= 0:
+            on_end(False)
+            return
+        operation = _Keyed(self, tuple(keys), is_complete, on_end)
+        for key in operation.keys:
+            self._by_key.setdefault(key, OrderedDict())[operation] = None
+        self._wheel.add(operation, timeout_s)
+
+    def check(self, key: KeyT) -> int:
+        """Something happened to `key`: complete who can. Says how many did."""
+        waiting = self._by_key.get(key)
+        if not waiting:
+            return 0
+        ready = [operation for operation in waiting if operation.is_complete()]
+        for operation in ready:
+            if operation.finish():
+                operation.on_end(True)
+        return len(ready)
+
+    def keys(self) -> list[KeyT]:
+        return list(self._by_key)
+
+    def _forget(self, operation: "_Keyed[KeyT]") -> None:
+        for key in operation.keys:
+            waiting = self._by_key.get(key)
+            if waiting is not None:
+                waiting.pop(operation, None)
+                if not waiting:
+                    del self._by_key[key]
+
+
+class _Keyed(Delayed, Generic[KeyT]):
+    __slots__ = ("_owner", "is_complete", "keys", "on_end")
+
+    def __init__(
+        self,
+        owner: DelayedByKey[KeyT],
+        keys: tuple[KeyT, ...],
+        is_complete: Callable[[], bool],
+        on_end: Callable[[bool], None],
+    ) -> None:
+        super().__init__()
+        self._owner = owner
+        self.keys = keys
+        self.is_complete = is_complete
+        self.on_end = on_end
+
+    def unregister(self) -> None:
+        self._owner._forget(self)
+
+    def expire(self) -> None:
+        if self.finish():
+            self.on_end(False)

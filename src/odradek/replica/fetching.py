@@ -1,0 +1,317 @@
+"""What one fetcher, consumer or follower, asks a broker for, and how its question waits.
+
+A `FetchSet` holds the partitions of one fetch, or of one incremental fetch session: then it lives
+from request to request. It knows which of its partitions may have something new (*dirty*), because
+each partition it asks about tells it; so a fetch costs what it returns, and an idle session of
+thousands of partitions costs nothing. BEHAVIOUR.md section 5.5.
+
+Rules
+1. A partition is dirty until an answer about it has gone out and a read has found nothing more.
+2. A fetch is answered at once if it may not wait, if anything in it fails or diverges, or if it
+   finds enough bytes. Otherwise it is parked, and looked at again when enough has arrived.
+3. An incremental answer names only partitions with records, an error, or a new high watermark or
+   log start; a full one names all, in the order asked.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.replica.delayed import Delayed
+from odradek.replica.isr import NEVER
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.fetch import PartitionData
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.replica.partition import Partition
+
+__all__ = [
+    "CONSUMER",
+    "DelayedFetch",
+    "FetchItem",
+    "FetchParams",
+    "FetchSet",
+    "FollowerLink",
+    "PartitionAnswer",
+    "ReadResult",
+]
+
+CONSUMER = -1
+DEBUGGER = -2  # Kafka's replica id for tools: reads from any replica, up to the log end
+
+PartitionAnswer = tuple[TopicPartition, PartitionData]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchParams:
+    """The request-wide part of a Fetch."""
+
+    replica_id: int = CONSUMER
+    max_wait_ms: int = 0
+    min_bytes: int = 1
+    max_bytes: int = 0x7FFFFFFF
+    read_committed: bool = False
+    rack_id: str = ""
+    may_read_follower: bool = False  # a consumer of v11 or later
+    hard_limit: bool = False  # before v3 even the first batch had to fit
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id >= 0
+
+    @property
+    def leader_only(self) -> bool:
+        return self.is_follower or (self.replica_id == CONSUMER and not self.may_read_follower)
+
+
+class FollowerLink:
+    """One follower's line to us: a fetch session, or all its sessionless fetches together.
+
+    Besides the time of the last fetch it knows which incarnation of the broker is at the other end
+    (KIP-903; see replica/membership.py for how an epoch becomes *proven*).
+    """
+
+    __slots__ = (
+        "broker_id",
+        "epoch",
+        "fetch_set",
+        "fetches",
+        "is_being_identified",
+        "last_fetch_at",
+        "proven_after",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.last_fetch_at = NEVER
+        self.fetches = 0
+        self.fetch_set: FetchSet | None = None
+        self.epoch: int | None = None
+        self.proven_after = 0
+        self.is_being_identified = False
+
+    @property
+    def is_proven(self) -> bool:
+        return self.epoch is not None and self.fetches >= self.proven_after
+
+    @property
+    def parked(self) -> "DelayedFetch | None":
+        return None if self.fetch_set is None else self.fetch_set.parked
+
+    def fetch_arrived(self, fetch_set: "FetchSet", now: float) -> None:
+        self.last_fetch_at = now
+        self.fetches += 1
+        self.fetch_set = fetch_set
+
+    def identified(self, epoch: int) -> None:
+        """The broker registered with this epoch was alive a moment ago. Is it who fetches here?
+
+        A fetch is sent after the answer to the one before. So one that comes after an answer that
+        we have yet to give was sent by somebody alive after now: the incarnation just read. The
+        next one is such if a fetch is parked; else the next may have been under way, and the one
+        after it is.
+        """
+        self.epoch = epoch
+        self.proven_after = self.fetches + (1 if self.parked is not None else 2)
+
+    def forget_epoch(self) -> None:
+        self.epoch = None
+
+
+class FetchItem:
+    """One partition of a fetch: from where, how much, and what the asker was last told."""
+
+    __slots__ = (
+        "bytes_seen",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "moved",
+        "offset",
+        "owner",
+        "partition",
+        "told_high_watermark",
+        "told_log_start",
+        "topic_partition",
+    )
+
+    def __init__(self, owner: "FetchSet", topic_partition: TopicPartition) -> None:
+        self.owner = owner
+        self.topic_partition = topic_partition
+        self.offset = 0
+        self.max_bytes = 0
+        self.leader_epoch = -1
+        self.log_start_offset = -1
+        self.last_fetched_epoch = -1
+        self.moved = False  # named by the request that is being served
+        self.partition: Partition | None = None  # where this item is registered for news
+        self.bytes_seen = 0
+        self.told_high_watermark = -1
+        self.told_log_start = -1
+
+    def news(self, byte_count: int) -> "DelayedFetch | None":
+        """Something about the partition changed; the fetch to look at again, if it has enough.
+
+        `byte_count` is how many bytes that this fetcher may read may have been added.
+        """
+        owner = self.owner
+        owner.dirty[self] = None
+        parked = owner.parked
+        if parked is None or byte_count == 0:
+            return None
+        parked.missing_bytes -= byte_count
+        return parked if parked.missing_bytes <= 0 else None
+
+
+# An item, what was read for it, and whether there was more that the limits held back.
+ReadResult = tuple[FetchItem, PartitionData, bool]
+
+
+class FetchSet:
+    """The partitions of one fetch or of one session, in the order they are served."""
+
+    __slots__ = (
+        "dirty",
+        "is_incremental",
+        "is_session",
+        "items",
+        "link",
+        "outsiders",
+        "parked",
+        "replica_id",
+    )
+
+    def __init__(self, replica_id: int = CONSUMER, *, is_session: bool = False) -> None:
+        self.replica_id = replica_id
+        self.is_session = is_session
+        self.is_incremental = False  # a session's first answer is full
+        self.items: dict[TopicPartition, FetchItem] = {}
+        self.dirty: dict[FetchItem, None] = {}
+        # Partitions whose ISR this follower is not in: looked at on each fetch, named or not.
+        self.outsiders: dict[FetchItem, None] = {}
+        self.parked: DelayedFetch | None = None
+        self.link: FollowerLink | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def put(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        *,
+        leader_epoch: int = -1,
+        log_start_offset: int = -1,
+        last_fetched_epoch: int = -1,
+    ) -> None:
+        """Ask for this partition, or change what is asked of it."""
+        item = self.items.get(topic_partition)
+        if item is None:
+            item = self.items[topic_partition] = FetchItem(self, topic_partition)
+        item.offset = offset
+        item.max_bytes = max_bytes
+        item.leader_epoch = leader_epoch
+        item.log_start_offset = log_start_offset
+        item.last_fetched_epoch = last_fetched_epoch
+        item.moved = True
+        self.dirty[item] = None
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        item = self.items.pop(topic_partition, None)
+        if item is not None:
+            self._leave(item)
+            self.dirty.pop(item, None)
+            self.outsiders.pop(item, None)
+
+    def close(self) -> None:
+        """The session is over: leave every partition. A parked fetch is answered empty-handed."""
+        if self.parked is not None:
+            self.parked.cancel()
+        self.leave_all()
+
+    def leave_all(self) -> None:
+        for item in self.items.values():
+            self._leave(item)
+
+    def _leave(self, item: FetchItem) -> None:
+        if item.partition is not None:
+            item.partition.watchers.pop(item, None)
+            item.partition = None
+
+    def to_read(self) -> list[FetchItem]:
+        return list(self.dirty if self.is_incremental else self.items.values())
+
+    def answer(self, results: list[ReadResult]) -> list[PartitionAnswer]:
+        """What goes out of what was read, remembering what the asker is told thereby."""
+        answers: list[PartitionAnswer] = []
+        incremental = self.is_incremental
+        self.is_incremental = self.is_session
+        for item, data, held_back in results:
+            told = (
+                item.told_high_watermark != data.high_watermark
+                or item.told_log_start != data.log_start_offset
+            )
+            item.told_high_watermark = data.high_watermark
+            item.told_log_start = data.log_start_offset
+            has_records = bool(data.records)
+            is_special = (
+                data.error_code != ErrorCode.NONE
+                or data.preferred_read_replica >= 0
+                or data.diverging_epoch is not None
+            )
+            self.dirty.pop(item, None)
+            if has_records or is_special or held_back:
+                # At the end of the queue, so that a busy partition does not starve the others.
+                self.dirty[item] = None
+            if not incremental or has_records or is_special or told:
+                answers.append((item.topic_partition, data))
+        return answers
+
+
+class DelayedFetch(Delayed):
+    """A fetch that found too little. `attempt` reads again: answers, or None to go on waiting."""
+
+    __slots__ = ("_attempt", "fetch_set", "future", "missing_bytes")
+
+    def __init__(
+        self,
+        fetch_set: FetchSet,
+        missing_bytes: int,
+        attempt: Callable[["DelayedFetch", bool], list[PartitionAnswer] | None],
+        future: "asyncio.Future[list[PartitionAnswer]]",
+    ) -> None:
+        super().__init__()
+        self.fetch_set = fetch_set
+        self.missing_bytes = missing_bytes
+        self.future = future
+        self._attempt = attempt
+        fetch_set.parked = self
+
+    def try_complete(self, *, force: bool = False) -> None:
+        if self.done:
+            return
+        if self.future.done():  # Whoever asked has gone away.
+            self.finish()
+            if not self.fetch_set.is_incremental:
+                self.fetch_set.leave_all()
+            return
+        answers = self._attempt(self, force)
+        if answers is not None and self.finish():
+            self.future.set_result(answers)
+
+    def expire(self) -> None:
+        self.try_complete(force=True)
+
+    def cancel(self) -> None:
+        """Answer with nothing: the session was closed under it."""
+        if self.finish() and not self.future.done():
+            self.future.set_result([])
+
+    def unregister(self) -> None:
+        self.fetch_set.parked = None
+        if not self.fetch_set.is_session:
+            self.fetch_set.leave_all()

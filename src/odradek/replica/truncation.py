@@ -1,0 +1,67 @@
+"""Where a follower cuts its log so that it agrees with its leader's. BEHAVIOUR.md section 5.2.
+
+A follower that meets a leader epoch for the first time asks where its own last epoch ended at the
+leader, and cuts there. The high watermark alone is not enough: it may be behind, and two logs may
+differ below it (KIP-101, KIP-279).
+"""
+
+from typing import NamedTuple, Protocol
+
+__all__ = ["EpochHistory", "LostCommittedRecords", "Truncation", "check_kept", "truncation_for"]
+
+UNDEFINED = -1
+
+
+class EpochHistory(Protocol):
+    """The leader epochs of the follower's own log."""
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]: ...
+
+
+class Truncation(NamedTuple):
+    """Cut to `offset`; if not `complete`, ask again with the epoch that is then the last."""
+
+    offset: int
+    complete: bool
+
+
+class LostCommittedRecords(Exception):
+    """The leader, elected from the ISR, does not have what was committed here."""
+
+
+def truncation_for(
+    leader_epoch: int,
+    leader_end: int,
+    *,
+    epochs: EpochHistory,
+    log_end: int,
+    high_watermark: int,
+) -> Truncation:
+    """What to do with the leader's answer: that epoch `leader_epoch` ended at `leader_end`."""
+    if leader_end == UNDEFINED:
+        return Truncation(high_watermark, True)
+    if leader_epoch == UNDEFINED:
+        return Truncation(min(leader_end, log_end), True)
+    own_epoch, own_end = epochs.end_offset_for(leader_epoch, log_end)
+    if own_end == UNDEFINED:
+        return Truncation(min(leader_end, log_end), True)
+    if own_epoch != leader_epoch:
+        return Truncation(min(own_end, log_end), False)
+    return Truncation(min(own_end, leader_end, log_end), True)
+
+
+def check_kept(
+    offset: int, high_watermark: int, *, elected_from_isr: bool, unclean_allowed: bool
+) -> None:
+    """Refuse to cut committed records away for a leader that should have them (KIP-966).
+
+    Whoever is elected from the ISR has every record below the high watermark, unless it lost the
+    end of its log, to a power cut for example. Then cutting ours would lose those records for good,
+    and without anybody having permitted an unclean election. Where one was permitted, by the
+    topic's settings or by electing somebody outside the ISR we know of, cutting is what was asked
+    for. A follower that has just started knows of no earlier ISR; it follows as Kafka's would.
+    """
+    if offset < high_watermark and elected_from_isr and not unclean_allowed:
+        raise LostCommittedRecords(
+            f"the leader ends at {offset}, but records up to {high_watermark} were committed"
+        )
