@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
@@ -84,16 +85,17 @@ class Api(NamedTuple):
 
     @property
     def request(self) -> type[Message]:
-        return self._message("Request")
+        return _message(self.module, self.name + "Request")
 
     @property
     def response(self) -> type[Message]:
-        return self._message("Response")
+        return _message(self.module, self.name + "Response")
 
-    def _message(self, suffix: str) -> type[Message]:
-        module = import_module(f".messages.{self.module}", __package__)
-        message: type[Message] = getattr(module, self.name + suffix)
-        return message
+
+@cache
+def _message(module: str, name: str) -> type[Message]:
+    message: type[Message] = getattr(import_module(f".messages.{module}", __package__), name)
+    return message
 
 
 def _api(module: str, min_version: int, max_version: int, flexible_from: int) -> Api:

@@ -98,6 +98,7 @@ class DecoderSource:
     """The source of one decoder while it is being written."""
 
     def __init__(self, cls: type[Message], version: int) -> None:
+        self.name = f"{cls.__name__} v{version}"
         self.version = version
         self.compact = version >= cls.FLEXIBLE_FROM
         # Bytes are the fastest to read; a view is for what must stay where it was received.
@@ -105,7 +106,7 @@ class DecoderSource:
         self.scope: dict[str, Any] = {
             "DecodeError": DecodeError,
             "ZERO_UUID": ZERO_UUID,
-            "FAILURES": (IndexError, UnpackError, UnicodeDecodeError),
+            "FAILURES": (IndexError, UnpackError, UnicodeError),
             "new": object.__new__,
             "read_uuid": read_uuid,
             "skip_tagged": skip_tagged,
@@ -122,7 +123,7 @@ class DecoderSource:
         self.add("return o0")
         self.depth = 1
         self.add("except FAILURES as error:")
-        self.add(f"  raise DecodeError(f'{cls.__name__} v{version}: {{error}}') from error")
+        self.add(f"  raise DecodeError(f'{self.name}: {{error}}') from error")
         exec("\n".join(self.lines), self.scope)
 
     def add(self, line: str) -> None:
@@ -148,7 +149,7 @@ class DecoderSource:
 
     def refuse(self, condition: str, reason: str) -> None:
         self.add(f"if {condition}:")
-        self.add(f"  raise DecodeError({reason!r})")
+        self.add(f"  raise DecodeError('{self.name}: {reason}')")
 
     def add_struct(self, struct: type[Struct], level: int) -> None:
         self.scope[struct.__name__] = struct

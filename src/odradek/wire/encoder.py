@@ -34,7 +34,6 @@ FIXED = {
 }
 # Elements of which a whole array is packed at once. (An array of UUIDs is a loop.)
 ARRAY_CODES = {name: code for name, code in FIXED.items() if len(code) == 1}
-LARGE_BYTES = 4096
 SMALL_ARRAY = 64
 ONE_BYTE = tuple(bytes([value]) for value in range(128))
 ZERO = b"\0"
@@ -81,27 +80,11 @@ def join_tagged(tagged: list[tuple[int, list[Buffer]]]) -> bytes:
     return b"".join(joined)
 
 
-def join_small(chunks: list[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer chunks, without copying the large ones."""
-    parts: list[Buffer] = []
-    small: list[Buffer] = []
-    for chunk in chunks:
-        if len(chunk) < LARGE_BYTES:
-            small.append(chunk)
-            continue
-        if small:
-            parts.append(b"".join(small))
-            small = []
-        parts.append(chunk)
-    if small:
-        parts.append(b"".join(small))
-    return parts
-
-
 class EncoderSource:
     """The source of one encoder while it is being written."""
 
     def __init__(self, cls: type[Message], version: int) -> None:
+        self.name = f"{cls.__name__} v{version}"
         self.version = version
         self.compact = version >= cls.FLEXIBLE_FROM
         self.is_request = cls.__name__.endswith("Request")
@@ -109,7 +92,7 @@ class EncoderSource:
             "ONE_BYTE": ONE_BYTE,
             "ZERO_UUID": ZERO_UUID,
             "EncodeError": EncodeError,
-            "FAILURES": (PackError, AttributeError, TypeError, UnicodeEncodeError),
+            "FAILURES": (PackError, AttributeError, TypeError, OverflowError, UnicodeError),
             "join_tagged": join_tagged,
             "total_bytes": total_bytes,
             "varint": unsigned_varint,
@@ -121,7 +104,7 @@ class EncoderSource:
         self.flush()
         self.depth = 1
         self.add("except FAILURES as error:")
-        self.add(f"  raise EncodeError(f'{cls.__name__} v{version}: {{error}}') from error")
+        self.add(f"  raise EncodeError(f'{self.name}: {{error}}') from error")
         exec("\n".join(self.lines), self.scope)
 
     def add(self, line: str) -> None:
@@ -164,7 +147,7 @@ class EncoderSource:
 
     def refuse(self, field: Field, value: str) -> None:
         self.add(f"if {self.differs(field, value)}:")
-        self.add(f"  raise AttributeError('this version has no {field.name}')")
+        self.add(f"  raise EncodeError('{self.name} has no {field.name}')")
 
     def add_tagged(self, fields: list[Field], level: int) -> None:
         if not fields:

@@ -54,6 +54,7 @@ float64: TypeAlias = float
 Records: TypeAlias = Buffer | list[Buffer]
 
 NEVER = 32767
+LARGE_BYTES = 4096  # less is cheaper to copy than to write apart
 ZERO_UUID = UUID(int=0)
 UNSET = object()
 
@@ -238,6 +239,23 @@ def build_constructor(cls: type[Struct]) -> Callable[..., None]:
     return constructor
 
 
+def join_small(chunks: list[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer chunks, without copying the large ones."""
+    parts: list[Buffer] = []
+    small: list[Buffer] = []
+    for chunk in chunks:
+        if len(chunk) < LARGE_BYTES:
+            small.append(chunk)
+            continue
+        if small:
+            parts.append(b"".join(small))
+            small = []
+        parts.append(chunk)
+    if small:
+        parts.append(b"".join(small))
+    return parts
+
+
 class Message(Struct):
     """A struct that stands alone: a request, a response, or a record of an internal topic."""
 
@@ -262,9 +280,10 @@ class Message(Struct):
 
     def encode_parts(self, version: int) -> list[Buffer]:
         """The message in pieces to write in turn: large records stay the caller's own buffers."""
-        from .encoder import join_small
-
-        return join_small(self._chunks(version))
+        chunks = self._chunks(version)
+        if max(map(len, chunks), default=0) < LARGE_BYTES:
+            return [b"".join(chunks)]
+        return join_small(chunks)
 
     def _chunks(self, version: int) -> list[Buffer]:
         encoder = self.ENCODERS.get(version)
