@@ -21,6 +21,7 @@ Rules, the same for every store (tests/store/contract keeps them):
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -140,6 +141,25 @@ Operation = Create | Set | Delete | Check
 Result = str | Stat | None
 
 
+class Authentication(NamedTuple):
+    """How to say who we are, e.g. ``Authentication("digest", "user:password")``."""
+
+    scheme: str
+    credential: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Settings of an encrypted connection; files are in PEM format."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str | None = None
+    verify: bool = True
+    check_hostname: bool = True
+
+
 class Store(Protocol):
     """A session with the metadata store. All of it is used from one event loop."""
 
@@ -201,6 +221,11 @@ class Store(Protocol):
         ...
 
     def statistics(self) -> Mapping[str, int | float]: ...
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970, where nobody injects another clock."""
+    return time.time_ns() // 1_000_000
 
 
 def parent_of(path: str) -> str:

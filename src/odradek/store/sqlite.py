@@ -1,0 +1,559 @@
+"""The store in one SQLite file, shared by all brokers of one machine, each in its own process.
+
+An operation is one short SQLite transaction on the loop. Every transaction first notes what others
+changed (``sqlite_tree``), and what it notes is told to the watches before the operation answers.
+A session that only waits is woken by its bell (``sqlite_peers``); once in a while it looks for
+itself, in case a writer was stopped between its commit and the ring.
+
+A process that dies lets go of its lock and its bell: whoever notices ends its session, in one
+transaction. One that is frozen stops beating its heart and loses its session at the time-out; it
+finds that out with the first transaction after it wakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from odradek.store.api import (
+    ANY_VERSION,
+    DEFAULT_SESSION_TIMEOUT_MS,
+    ConnectionLost,
+    Create,
+    Delete,
+    EventKind,
+    Node,
+    NoNode,
+    Operation,
+    Result,
+    SessionEvent,
+    SessionExpired,
+    SessionListener,
+    Set,
+    Stat,
+    StoreError,
+    StoreUnavailable,
+    Watch,
+    WatchEvent,
+    parent_of,
+    wall_clock_ms,
+)
+from odradek.store.sqlite_peers import Peer, Presence
+from odradek.store.sqlite_tree import (
+    CREATED,
+    DELETED,
+    EVENT_KINDS,
+    SESSION_KINDS,
+    Change,
+    Session,
+    SqliteTree,
+)
+from odradek.store.watches import Seen, SessionListeners, WatchTable, missed
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LOOK_INTERVAL_MAX = 1.0
+LOOKS_PER_TIMEOUT = 10
+LOCK_PAUSE_MIN, LOCK_PAUSE_MAX = 0.0005, 0.01
+READS_PER_TURN = 1000
+MULTIS_PER_TURN = 200
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class SqliteStore:
+    """One session with the store in a file."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        synchronous: str = "NORMAL",
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._path = Path(path)
+        self._directory = Path(f"{path}.sessions")
+        self._timeout_ms = session_timeout_ms
+        self._synchronous = synchronous
+        self._clock = clock
+        self._look_interval = min(LOOK_INTERVAL_MAX, session_timeout_ms / 1000 / LOOKS_PER_TIMEOUT)
+        self._watches = WatchTable()
+        self._listeners = SessionListeners()
+        self._peers: dict[int, Peer] = {}
+        self._events: list[WatchEvent] = []  # noted, to be told
+        self._sessions: list[Session] | None = None  # noted, if they changed
+        self._session: Session | None = None
+        self._presence: Presence | None = None
+        self._connected = asyncio.Event()  # also set by close, so that nobody waits for ever
+        self._closed = False
+        self._turn = asyncio.Lock()  # operations happen in the order they were asked for
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._looked_at = 0.0
+        self._operations = self._lock_waits = self._rung = 0
+
+    # The interface
+
+    @property
+    def session_id(self) -> int:
+        return self._session.id if self._session is not None else 0
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(
+                str(self._path), f"cannot make its directory: {error}"
+            ) from error
+        self._tree = await self._when_free(lambda: SqliteTree(self._path, self._synchronous))
+        await self._open_session()
+        self._looked_at = self._loop.time()
+        self._timer = self._loop.call_later(self._look_interval, self._look)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        async with self._turn:
+            session, self._session = self._session, None
+            if session is not None:
+                try:
+                    await self._when_free(lambda: self._end_in_file(session.id))
+                except StoreUnavailable as error:
+                    log.warning("the session is left to the others to end: %s", error)
+                self._ring()
+            self._leave_peers()
+            self._connected.set()
+            if hasattr(self, "_tree"):
+                self._tree.close()
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
+        assert isinstance(created, str)
+        return created
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        (stat,) = await self.multi([Set(path, data, version)])
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([Delete(path, version)])
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        return await self._write(
+            lambda session: self._tree.apply(operations, session, self._clock())
+        )
+
+    async def multi_many(
+        self, multis: Iterable[Sequence[Operation]]
+    ) -> list[list[Result] | StoreError]:
+        results: list[list[Result] | StoreError] = []
+        rest = iter(multis)
+        while batch := list(islice(rest, MULTIS_PER_TURN)):
+            results += await self._write(partial(self._apply, batch))
+            await asyncio.sleep(0)
+        return results
+
+    def _apply(
+        self, multis: list[Sequence[Operation]], session: int
+    ) -> list[list[Result] | StoreError]:
+        """Many multis in one commit; one that fails leaves the others be."""
+        results: list[list[Result] | StoreError] = []
+        now_ms = self._clock()
+        for operations in multis:
+            try:
+                results.append(self._tree.apply(operations, session, now_ms))
+            except StoreError as error:
+                results.append(error)
+        return results
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node:
+        return await self._ask(
+            SqliteTree.reading,
+            lambda _: self._tree.get(path),
+            lambda _: self._leave(Seen.DATA, path, watch),
+        )
+
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        nodes: list[Node | None] = []
+        for start in range(0, len(paths), READS_PER_TURN):
+            some = paths[start : start + READS_PER_TURN]
+            nodes += await self._ask(
+                SqliteTree.reading,
+                partial(self._get_some, some),
+                partial(self._leave_some, some, watch),
+            )
+            await asyncio.sleep(0)
+        return nodes
+
+    def _get_some(self, paths: Sequence[str], _: int) -> list[Node | None]:
+        nodes: list[Node | None] = []
+        for path in paths:
+            try:
+                nodes.append(self._tree.get(path))
+            except NoNode:
+                nodes.append(None)
+        return nodes
+
+    def _leave_some(
+        self, paths: Sequence[str], watch: Watch | None, nodes: Sequence[Node | None]
+    ) -> None:
+        for path, node in zip(paths, nodes, strict=True):
+            if node is not None:
+                self._leave(Seen.DATA, path, watch)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        return await self._ask(
+            SqliteTree.reading,
+            lambda _: self._tree.exists(path),
+            lambda stat: self._leave(Seen.ABSENCE if stat is None else Seen.DATA, path, watch),
+        )
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        return await self._ask(
+            SqliteTree.reading,
+            lambda _: self._tree.children(path),
+            lambda _: self._leave(Seen.CHILDREN, path, watch),
+        )
+
+    def unwatch(self, watch: Watch) -> None:
+        self._watches.forget(watch)
+
+    def on_session(self, listener: SessionListener) -> None:
+        self._listeners.add(listener)
+
+    def statistics(self) -> Mapping[str, int | float]:
+        return {
+            "session": self.session_id,
+            "connected": int(self._connected.is_set() and not self._closed),
+            "watches": len(self._watches),
+            "operations": self._operations,
+            "peers": len(self._peers),
+            "lock_waits": self._lock_waits,
+            "rung": self._rung,
+        }
+
+    # Operations
+
+    async def _write(self, action: Callable[[int], T]) -> T:
+        return await self._ask(SqliteTree.writing, action, lambda _: self._ring())
+
+    async def _ask(
+        self,
+        transaction: Callable[[SqliteTree], AbstractContextManager[None]],
+        action: Callable[[int], T],
+        then: Callable[[T], None],
+    ) -> T:
+        """Act for our session inside a transaction; tell what it learnt; then the last step.
+
+        A watch is left in the last step, after the telling: the read that left it saw all that.
+        """
+        self._operations += 1
+        session = await self._until_connected()
+
+        def attempt() -> T:
+            with transaction(self._tree):
+                self._note()
+                if self._over():
+                    raise SessionExpired("", f"session {session} is over")
+                return action(session)
+
+        async with self._turn:
+            if session != self.session_id:
+                raise SessionExpired("", f"session {session} is over")
+            try:
+                result = await self._when_free(attempt)
+            finally:
+                self._tell()
+            then(result)
+            return result
+
+    async def _until_connected(self) -> int:
+        while not self._closed:
+            await self._connected.wait()
+            if self._session is not None:
+                return self._session.id
+        raise ConnectionLost("", "the store is closed")
+
+    async def _when_free(self, action: Callable[[], T]) -> T:
+        """Do it as soon as no other process is writing. The loop goes on meanwhile."""
+        pause, waited = LOCK_PAUSE_MIN, 0.0
+        while True:
+            try:
+                return action()
+            except sqlite3.Error as error:
+                if not _is_busy(error):
+                    raise unavailable(self._path, error) from error
+            except OSError as error:
+                raise StoreUnavailable(str(self._path), f"{self._path}: {error}") from error
+            if waited > self._timeout_ms / 1000:
+                raise StoreUnavailable(str(self._path), self._who_locks())
+            self._lock_waits += 1
+            await asyncio.sleep(pause)
+            waited += pause
+            pause = min(pause * 2, LOCK_PAUSE_MAX)
+
+    def _who_locks(self) -> str:
+        seconds = self._timeout_ms / 1000
+        frozen = [
+            str(p.process) for p in self._peers.values() if p.silent > self._look_interval * 2
+        ]
+        advice = (
+            f"process {', '.join(frozen)} seems stopped and may hold it: resume or end it"
+            if frozen
+            else f"find the process that holds it (fuser {self._path}) and end it"
+        )
+        return f"{self._path} has been locked for {seconds:g} s; {advice}"
+
+    def _leave(self, seen: Seen, path: str, watch: Watch | None) -> None:
+        if watch is not None:
+            self._watches.leave(seen, path, watch)
+
+    # News
+
+    def _note(self) -> None:
+        """Keep for telling what others changed; inside the transaction that saw it."""
+        changes = self._tree.take_news()
+        gap_since = self._tree.take_gap()
+        if gap_since is None:
+            self._events += events_of(changes)
+        else:
+            for seen, path in self._watches.waiting():
+                event = missed(seen, path, self._tree.marks(path), gap_since)
+                if event is not None:
+                    self._events.append(event)
+        if gap_since is not None or any(change.kind in SESSION_KINDS for change in changes):
+            self._sessions = self._tree.sessions()
+
+    def _over(self) -> bool:
+        """Whether our session was seen to be over."""
+        return self._sessions is not None and self.session_id not in (
+            session.id for session in self._sessions
+        )
+
+    def _tell(self) -> None:
+        """Tell what was noted: first of sessions, for without ours there is no watch to call."""
+        self._events += events_of(self._tree.take_news())
+        events, self._events = self._events, []
+        if self._over():
+            self._lose_session()
+            return
+        if self._sessions is not None:
+            self._meet_peers(self._sessions)
+            self._sessions = None
+        for event in events:
+            self._watches.fire(event)
+
+    def _ring(self) -> None:
+        for peer in self._peers.values():
+            peer.ring()
+
+    def _on_bell(self, presence: Presence) -> None:
+        presence.silence()
+        self._rung += 1
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Look for what others changed."""
+        if self._session is None:
+            return
+        try:
+            with self._tree.reading():
+                self._note()
+        except sqlite3.Error as error:
+            # A lock lasts a moment. Anything worse, the next operation meets and reports.
+            log.debug("could not look for changes: %s", error)
+            self._loop.call_later(LOCK_PAUSE_MAX, self._catch_up)
+        self._tell()
+
+    # Sessions
+
+    async def _open_session(self) -> None:
+        session, presence = await self._when_free(self._open_in_file)
+        self._session, self._presence = session, presence
+        self._loop.add_reader(presence.bell, self._on_bell, presence)
+        self._tell()
+        self._ring()
+        self._connected.set()
+        self._listeners.tell(SessionEvent.CONNECTED)
+
+    def _open_in_file(self) -> tuple[Session, Presence]:
+        """A new session; those that died while nobody looked are ended in the same transaction."""
+        presence: Presence | None = None
+        try:
+            with self._tree.writing():
+                for other in self._tree.sessions():
+                    peer = self._peer(other)
+                    if peer.dead():
+                        self._tree.end_session(other.id)
+                        peer.bury()
+                    peer.close()
+                session = self._tree.open_session(self._timeout_ms, os.getpid())
+                self._sessions = self._tree.sessions()
+                # Within the transaction: nobody sees a session before it holds its lock.
+                presence = Presence(self._directory, session.id)
+        except BaseException:
+            if presence is not None:
+                presence.close()
+            raise
+        return session, presence
+
+    def _lose_session(self) -> None:
+        """Our session is over: we were silent too long. Say so, and open another."""
+        session, self._session = self._session, None
+        assert session is not None
+        log.warning("session %d expired: this process did not run for a while", session.id)
+        self._connected.clear()
+        self._sessions = None
+        self._watches.clear()
+        self._leave_peers()
+        self._listeners.tell(SessionEvent.EXPIRED)
+        self._spawn(self._reopen_session())
+
+    async def _reopen_session(self) -> None:
+        while True:
+            try:
+                await self._open_session()
+                return
+            except StoreUnavailable as error:
+                log.error("no new session yet: %s", error)
+            await asyncio.sleep(self._look_interval)
+
+    async def _end(self, peer: Peer, why: str) -> None:
+        """End another's session, and remove what it left."""
+        async with self._turn:
+            try:
+                ended = await self._when_free(partial(self._end_in_file, peer.id))
+            except StoreUnavailable as error:
+                log.warning("session %d %s, but cannot be ended: %s", peer.id, why, error)
+                peer.ending = False
+                return
+            self._tell()
+            self._ring()
+            peer.bury()
+        if ended:
+            log.info("ended session %d: its process %d %s", peer.id, peer.process, why)
+
+    def _end_in_file(self, session_id: int) -> bool:
+        with self._tree.writing():
+            self._note()
+            ended = self._tree.end_session(session_id)
+            self._sessions = self._tree.sessions()
+            return ended
+
+    def _meet_peers(self, sessions: list[Session]) -> None:
+        """Know exactly these sessions, our own apart."""
+        present = {session.id: session for session in sessions if session.id != self.session_id}
+        for session_id in self._peers.keys() - present.keys():
+            self._leave_peer(self._peers.pop(session_id))
+        for session_id in present.keys() - self._peers.keys():
+            peer = self._peers[session_id] = self._peer(present[session_id])
+            if peer.bell is None:
+                self._check(peer)
+            else:
+                # Nothing can be read from the writing end, but its error wakes the reader.
+                self._loop.add_reader(peer.bell, self._on_bell_broken, peer)
+
+    def _peer(self, session: Session) -> Peer:
+        return Peer(self._directory, session.id, session.timeout_ms / 1000, session.process)
+
+    def _leave_peer(self, peer: Peer) -> None:
+        if peer.bell is not None:
+            self._loop.remove_reader(peer.bell)
+        peer.close()
+
+    def _leave_peers(self) -> None:
+        for peer in self._peers.values():
+            self._leave_peer(peer)
+        self._peers.clear()
+        if self._presence is not None:
+            self._loop.remove_reader(self._presence.bell)
+            self._presence.close()
+            self._presence = None
+
+    def _on_bell_broken(self, peer: Peer) -> None:
+        """A session's process died, or closed it in good order and we have not read so yet."""
+        assert peer.bell is not None
+        self._loop.remove_reader(peer.bell)
+        self._check(peer)
+
+    def _check(self, peer: Peer) -> None:
+        if self._peers.get(peer.id) is not peer:
+            return
+        if peer.dead():
+            self._spawn_end(peer, "died")
+        else:  # dying: the lock goes next
+            self._loop.call_later(LOCK_PAUSE_MAX, self._check, peer)
+
+    def _look(self) -> None:
+        """Once in a while: beat the heart, look at the others', look for changes."""
+        now = self._loop.time()
+        passed = min(now - self._looked_at, 2 * self._look_interval)
+        self._looked_at = now
+        self._timer = self._loop.call_later(self._look_interval, self._look)
+        if self._presence is not None:
+            self._presence.beat()
+        for peer in list(self._peers.values()):
+            if peer.dead():
+                self._spawn_end(peer, "died")
+            elif peer.frozen(passed):
+                self._spawn_end(peer, "was silent for its time-out")
+        self._catch_up()
+
+    def _spawn_end(self, peer: Peer, why: str) -> None:
+        if not peer.ending:
+            peer.ending = True
+            self._spawn(self._end(peer, why))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def events_of(changes: Iterable[Change]) -> Iterator[WatchEvent]:
+    """What watches see of changes: the node's own event, and its parent's if it came or went."""
+    for kind, path in changes:
+        if kind in SESSION_KINDS:
+            continue
+        yield WatchEvent(EVENT_KINDS[kind], path)
+        if kind in (CREATED, DELETED):
+            yield WatchEvent(EventKind.CHILDREN, parent_of(path))
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
+
+
+def unavailable(path: Path, error: sqlite3.Error) -> StoreUnavailable:
+    """What SQLite complains of, and what to do about it."""
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            advice = "the disk is full: free some space on it, nothing was written"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            advice = "this user must be able to write the file and its directory"
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            advice = "the file is damaged or no store: move it away and restore a copy"
+        case sqlite3.SQLITE_IOERR:
+            advice = "the disk failed: look at the system's log"
+        case _:
+            advice = "look at the file and its disk"
+    return StoreUnavailable(str(path), f"{path}: {error}; {advice}")

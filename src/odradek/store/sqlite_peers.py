@@ -1,0 +1,123 @@
+"""How the sessions of one SQLite store know of each other without asking: a lock, a heart, a bell.
+
+A session has two files beside the database. On ``<id>.lock`` it holds an OS lock, so the kernel
+tells whether its process lives, and beats its heart by touching the file, so that a frozen process
+can be told from a live one without a write to the database. ``<id>.bell`` is a FIFO it reads:
+whoever commits a change writes a byte to every other session's bell, so waiting costs nothing until
+it rings. Writers also learn from the FIFO, at once, that its only reader is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class Presence:
+    """This session's own lock, heart and bell."""
+
+    def __init__(self, directory: Path, session_id: int) -> None:
+        directory.mkdir(exist_ok=True)
+        self._lock_path = _lock_path(directory, session_id)
+        self._bell_path = _bell_path(directory, session_id)
+        # The lock before the bell: when the process dies, files close in this order.
+        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.mkfifo(self._bell_path)
+        # Reading and writing: with a writer of our own the FIFO never ends.
+        self.bell = os.open(self._bell_path, os.O_RDWR | os.O_NONBLOCK)
+
+    def beat(self) -> None:
+        os.utime(self._lock)
+
+    def silence(self) -> None:
+        """Forget that the bell rang."""
+        try:
+            os.read(self.bell, 4096)
+        except BlockingIOError:
+            pass  # somebody silenced it already
+
+    def close(self) -> None:
+        os.close(self._lock)
+        os.close(self.bell)
+        self._lock_path.unlink(missing_ok=True)
+        self._bell_path.unlink(missing_ok=True)
+
+
+class Peer:
+    """Another session, seen from outside."""
+
+    def __init__(self, directory: Path, session_id: int, timeout: float, process: int) -> None:
+        self.id = session_id
+        self.process = process
+        self._timeout = timeout
+        self._directory = directory
+        self._lock = _open(_lock_path(directory, session_id), os.O_RDONLY)
+        # A FIFO without a reader cannot be opened: then the session is dead, and dead() says so.
+        self.bell = _open(_bell_path(directory, session_id), os.O_WRONLY | os.O_NONBLOCK)
+        self._beat_ns = self._last_beat()
+        self._silent = 0.0
+        self.ending = False  # somebody here is about to end it
+
+    def ring(self) -> None:
+        if self.bell is not None:
+            try:
+                os.write(self.bell, b"!")
+            except (BlockingIOError, BrokenPipeError):
+                pass  # it rings already, or there is nobody to hear it
+
+    def dead(self) -> bool:
+        """Whether the process is gone: nobody holds the lock."""
+        if self._lock is None:
+            return True
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return True
+
+    def frozen(self, passed: float) -> bool:
+        """Whether the heart has been silent for the session's time-out.
+
+        Only time that we watched counts, by our own clock: a clock that is set, or a machine that
+        slept as a whole, must not look like the death of everybody else.
+        """
+        beat_ns = self._last_beat()
+        self._silent = self._silent + passed if beat_ns == self._beat_ns else 0.0
+        self._beat_ns = beat_ns
+        return self._silent >= self._timeout
+
+    @property
+    def silent(self) -> float:
+        return self._silent
+
+    def _last_beat(self) -> int:
+        return 0 if self._lock is None else os.fstat(self._lock).st_mtime_ns
+
+    def close(self) -> None:
+        for descriptor in (self._lock, self.bell):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._lock = self.bell = None
+
+    def bury(self) -> None:
+        """Remove what a session that is over left behind."""
+        _lock_path(self._directory, self.id).unlink(missing_ok=True)
+        _bell_path(self._directory, self.id).unlink(missing_ok=True)
+
+
+def _lock_path(directory: Path, session_id: int) -> Path:
+    return directory / f"{session_id}.lock"
+
+
+def _bell_path(directory: Path, session_id: int) -> Path:
+    return directory / f"{session_id}.bell"
+
+
+def _open(path: Path, flags: int) -> int | None:
+    try:
+        return os.open(path, flags)
+    except OSError:
+        return None

@@ -1,0 +1,510 @@
+"""The store on a ZooKeeper ensemble, through kazoo.
+
+kazoo keeps the connection and the session. This adds what the interface promises: answers and
+events on the loop in the order of the wire (``kazoo_bridge``), watches that outlive a lost
+connection (kazoo drops them; here each is left again and told what it missed), operations that wait
+for the connection to return, null data, many requests in flight for bulk reads and writes.
+INTERCHANGE.md section C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.protocol import serialization
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from odradek.store.api import (
+    ANY_VERSION,
+    DEFAULT_SESSION_TIMEOUT_MS,
+    Authentication,
+    AuthenticationFailed,
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    EventKind,
+    NoChildrenForEphemerals,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SessionEvent,
+    SessionExpired,
+    SessionListener,
+    Set,
+    Stat,
+    StoreError,
+    Tls,
+    Watch,
+    WatchEvent,
+    parent_of,
+    validate_path,
+)
+from odradek.store.kazoo_bridge import LoopHandler, quiet_logger
+from odradek.store.watches import Marks, Seen, SessionListeners, WatchTable, missed
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+REQUESTS_IN_FLIGHT = 1000
+RETRY_DELAY_S, RETRY_DELAY_MAX_S = 0.1, 2.0
+PATIENCE_S = 1.0  # how long an ensemble may be out of reach before we say so
+
+# Where ACLs are set, everybody may read all but these; old consumers may write their own.
+SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+OPEN = ("/consumers",)
+
+_EVENT_KINDS = {
+    EventType.CREATED: EventKind.CREATED,
+    EventType.DELETED: EventKind.DELETED,
+    EventType.CHANGED: EventKind.CHANGED,
+    EventType.CHILD: EventKind.CHILDREN,
+}
+_ERRORS: dict[type[Exception], type[StoreError]] = {
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
+    kazoo_errors.SessionExpiredError: SessionExpired,
+    kazoo_errors.ConnectionClosedError: ConnectionLost,
+    kazoo_errors.ConnectionLoss: ConnectionLost,
+    kazoo_errors.AuthFailedError: AuthenticationFailed,
+    kazoo_errors.NoAuthError: AuthenticationFailed,
+}
+_NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request(Generic[T]):
+    """Something to ask, as often as it takes: how to send it and what its answer means."""
+
+    path: str
+    submit: Callable[[], Any]
+    decode: Callable[[Any], T]
+
+
+class ZooKeeperStore:
+    """One session with an ensemble, under a chroot that is created on first use."""
+
+    def __init__(
+        self,
+        hosts: str,
+        chroot: str = "/",
+        *,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        authentication: Sequence[Authentication] = (),
+        tls: Tls | None = None,
+        set_acl: bool = False,
+    ) -> None:
+        self._hosts = hosts
+        self._chroot = chroot.rstrip("/")
+        validate_path(self._chroot or "/")
+        self._timeout_ms = session_timeout_ms
+        self._authentication = authentication
+        self._tls = tls
+        self._set_acl = set_acl
+        self._watches = WatchTable()
+        self._listeners = SessionListeners()
+        self._client: Any = None  # kazoo has no types
+        self._session = 0
+        self._since: int | None = None  # the last transaction seen before the connection broke
+        self._connected = asyncio.Event()  # also set by close, so that nobody waits for ever
+        self._closed = False
+        self._refused = False
+        self._unrestored = 0
+        self._complaint: asyncio.TimerHandle | None = None
+        self._operations = self._reconnects = 0
+
+    # The interface
+
+    @property
+    def session_id(self) -> int:
+        return self._session
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        handler = LoopHandler(self._loop)
+        kazoo_log, self._last_warning = quiet_logger()
+        retry = KazooRetry(
+            max_tries=-1,
+            delay=RETRY_DELAY_S,
+            max_delay=RETRY_DELAY_MAX_S,
+            sleep_func=handler.sleep_func,
+        )
+        self._client = KazooClient(
+            hosts=self._hosts,
+            timeout=self._timeout_ms / 1000,
+            handler=handler,
+            auth_data=[tuple(each) for each in self._authentication],
+            connection_retry=retry,
+            logger=kazoo_log,
+            **_tls_arguments(self._tls),
+        )
+        self._client.add_listener(self._on_kazoo_state)
+        self._await_connection()
+        self._client.start_async()
+        await self._until_connected()
+        await self._make_chroot()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_complaining()
+        self._watches.clear()
+        if self._client is not None:
+            await self._loop.run_in_executor(None, self._client.stop)  # joins kazoo's thread
+            self._client.close()
+        self._session = 0
+        self._connected.set()
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
+        assert isinstance(created, str)
+        return created
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        (stat,) = await self.multi([Set(path, data, version)])
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([Delete(path, version)])
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        return await self._ask(self._multi(operations))
+
+    async def multi_many(
+        self, multis: Iterable[Sequence[Operation]]
+    ) -> list[list[Result] | StoreError]:
+        return await self._ask_many(map(self._multi, multis))
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node:
+        return await self._ask(self._get(path, watch))
+
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        nodes: list[Node | None] = []
+        for node in await self._ask_many(self._get(path, watch) for path in paths):
+            if isinstance(node, StoreError) and not isinstance(node, NoNode):
+                raise node
+            nodes.append(None if isinstance(node, StoreError) else node)
+        return nodes
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        def decode(found: ZnodeStat | None) -> Stat | None:
+            self._leave(Seen.ABSENCE if found is None else Seen.DATA, path, watch)
+            return None if found is None else _stat(found)
+
+        return await self._ask(self._read("exists_async", path, watch, decode))
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        def decode(names: list[str]) -> list[str]:
+            self._leave(Seen.CHILDREN, path, watch)
+            return sorted(names)
+
+        return await self._ask(self._read("get_children_async", path, watch, decode))
+
+    def unwatch(self, watch: Watch) -> None:
+        self._watches.forget(watch)
+
+    def on_session(self, listener: SessionListener) -> None:
+        self._listeners.add(listener)
+
+    def statistics(self) -> Mapping[str, int | float]:
+        return {
+            "session": self._session,
+            "connected": int(self._connected.is_set() and not self._closed),
+            "watches": len(self._watches),
+            "operations": self._operations,
+            "reconnects": self._reconnects,
+        }
+
+    # Requests
+
+    def _get(self, path: str, watch: Watch | None) -> _Request[Node]:
+        def decode(found: tuple[bytes | None, ZnodeStat]) -> Node:
+            self._leave(Seen.DATA, path, watch)
+            return found[0], _stat(found[1])
+
+        return self._read("get_async", path, watch, decode)
+
+    def _read(
+        self, method: str, path: str, watch: Watch | None, decode: Callable[[Any], T]
+    ) -> _Request[T]:
+        """A read. kazoo always gets the same watcher, and so tells us once of each change."""
+        validate_path(path)
+        watcher = None if watch is None else self._on_watch
+        return _Request(
+            path, lambda: getattr(self._client, method)(self._full(path), watcher), decode
+        )
+
+    def _multi(self, operations: Sequence[Operation]) -> _Request[list[Result]]:
+        encoded = [self._encode(operation) for operation in operations]
+
+        def submit() -> Any:
+            transaction = self._client.transaction()
+            transaction.operations = encoded  # its own methods refuse null data
+            return transaction.commit_async()
+
+        return _Request(operations[0].path, submit, partial(self._decode_multi, operations))
+
+    def _encode(self, operation: Operation) -> Any:
+        match operation:
+            case Create(path, data, ephemeral, sequential):
+                validate_path(path + "0" if sequential else path)
+                flags = ephemeral | sequential << 1
+                return serialization.Create(self._full(path), data, self._acl(path), flags)
+            case Set(path, data, version):
+                return serialization.SetData(self._full(path), data, version)
+            case Delete(path, version):
+                if path == "/":
+                    raise ValueError("the root cannot be deleted")
+                return serialization.Delete(self._full(path), version)
+            case Check(path, version):
+                return serialization.CheckVersion(self._full(path), version)
+
+    def _decode_multi(self, operations: Sequence[Operation], results: list[Any]) -> list[Result]:
+        for operation, result in zip(operations, results, strict=False):
+            if isinstance(result, Exception) and not isinstance(result, _NOT_THE_CAUSE):
+                raise _error(result, operation.path)
+        decoded: list[Result] = []
+        for operation, result in zip(operations, results, strict=True):
+            if isinstance(operation, Create):
+                decoded.append(self._local(result))
+            else:
+                decoded.append(_stat(result) if isinstance(operation, Set) else None)
+        return decoded
+
+    def _acl(self, path: str) -> list[ACL]:
+        if not self._set_acl or path.startswith(OPEN):
+            return OPEN_ACL_UNSAFE  # type: ignore[no-any-return]  # kazoo has no types
+        if path.startswith(SENSITIVE):
+            return CREATOR_ALL_ACL  # type: ignore[no-any-return]
+        return CREATOR_ALL_ACL + READ_ACL_UNSAFE  # type: ignore[no-any-return]
+
+    def _full(self, path: str) -> str:
+        return self._chroot + path if path != "/" else self._chroot or "/"
+
+    def _local(self, path: str) -> str:
+        return path.removeprefix(self._chroot) or "/"
+
+    async def _ask(self, request: _Request[T]) -> T:
+        """Send a request, again after each lost connection, as long as the session lasts."""
+        self._operations += 1
+        session = await self._until_connected()
+        return await self._insist(request, session, self._send(request))
+
+    async def _insist(self, request: _Request[T], session: int, sent: asyncio.Future[T]) -> T:
+        while True:
+            try:
+                return await sent
+            except ConnectionLost:
+                if await self._until_connected() != session:
+                    raise SessionExpired("", f"session {session:#x} is over") from None
+            sent = self._send(request)
+
+    async def _ask_many(self, requests: Iterable[_Request[T]]) -> list[T | StoreError]:
+        """Many requests in flight; a refusal stands in the place of its answer."""
+        answers: list[T | StoreError] = []
+        rest = iter(requests)
+        while batch := list(islice(rest, REQUESTS_IN_FLIGHT)):
+            self._operations += len(batch)
+            session = await self._until_connected()
+            sent = [self._send(request) for request in batch]
+            await asyncio.wait(sent)
+            for request, answer in zip(batch, sent, strict=True):
+                try:
+                    answered: T = await self._insist(request, session, answer)
+                    answers.append(answered)
+                except (SessionExpired, ConnectionLost, AuthenticationFailed):
+                    raise
+                except StoreError as error:
+                    answers.append(error)
+        return answers
+
+    def _send(self, request: _Request[T]) -> asyncio.Future[T]:
+        answer: asyncio.Future[T] = self._loop.create_future()
+        request.submit().rawlink(partial(self._on_answer, request, answer))
+        return answer
+
+    def _on_answer(self, request: _Request[T], answer: asyncio.Future[T], result: Any) -> None:
+        if answer.done():
+            return  # whoever asked was cancelled
+        if result.exception is not None:
+            answer.set_exception(_error(result.exception, request.path))
+            return
+        try:
+            answer.set_result(request.decode(result.value))
+        except StoreError as error:
+            answer.set_exception(error)
+
+    async def _until_connected(self) -> int:
+        while not self._closed and not self._refused:
+            await self._connected.wait()
+            if self._session:
+                return self._session
+        if self._refused:
+            raise AuthenticationFailed("", f"ZooKeeper at {self._hosts} refuses our credentials")
+        raise ConnectionLost("", "the store is closed")
+
+    async def _make_chroot(self) -> None:
+        missing = [self._chroot] if self._chroot else []
+        while missing:
+            create = serialization.Create(missing[-1], None, self._acl(missing[-1]), 0)
+
+            def submit(create: Any = create) -> Any:
+                transaction = self._client.transaction()
+                transaction.operations = [create]
+                return transaction.commit_async()
+
+            try:
+                await self._ask(_Request(missing[-1], submit, _raise_first))
+            except NoNode:
+                missing.append(parent_of(missing[-1]))
+                continue
+            except NodeExists:
+                pass  # that is what was wanted
+            missing.pop()
+
+    # Watches
+
+    def _leave(self, seen: Seen, path: str, watch: Watch | None) -> None:
+        if watch is not None:
+            self._watches.leave(seen, path, watch)
+
+    def _on_watch(self, event: WatchedEvent) -> None:
+        kind = _EVENT_KINDS.get(event.type)
+        if kind is not None and not self._closed:
+            self._watches.fire(WatchEvent(kind, self._local(event.path)))
+
+    def _restore(self) -> None:
+        """Leave every watch again on the new connection, and tell each what it missed."""
+        since = self._since
+        assert since is not None, "the connection was lost before it returned"
+        waiting = list(self._watches.waiting())
+        self._unrestored = len(waiting)
+        if not waiting:
+            self._since = None
+        for seen, path in waiting:
+            if seen is Seen.CHILDREN:
+                result = self._client.get_children_async(self._full(path), self._on_watch, True)
+            else:
+                result = self._client.exists_async(self._full(path), self._on_watch)
+            result.rawlink(partial(self._on_restored, seen, path, since))
+
+    def _on_restored(self, seen: Seen, path: str, since: int, result: Any) -> None:
+        marks = None
+        if result.exception is None:
+            stat = result.value[1] if seen is Seen.CHILDREN else result.value
+            marks = None if stat is None else Marks(stat.czxid, stat.mzxid, stat.pzxid)
+        elif not isinstance(result.exception, kazoo_errors.NoNodeError):
+            return  # lost again: the next connection restores all of them, from the same past
+        self._unrestored -= 1
+        if self._unrestored == 0:
+            self._since = None
+        event = missed(seen, path, marks, since)
+        if event is not None:
+            self._watches.fire(event)
+
+    # The session
+
+    def _on_kazoo_state(self, state: str) -> None:
+        """On kazoo's thread: note what is true now, and pass it on."""
+        client = self._client
+        session = client.client_id[0] if client.client_id else 0
+        refused = client.client_state == KeeperState.AUTH_FAILED
+        client.handler.completion_queue.put(
+            partial(self._on_state, state, session, client.last_zxid, refused)
+        )
+
+    def _on_state(self, state: str, session: int, last_transaction: int, refused: bool) -> None:
+        if self._closed:
+            return
+        if state == KazooState.CONNECTED:
+            self._stop_complaining()
+            if session == self._session:
+                self._reconnects += 1
+                self._restore()
+            self._session = session
+            self._connected.set()
+            self._listeners.tell(SessionEvent.CONNECTED)
+        elif state == KazooState.SUSPENDED:
+            self._connected.clear()
+            if self._since is None:
+                self._since = last_transaction
+            self._await_connection()
+            self._listeners.tell(SessionEvent.DISCONNECTED)
+        elif refused:
+            self._session = 0
+            self._refused = True
+            self._connected.set()
+        else:
+            log.warning("the session with ZooKeeper expired")
+            self._session = 0
+            self._since = None
+            self._watches.clear()
+            self._listeners.tell(SessionEvent.EXPIRED)
+
+    def _await_connection(self) -> None:
+        if self._complaint is None:
+            self._complaint = self._loop.call_later(PATIENCE_S, self._complain)
+
+    def _complain(self) -> None:
+        log.warning(
+            "cannot reach ZooKeeper at %s (%s); trying until told to stop",
+            self._hosts,
+            self._last_warning.text,
+        )
+
+    def _stop_complaining(self) -> None:
+        if self._complaint is not None:
+            self._complaint.cancel()
+            self._complaint = None
+
+
+def _stat(of: ZnodeStat) -> Stat:
+    return Stat(of.czxid, of.mzxid, of.version, of.ephemeralOwner, of.numChildren, of.ctime)
+
+
+def _error(error: Exception, path: str) -> StoreError:
+    for kind in type(error).__mro__:
+        if kind in _ERRORS:
+            return _ERRORS[kind](path, f"{path}: {error or kind.__name__}")
+    return StoreError(path, f"{path}: {error!r}")
+
+
+def _raise_first(results: list[Any]) -> None:
+    for result in results:
+        if isinstance(result, Exception):
+            raise _error(result, "")
+
+
+def _tls_arguments(tls: Tls | None) -> dict[str, object]:
+    if tls is None:
+        return {}
+    return {
+        "use_ssl": True,
+        "ca": tls.ca,
+        "certfile": tls.certificate,
+        "keyfile": tls.key,
+        "keyfile_password": tls.key_password,
+        "verify_certs": tls.verify,
+        "check_hostname": tls.check_hostname,
+    }
