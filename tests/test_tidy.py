@@ -50,7 +50,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 def name_of(path: Path) -> str:
-    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    root = SOURCE.parent if path.is_relative_to(SOURCE) else ROOT  # a benchmark
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
