@@ -5,7 +5,7 @@ from uuid import UUID
 
 from odradek.wire.api import APIS
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages import consumer_protocol, offsets_topic, transactions_topic
+from odradek.wire.messages import consumer_protocol, offsets_topic
 from odradek.wire.schema import Field, Kind, Message, Struct, fields_of
 
 INTERNAL: list[type[Message]] = [
@@ -13,8 +13,6 @@ INTERNAL: list[type[Message]] = [
     offsets_topic.OffsetCommitValue,
     offsets_topic.GroupMetadataKey,
     offsets_topic.GroupMetadataValue,
-    transactions_topic.TransactionLogKey,
-    transactions_topic.TransactionLogValue,
     consumer_protocol.ConsumerProtocolSubscription,
     consumer_protocol.ConsumerProtocolAssignment,
 ]
