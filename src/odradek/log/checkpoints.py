@@ -129,7 +129,7 @@ class MetaProperties:
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "MetaProperties":
-        properties = _decode_properties(data.decode("latin-1"))
+        properties = decode_properties(data.decode("latin-1"))
         try:
             version = parse_integer(properties.get("version", "0"))
             broker_id = properties.get("broker.id")
@@ -148,7 +148,7 @@ def _escape_property(value: str) -> str:
     return re.sub(r"\A ", r"\\ ", escaped)
 
 
-def _decode_properties(text: str) -> dict[str, str]:
+def decode_properties(text: str) -> dict[str, str]:
     """Java's properties: comments, continued lines, `=`, `:` or a blank between name and value."""
     properties: dict[str, str] = {}
     logical = ""

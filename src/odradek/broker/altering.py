@@ -1,0 +1,73 @@
+"""Changing the settings of topics and brokers: check them, write them, tell every broker.
+
+The store keeps them; a notification makes every broker, this one included, read them again
+(INTERCHANGE.md section B.1).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from odradek.broker.config import validate_dynamic, validate_topic
+from odradek.store.configs import NoController
+from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
+from odradek.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.server import Broker
+
+__all__ = ["BROKER", "TOPIC", "alter"]
+
+TOPIC = 2
+BROKER = 4
+
+
+async def alter(
+    broker: "Broker",
+    resource_type: int,
+    name: str,
+    change: Callable[[Mapping[str, str]], Mapping[str, str]],
+    *,
+    validate_only: bool,
+) -> None:
+    """Writes what `change` makes of a resource's settings. Raises KafkaError with Kafka's code."""
+    kind, entity = _entity(broker, resource_type, name)
+    settings = change(await broker.store.config(kind, entity))
+    if kind is ConfigKind.TOPICS:
+        validate_topic(broker.config, settings)
+    else:
+        validate_dynamic(settings, per_broker=bool(name))
+    if validate_only:
+        return
+    try:
+        await broker.store.set_config(kind, entity, settings)
+    except NoController as error:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
+    await broker.store.notify_config_change(f"{kind}/{entity}")
+
+
+def _entity(broker: "Broker", resource_type: int, name: str) -> tuple[ConfigKind, str]:
+    if resource_type == TOPIC:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if not broker.cache.has_topic(name):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
+        return ConfigKind.TOPICS, name
+    if resource_type == BROKER:
+        if not name:
+            return ConfigKind.BROKERS, DEFAULT_ENTITY
+        if not name.isdecimal():
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+            )
+        if int(name) != broker.id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {broker.id}, but received {name}",
+            )
+        return ConfigKind.BROKERS, name
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"AlterConfigs is only supported for topics and brokers, not for type {resource_type}",
+    )

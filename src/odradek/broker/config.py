@@ -1,0 +1,340 @@
+"""One broker's settings: what the operator wrote, what was changed since, and the defaults.
+
+Layers, the first that has a name wins: this broker's dynamic settings (`/config/brokers/<id>`), the
+cluster's (`/config/brokers/<default>`), what the operator wrote (file and command line), the
+default. Topics stand on top with their own. The names, types and rules are in `settings`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+from odradek.broker.settings import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    WITHOUT_EFFECT,
+    Kind,
+    Scope,
+    Setting,
+    Value,
+    parse,
+    unknown_name,
+)
+from odradek.log.config import LogConfig
+from odradek.wire.errors import ErrorCode, KafkaError
+
+__all__ = ["BrokerConfig", "Entry", "Listener", "Source", "Synonym"]
+
+_log = logging.getLogger(__name__)
+
+
+class Source(IntEnum):
+    """Where a value comes from, numbered as DescribeConfigs numbers it."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A setting as DescribeConfigs tells it."""
+
+    setting: Setting
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.setting.kind is Kind.PASSWORD
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """`NAME://host:port`. Only the security protocol PLAINTEXT is spoken."""
+
+    name: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Listener":
+        name, separator, rest = text.strip().partition("://")
+        host, colon, port = rest.rpartition(":")
+        if not (name and separator and colon and port.isdigit() and int(port) < 65536):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Invalid listener {text}: expected NAME://host:port"
+            )
+        return cls(name.upper(), host.strip("[]"), int(port))
+
+
+# Settings that belong together: asking for one shows the others (`log.retention.*`).
+_RELATED: Mapping[str, tuple[str, ...]] = {
+    name: tuple(other for other, _ in topic.behind)
+    for topic in TOPIC_SETTINGS.values()
+    for name, _ in topic.behind
+    if len(topic.behind) > 1 and name != "log.flush.scheduler.interval.ms"
+}
+_LOG_CONFIG_FIELDS = frozenset(field.name for field in fields(LogConfig))
+
+
+class BrokerConfig:
+    """The settings of one broker. `on_change` listeners hear of dynamic changes by name."""
+
+    def __init__(self, written: Mapping[str, str] | None = None) -> None:
+        self._static: dict[str, str] = {}
+        self._dynamic: dict[str, str] = {}
+        self._dynamic_default: dict[str, str] = {}
+        self._listeners: list[Callable[[frozenset[str]], None]] = []
+        for name, text in (written or {}).items():
+            if name in WITHOUT_EFFECT:
+                _log.warning("%s=%s has no effect here", name, text)
+                continue
+            parse(_broker_setting(name), text)
+            self._static[name] = text.strip()
+        self._values = self._effective()
+        self._check_together()
+
+    # Reading
+
+    def integer(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int), f"{name} is not a whole number"
+        return value
+
+    def number(self, name: str) -> float:
+        value = self._values[name]
+        assert isinstance(value, float | int), f"{name} is not a number"
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self._values[name] is True
+
+    def text(self, name: str) -> str | None:
+        value = self._values[name]
+        assert value is None or isinstance(value, str), f"{name} is not text"
+        return value
+
+    def listeners(self) -> list[Listener]:
+        written = self.text("listeners") or ""
+        return [Listener.parse(text) for text in written.split(",") if text.strip()]
+
+    def advertised_listeners(self) -> list[Listener]:
+        """What clients are told, or nothing if that is what we listen on."""
+        written = self.text("advertised.listeners") or ""
+        return [Listener.parse(text) for text in written.split(",") if text.strip()]
+
+    def log_dirs(self) -> list[str]:
+        written = self.text("log.dirs") or self.text("log.dir") or ""
+        return [path.strip() for path in written.split(",") if path.strip()]
+
+    def log_config(self, overrides: Mapping[str, str] | None = None) -> LogConfig:
+        """A topic's settings for its logs. What cannot be read is logged and left at the default."""
+        values: dict[str, object] = {}
+        for name, setting in TOPIC_SETTINGS.items():
+            value = self._topic_value(setting, (overrides or {}).get(name))
+            key = name.replace(".", "_")
+            assert key in _LOG_CONFIG_FIELDS, f"{name} is honoured by nobody"
+            values[key] = frozenset(value) if isinstance(value, list) else value
+        # The table's types are those of the fields.
+        return LogConfig(**values)  # type: ignore[arg-type]
+
+    def _topic_value(self, setting: Setting, override: str | None) -> Value:
+        if override is not None:
+            try:
+                return parse(setting, override)
+            except KafkaError as error:
+                _log.error("using the default instead: %s", error.message)
+        return parse(setting, self._topic_default(setting))
+
+    def _topic_default(self, setting: Setting) -> str | None:
+        for name, factor in setting.behind:
+            text = self._written(name)
+            if text is None:
+                text = BROKER_SETTINGS[name].default
+            if text is not None:
+                return _scaled(text, factor)
+        return setting.default
+
+    def _written(self, name: str) -> str | None:
+        for layer in (self._dynamic, self._dynamic_default, self._static):
+            if name in layer:
+                return layer[name]
+        return None
+
+    # Changing
+
+    def on_change(self, listener: Callable[[frozenset[str]], None]) -> None:
+        self._listeners.append(listener)
+
+    def set_dynamic(self, own: Mapping[str, str], cluster: Mapping[str, str]) -> frozenset[str]:
+        """Takes what the store now says; the names whose value changed. Listeners hear of them."""
+        self._dynamic = _readable(own, _log)
+        self._dynamic_default = _readable(cluster, _log)
+        before, self._values = self._values, self._effective()
+        changed = frozenset(name for name in before if before[name] != self._values[name])
+        if changed:
+            _log.info("settings changed: %s", ", ".join(sorted(changed)))
+            for listener in self._listeners:
+                listener(changed)
+        return changed
+
+    def _effective(self) -> dict[str, Value]:
+        return {
+            name: parse(setting, self._written(name) if self._has(name) else setting.default)
+            for name, setting in BROKER_SETTINGS.items()
+        }
+
+    def _has(self, name: str) -> bool:
+        return self._written(name) is not None
+
+    def _check_together(self) -> None:
+        """Rules between settings, and between the listeners."""
+        names = [listener.name for listener in self.listeners()]
+        if len(set(names)) < len(names):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "Each listener must have a different name")
+        if any(listener.name not in names for listener in self.advertised_listeners()):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, "advertised.listeners names one that is not in listeners"
+            )
+        validate_topic(self, {})
+
+    # Telling
+
+    def describe_broker(self) -> Iterator[Entry]:
+        for name, setting in BROKER_SETTINGS.items():
+            synonyms = tuple(self._synonyms(name))
+            text = self._written(name)
+            yield Entry(
+                setting,
+                setting.default if text is None else text,
+                synonyms[0].source if synonyms else Source.DEFAULT,
+                setting.scope is Scope.READ_ONLY,
+                synonyms,
+            )
+
+    def describe_cluster_default(self) -> Iterator[Entry]:
+        """What is set for all brokers (`/config/brokers/<default>`)."""
+        source = Source.DYNAMIC_DEFAULT_BROKER
+        for name, text in self._dynamic_default.items():
+            yield Entry(BROKER_SETTINGS[name], text, source, False, (Synonym(name, text, source),))
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> Iterator[Entry]:
+        for name, setting in TOPIC_SETTINGS.items():
+            own = overrides.get(name)
+            synonyms = tuple(self._synonyms(setting.behind[0][0]) if setting.behind else ())
+            if own is not None:
+                synonyms = (Synonym(name, own, Source.TOPIC), *synonyms)
+            yield Entry(
+                setting,
+                self._topic_default(setting) if own is None else own,
+                synonyms[0].source if synonyms else Source.DEFAULT,
+                False,
+                synonyms,
+            )
+
+    def _synonyms(self, name: str) -> Iterator[Synonym]:
+        """Every layer that has a say, strongest first (KIP-226)."""
+        names = _RELATED.get(name, (name,))
+        names = names[names.index(name) :]
+        layers = (
+            (self._dynamic, Source.DYNAMIC_BROKER),
+            (self._dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
+            (self._static, Source.STATIC_BROKER),
+        )
+        for layer, source in layers:
+            for each in names:
+                if each in layer:
+                    yield Synonym(each, layer[each], source)
+        for each in names:
+            default = BROKER_SETTINGS[each].default
+            if default is not None:
+                yield Synonym(each, default, Source.DEFAULT)
+
+
+def validate_topic(config: BrokerConfig, overrides: Mapping[str, str | None]) -> None:
+    """Raises KafkaError(INVALID_CONFIG) for the first of a topic's settings that cannot be."""
+    for name, text in overrides.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise unknown_name(name, TOPIC_SETTINGS, "topic")
+        if text is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}"
+            )
+        parse(setting, text)
+    written = {name: text for name, text in overrides.items() if text is not None}
+    log = config.log_config(written)
+    if log.max_compaction_lag_ms < log.min_compaction_lag_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms {log.min_compaction_lag_ms} is above"
+            f" max.compaction.lag.ms {log.max_compaction_lag_ms}",
+        )
+
+
+def validate_dynamic(settings: Mapping[str, str], per_broker: bool) -> None:
+    """Raises KafkaError(INVALID_CONFIG) unless brokers can take these while they run (KIP-226)."""
+    for name in settings:
+        scope = _broker_setting(name).scope
+        if scope is Scope.READ_ONLY:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}"
+            )
+        if scope is Scope.PER_BROKER and not per_broker and "throttled" not in name:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "Cannot update these configs at default cluster level,"
+                f" broker id must be specified: {name}",
+            )
+    for name, text in settings.items():
+        parse(BROKER_SETTINGS[name], text)
+
+
+def _broker_setting(name: str) -> Setting:
+    setting = BROKER_SETTINGS.get(name)
+    if setting is None:
+        raise unknown_name(name, BROKER_SETTINGS, "broker")
+    return setting
+
+
+def _readable(written: Mapping[str, str], log: logging.Logger) -> dict[str, str]:
+    """What another broker may have written and we can use; the rest is logged, not refused."""
+    usable = {}
+    for name, text in written.items():
+        try:
+            parse(_broker_setting(name), text)
+        except KafkaError as error:
+            log.warning("ignored: %s", error.message)
+        else:
+            usable[name] = text
+    return usable
+
+
+def _scaled(text: str, factor: int) -> str:
+    if factor == 1:
+        return text
+    return str(max(int(text) * factor, -1))
+
+
+def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
+    """`name=value` as the command line has them."""
+    written = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"expected name=value, not {pair}")
+        written[name.strip()] = text.strip()
+    return written

@@ -1,0 +1,293 @@
+"""The incoming side of a connection: a frame becomes a request, a handler's answer becomes a frame.
+
+Rules
+1. Answers leave in the order of the requests, whatever order they are found in.
+2. A handler that answers at once is answered at once. One that waits (Produce, Fetch) lets the
+   requests behind it start. A coroutine does not: while it runs, the connection starts nothing
+   else, as with Kafka, where a connection has one request under way.
+3. A connection has bounds: requests under way, and bytes of answers that its client has not yet
+   taken. At a bound it stops reading, so that the client's own buffers fill and it waits.
+4. What cannot be understood ends this connection, with a line in the log, and no other. What goes
+   wrong in a handler is logged with its trace and answered with UNKNOWN_SERVER_ERROR.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.requests import RequestContext, Route, Routes, Waiting, refusal
+from odradek.wire.api import ApiKey
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.frames import Buffer, FrameProtocol
+from odradek.wire.header import RequestHeader, decode_request_header, encode_response
+from odradek.wire.schema import Message
+
+if TYPE_CHECKING:
+    from odradek.broker.listening import Connections
+
+__all__ = ["ClientConnection"]
+
+# Answers that wait for the client, or for an answer before them; one more may be added to these.
+HELD_BYTES_MAX = 16 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+# What a broker must take from the controller before it can serve anybody else.
+_CONTROL = frozenset(
+    int(key).to_bytes(2, "big")
+    for key in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
+)
+
+
+def _is_control(frame: bytearray) -> bool:
+    return bytes(frame[:2]) in _CONTROL
+
+
+class _Slot:
+    """The place of an answer in the queue: empty until it is found, `ready` also if there is none."""
+
+    __slots__ = ("parts", "ready", "size_bytes", "waiting")
+
+    def __init__(self, waiting: Waiting | None = None) -> None:
+        self.waiting = waiting
+        self.parts: list[Buffer] = []
+        self.ready = False
+        self.size_bytes = 0
+
+
+class ClientConnection(FrameProtocol):
+    """One client, or another broker, that talks to us."""
+
+    def __init__(self, connections: "Connections", routes: Routes, listener: str) -> None:
+        super().__init__(connections.request_bytes_max, connections.scratch)
+        self.listener = listener
+        self.host = ""
+        self.last_active = 0.0
+        self.requests = 0
+        self._connections = connections
+        self._routes = routes
+        self._slots: deque[_Slot] = deque()
+        self._held_bytes = 0
+        self._waiting: deque[bytearray] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._muted = False
+        self._stopped_reading = False
+
+    # The life of a connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.host = self.peer.rpartition(":")[0]
+        self.last_active = self._loop.time()
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            for option, size_bytes in self._connections.socket_buffers.items():
+                sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+        self._connections.admit(self)
+
+    def lost(self, error: Exception | None) -> None:
+        for slot in self._slots:
+            if slot.waiting is not None and slot.waiting.abandon is not None:
+                slot.waiting.abandon()
+        self._waiting.clear()
+        self._slots.clear()
+        self._connections.forget(self)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._slots or self._waiting or self._task)
+
+    def mute(self, seconds: float) -> None:
+        """Takes no request for a while: the client went over its quota (KIP-219)."""
+        if not self._muted:
+            self._muted = True
+            self._loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = False
+        self.pump()
+
+    # Requests
+
+    def frame_received(self, frame: bytearray) -> None:
+        if self._waiting or not self._may_start(frame):
+            self._waiting.append(frame)
+            if not self._stopped_reading:
+                self._stopped_reading = True
+                self.pause_reading()
+            return
+        self._start(frame)
+
+    def _may_start(self, frame: bytearray | None = None) -> bool:
+        return not (
+            self._task is not None
+            or self._muted
+            or self._blocked
+            or self._held_bytes + self.outgoing_bytes > HELD_BYTES_MAX
+            or len(self._slots) >= self._connections.in_flight_max
+            or not (self._connections.is_serving or frame is None or _is_control(frame))
+        )
+
+    def pump(self) -> None:
+        """Starts what had to wait, as far as it now may, and reads on if nothing is left."""
+        while self._waiting and self.is_open and self._may_start(self._waiting[0]):
+            self._start(self._waiting.popleft())
+        if self._stopped_reading and not self._waiting and self.is_open and self._may_start():
+            self._stopped_reading = False
+            self.resume_reading()
+
+    def drained(self) -> None:
+        self.pump()
+
+    def _start(self, frame: bytearray) -> None:
+        self.requests += 1
+        self.last_active = self._loop.time()
+        try:
+            header, offset = decode_request_header(frame)
+            route = self._routes.find(header.api_key, header.api_version)
+            if route is None:
+                self._unsupported(header)
+                return
+            request = route.decode(memoryview(frame)[offset:])
+        except DecodeError as error:
+            _log.warning("%s: closing, a request that cannot be read: %s", self.peer, error)
+            self.close()
+            return
+        context = RequestContext(header, self, len(frame))
+        try:
+            answer = route.handle(self._routes.broker, request, context)
+        except Exception as error:
+            answer = self._refused(route, request, context, error)
+        if isinstance(answer, Message):
+            self._put(encode_response(answer, header.api_version, header.correlation_id))
+        elif answer is None:
+            if context.close_after:
+                self.close()
+        elif isinstance(answer, Waiting):
+            slot = _Slot(answer)
+            self._slots.append(slot)
+            answer.future.add_done_callback(partial(self._found, slot, route, request, context))
+        else:
+            self._run(answer, route, request, context)
+
+    def _unsupported(self, header: RequestHeader) -> None:
+        """ApiVersions is answered in its first version, so that the client can choose another."""
+        if header.api_key == ApiKey.API_VERSIONS:
+            from odradek.broker.handlers.api_versions import unsupported
+
+            self._put(encode_response(unsupported(), 0, header.correlation_id))
+            return
+        _log.warning(
+            "%s: closing, API %d version %d is not served",
+            self.peer,
+            header.api_key,
+            header.api_version,
+        )
+        self.close()
+
+    def _refused(
+        self, route: Route, request: Message, context: RequestContext, error: BaseException
+    ) -> Message | None:
+        """The answer when a handler failed, or none, and then the connection is closed."""
+        if not isinstance(error, KafkaError):
+            _log.error("%s from %s failed", route.name, self.peer, exc_info=error)
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        answer = refusal(route, request, context, error)
+        if answer is None:
+            context.close_after = True
+        return answer
+
+    # Answers
+
+    def _put(self, parts: list[Buffer]) -> None:
+        """An answer that was found at once."""
+        if not self._slots:
+            self.send(parts)
+            return
+        slot = _Slot()
+        self._fill(slot, parts)
+        self._slots.append(slot)
+
+    def _fill(self, slot: _Slot, parts: list[Buffer]) -> None:
+        slot.parts = parts
+        slot.ready = True
+        slot.size_bytes = sum(len(part) for part in parts)
+        self._held_bytes += slot.size_bytes
+
+    def _found(
+        self,
+        slot: _Slot,
+        route: Route,
+        request: Message,
+        context: RequestContext,
+        future: "asyncio.Future[Any]",
+    ) -> None:
+        """What was waited for has come."""
+        if not self.is_open or future.cancelled():
+            return
+        assert slot.waiting is not None
+        try:
+            answer = slot.waiting.finish(future.result())
+        except Exception as error:
+            answer = self._refused(route, request, context, error)
+        self._settle(slot, answer, context)
+
+    def _settle(self, slot: _Slot, answer: Message | None, context: RequestContext) -> None:
+        slot.waiting = None
+        if answer is None:
+            slot.ready = True
+            if context.close_after:
+                self.close()
+                return
+        else:
+            header = context.header
+            self._fill(slot, encode_response(answer, header.api_version, header.correlation_id))
+        self._release()
+
+    def _release(self) -> None:
+        """Sends the answers at the head of the queue that are ready."""
+        while self._slots and self._slots[0].ready:
+            slot = self._slots.popleft()
+            self._held_bytes -= slot.size_bytes
+            self.send(slot.parts)
+        if self._stopped_reading:
+            self.pump()
+
+    def _run(
+        self,
+        coroutine: Coroutine[Any, Any, Message | None],
+        route: Route,
+        request: Message,
+        context: RequestContext,
+    ) -> None:
+        slot = _Slot()
+        self._slots.append(slot)
+
+        async def run() -> None:
+            try:
+                answer = await coroutine
+            except Exception as error:
+                answer = self._refused(route, request, context, error)
+            finally:
+                self._task = None
+            if self.is_open:
+                self._settle(slot, answer, context)
+
+        self._task = self._loop.create_task(run())
+        self._connections.keep(self._task)
+
+    def statistics(self) -> dict[str, int | str]:
+        return {
+            "peer": self.peer,
+            "requests": self.requests,
+            "in_flight": len(self._slots),
+            "waiting": len(self._waiting),
+            "held_bytes": self._held_bytes + self.outgoing_bytes,
+            "bytes_received": self.bytes_received,
+            "bytes_sent": self.bytes_sent,
+        }

@@ -1,0 +1,161 @@
+"""Settings that change while the broker runs, followed through the store.
+
+Whoever writes a setting leaves a notification; this broker reads the entity it names again, and
+tells whoever honours it: logs, quotas, throttles, limits of connections. Notifications carry a
+number, so nothing is missed over a lost session and nothing is done twice. INTERCHANGE.md section
+B.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.quotas import ClientQuotas, Entity, entity_of
+from odradek.log.config import LogConfig
+from odradek.store.api import SessionEvent, StoreError, WatchEvent
+from odradek.store.cluster import ClusterStore
+from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, desanitize
+
+__all__ = ["DynamicSettings"]
+
+RETRY_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class DynamicSettings:
+    """The settings of topics, brokers and clients in the store, as this broker knows them."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        store: ClusterStore,
+        quotas: ClientQuotas,
+        on_topic: Callable[[str, LogConfig], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._store = store
+        self._quotas = quotas
+        self._on_topic = on_topic
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        self._seen = -1
+        self._changes = 0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def load(self) -> None:
+        """Reads everything once. What changes from here on is followed by `start`."""
+        changes = await self._store.config_changes()
+        self._seen = changes[-1].sequence if changes else -1
+        await self._load_brokers()
+        topics = await self._store.configured(ConfigKind.TOPICS)
+        for topic, overrides in (await self._store.configs(ConfigKind.TOPICS, topics)).items():
+            if overrides:
+                self._overrides[topic] = overrides
+        for client in await self._store.configured(ConfigKind.CLIENTS):
+            await self._load_quota(f"clients/{client}")
+        for user in await self._store.configured(ConfigKind.USERS):
+            await self._load_quota(f"users/{user}")
+            for client in await self._store.names(f"/config/users/{user}/clients"):
+                await self._load_quota(f"users/{user}/clients/{client}")
+
+    def start(self) -> None:
+        self._store.store.on_session(self._session_changed)
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # Topics
+
+    def known_topics(self) -> dict[str, LogConfig]:
+        """Topics that have settings of their own."""
+        return {topic: self._config.log_config(own) for topic, own in self._overrides.items()}
+
+    async def read_topics(self, topics: Collection[str]) -> Mapping[str, LogConfig]:
+        """The settings of topics whose logs are about to be made.
+
+        A topic is created without a notification, so its settings are read now; if one of them
+        changes meanwhile, again.
+        """
+        while True:
+            before = self._changes
+            found = await self._store.configs(ConfigKind.TOPICS, topics)
+            if self._changes == before:
+                break
+        for topic, overrides in found.items():
+            self._remember(topic, overrides)
+        return {topic: self._config.log_config(own) for topic, own in found.items()}
+
+    def topic_config(self, topic: str) -> LogConfig:
+        return self._config.log_config(self._overrides.get(topic))
+
+    def _remember(self, topic: str, overrides: Mapping[str, str]) -> None:
+        if overrides:
+            self._overrides[topic] = overrides
+        else:
+            self._overrides.pop(topic, None)
+
+    # Following
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.CONNECTED:
+            self._wake.set()
+
+    def _watched(self, event: WatchEvent) -> None:
+        self._wake.set()
+
+    async def _follow(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                changes = await self._store.config_changes(self._seen, self._watched)
+                for change in changes:
+                    await self._apply(change.entity_path)
+                    self._seen = change.sequence
+                if changes:
+                    await self._store.purge_config_changes()
+            except StoreError as error:
+                _log.warning("cannot follow the settings, trying again: %s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            await self._wake.wait()
+
+    async def _apply(self, path: str) -> None:
+        self._changes += 1
+        kind, _, entity = path.partition("/")
+        if kind == ConfigKind.TOPICS:
+            topic = desanitize(entity)
+            self._remember(topic, await self._store.config(kind, entity))
+            _log.info("settings of topic %s changed", topic)
+            self._on_topic(topic, self.topic_config(topic))
+        elif kind == ConfigKind.BROKERS:
+            if entity in (DEFAULT_ENTITY, str(self._broker_id)):
+                await self._load_brokers()
+        else:
+            await self._load_quota(path)
+
+    async def _load_brokers(self) -> None:
+        own = await self._store.config(ConfigKind.BROKERS, str(self._broker_id))
+        cluster = await self._store.config(ConfigKind.BROKERS, DEFAULT_ENTITY)
+        self._config.set_dynamic(own, cluster)
+
+    async def _load_quota(self, path: str) -> None:
+        entity = entity_of(path)
+        if entity is None:
+            return
+        kind, _, name = path.partition("/")
+        self._quotas.set(_plain(entity), await self._store.config(kind, name))
+
+
+def _plain(entity: Entity) -> Entity:
+    user, client = entity
+    return (
+        None if user is None else desanitize(user),
+        None if client is None else desanitize(client),
+    )

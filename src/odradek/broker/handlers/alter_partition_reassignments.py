@@ -1,0 +1,54 @@
+"""AlterPartitionReassignments (45), v0. Moves replicas, or cancels a move (null replicas).
+
+Only the controller; others answer NOT_CONTROLLER. BEHAVIOUR.md section 4.7.
+"""
+
+from typing import TYPE_CHECKING
+
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+async def handle(
+    broker: "Broker", request: AlterPartitionReassignmentsRequest, context: "RequestContext"
+) -> AlterPartitionReassignmentsResponse:
+    if not broker.controller.is_active:
+        return AlterPartitionReassignmentsResponse(
+            error_code=ErrorCode.NOT_CONTROLLER, error_message=None
+        )
+    results = await broker.controller.alter_reassignments(
+        {
+            TopicPartition(topic.name, asked.partition_index): asked.replicas
+            for topic in request.topics
+            for asked in topic.partitions
+        }
+    )
+    return AlterPartitionReassignmentsResponse(
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=asked.partition_index,
+                        error_code=(
+                            result := results[TopicPartition(topic.name, asked.partition_index)]
+                        ).error,
+                        error_message=result.message or None,
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

@@ -1,0 +1,28 @@
+"""ControlledShutdown (7), v0–v3. A broker asks the controller to take its leaderships away.
+
+The answer names the partitions it still leads. BEHAVIOUR.md section 4.4.
+"""
+
+from typing import TYPE_CHECKING
+
+from odradek.wire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+async def handle(
+    broker: "Broker", request: ControlledShutdownRequest, context: "RequestContext"
+) -> ControlledShutdownResponse:
+    remaining = await broker.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+    return ControlledShutdownResponse(
+        remaining_partitions=[
+            RemainingPartition(topic_name=topic, partition_index=partition)
+            for topic, partition in sorted(remaining)
+        ]
+    )

@@ -1,0 +1,72 @@
+"""CreatePartitions (37), v0–v3. Only the controller; others answer NOT_CONTROLLER.
+
+Answered when every new partition has a leader in this broker's metadata, or at the time-out.
+BEHAVIOUR.md section 1.3.
+"""
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+async def handle(
+    broker: "Broker", request: CreatePartitionsRequest, context: "RequestContext"
+) -> CreatePartitionsResponse:
+    if not broker.controller.is_active:
+        return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
+    times = Counter(topic.name for topic in request.topics)
+    asked = {topic.name: topic for topic in request.topics}
+    results = await asyncio.gather(
+        *(_extend(broker, topic, request, times[name] > 1) for name, topic in asked.items())
+    )
+    return CreatePartitionsResponse(results=results)
+
+
+def refuse(
+    request: CreatePartitionsRequest, error: KafkaError, context: "RequestContext"
+) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=topic.name, error_code=error.error, error_message=error.message or None
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _extend(
+    broker: "Broker", topic: CreatePartitionsTopic, request: CreatePartitionsRequest, twice: bool
+) -> CreatePartitionsTopicResult:
+    manual = None
+    if topic.assignments is not None:
+        manual = [each.broker_ids for each in topic.assignments]
+    try:
+        if twice:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        if topic.name in await broker.store.deletions():
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        partitions = await broker.topics.add_partitions(
+            topic.name, topic.count, manual, validate_only=request.validate_only
+        )
+        if not request.validate_only and not await broker.topics.wait_for_leaders(
+            topic.name, partitions, request.timeout_ms
+        ):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    except KafkaError as error:
+        return CreatePartitionsTopicResult(
+            name=topic.name, error_code=error.error, error_message=error.message or None
+        )
+    return CreatePartitionsTopicResult(name=topic.name)

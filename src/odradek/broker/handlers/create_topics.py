@@ -1,0 +1,97 @@
+"""CreateTopics (19), v0–v7. Only the controller; others answer NOT_CONTROLLER.
+
+Answered when every new partition has a leader in this broker's metadata, or at the time-out; a
+time-out of zero does the work and says REQUEST_TIMED_OUT. BEHAVIOUR.md section 1.3.
+"""
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from odradek.broker.topics import NewTopic
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+async def handle(
+    broker: "Broker", request: CreateTopicsRequest, context: "RequestContext"
+) -> CreateTopicsResponse:
+    if not broker.controller.is_active:
+        return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
+    times = Counter(topic.name for topic in request.topics)
+    asked = {topic.name: topic for topic in request.topics}
+    results = await asyncio.gather(
+        *(
+            _create(broker, topic, request)
+            if times[name] == 1
+            else _failed(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+            for name, topic in asked.items()
+        )
+    )
+    return CreateTopicsResponse(topics=results)
+
+
+def refuse(
+    request: CreateTopicsRequest, error: KafkaError, context: "RequestContext"
+) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(
+                name=topic.name, error_code=error.error, error_message=error.message or None
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _create(
+    broker: "Broker", topic: CreatableTopic, request: CreateTopicsRequest
+) -> CreatableTopicResult:
+    config = {each.name: each.value for each in topic.configs}
+    wanted = NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {each.partition_index: each.broker_ids for each in topic.assignments},
+        config,
+    )
+    try:
+        assignment = await broker.topics.create(wanted, validate_only=request.validate_only)
+    except KafkaError as error:
+        return await _failed(topic.name, error)
+    if not request.validate_only and not await broker.topics.wait_for_leaders(
+        topic.name, assignment, request.timeout_ms
+    ):
+        return await _failed(topic.name, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    written = {name: value for name, value in config.items() if value is not None}
+    return CreatableTopicResult(
+        name=topic.name,
+        num_partitions=len(assignment),
+        replication_factor=len(assignment[0]),
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.setting.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in broker.config.describe_topic(written)
+        ],
+    )
+
+
+async def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name, error_code=error.error, error_message=error.message or None, configs=[]
+    )

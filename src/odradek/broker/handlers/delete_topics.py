@@ -1,0 +1,83 @@
+"""DeleteTopics (20), v0–v6. Only the controller; others answer NOT_CONTROLLER.
+
+Answered when the topic is gone from this broker's metadata, or at the time-out. By topic id (v6)
+only where topics have ids. BEHAVIOUR.md sections 1.3 and 4.5.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+NO_TOPIC_ID = UUID(int=0)
+
+
+async def handle(
+    broker: "Broker", request: DeleteTopicsRequest, context: "RequestContext"
+) -> DeleteTopicsResponse:
+    if not broker.controller.is_active:
+        return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
+    if not broker.config.flag("delete.topic.enable"):
+        disabled = ErrorCode.TOPIC_DELETION_DISABLED
+        error = ErrorCode.INVALID_REQUEST if context.version < 3 else disabled
+        return refuse(request, KafkaError(error), context)
+    results = await asyncio.gather(
+        *(_delete(broker, topic, request.timeout_ms) for topic in _asked(request))
+    )
+    return DeleteTopicsResponse(responses=results)
+
+
+def refuse(
+    request: DeleteTopicsRequest, error: KafkaError, context: "RequestContext"
+) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[_result(topic.name, topic.topic_id, error) for topic in _asked(request)]
+    )
+
+
+def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    by_name = {name: DeleteTopicState(name=name) for name in request.topic_names}
+    return [*request.topics, *by_name.values()]
+
+
+async def _delete(
+    broker: "Broker", topic: DeleteTopicState, timeout_ms: int
+) -> DeletableTopicResult:
+    try:
+        name = _name(broker, topic)
+        await broker.topics.delete(name)
+        if not await broker.topics.wait_until_gone(name, timeout_ms):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    except KafkaError as error:
+        return _result(topic.name, topic.topic_id, error)
+    return DeletableTopicResult(name=name, topic_id=topic.topic_id)
+
+
+def _name(broker: "Broker", topic: DeleteTopicState) -> str:
+    if topic.name is not None:
+        if topic.topic_id != NO_TOPIC_ID:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified."
+            )
+        return topic.name
+    name = broker.cache.topic_name(topic.topic_id)
+    if name is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return name
+
+
+def _result(name: str | None, topic_id: UUID, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=error.error, error_message=error.message or None
+    )

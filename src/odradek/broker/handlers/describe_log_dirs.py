@@ -1,0 +1,65 @@
+"""DescribeLogDirs (35), v0–v4. What each log directory holds, and how much room is left."""
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from odradek.log.reports import DirectoryReport, LogSize, describe_directories
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+def handle(
+    broker: "Broker", request: DescribeLogDirsRequest, context: "RequestContext"
+) -> DescribeLogDirsResponse:
+    asked = None
+    if request.topics is not None:
+        asked = {
+            TopicPartition(topic.topic, partition)
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+    return DescribeLogDirsResponse(
+        results=[_told(report, asked) for report in describe_directories(broker.logs)]
+    )
+
+
+def _told(report: DirectoryReport, asked: set[TopicPartition] | None) -> DescribeLogDirsResult:
+    if not report.is_online:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=report.path)
+    logs = [log for log in report.logs if asked is None or log.topic_partition in asked]
+    logs.sort(key=_key)
+    return DescribeLogDirsResult(
+        log_dir=report.path,
+        topics=[
+            DescribeLogDirsTopic(
+                name=topic,
+                partitions=[
+                    DescribeLogDirsPartition(
+                        partition_index=log.topic_partition.partition,
+                        partition_size=log.size_bytes,
+                        offset_lag=log.offset_lag,
+                        is_future_key=log.is_future,
+                    )
+                    for log in group
+                ],
+            )
+            for topic, group in groupby(logs, lambda log: log.topic_partition.topic)
+        ],
+        total_bytes=report.total_bytes,
+        usable_bytes=report.usable_bytes,
+    )
+
+
+def _key(log: LogSize) -> TopicPartition:
+    return log.topic_partition

@@ -1,0 +1,79 @@
+"""DescribeProducers (61), v0. The producers a partition's leader remembers (KIP-664)."""
+
+from typing import TYPE_CHECKING
+
+from odradek.log.log import Log
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+ANY_EPOCH = -1
+
+
+def handle(
+    broker: "Broker", request: DescribeProducersRequest, context: "RequestContext"
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    _described(broker, TopicPartition(topic.name, partition))
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse(
+    request: DescribeProducersRequest, error: KafkaError, context: "RequestContext"
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_failed(partition, error) for partition in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _described(broker: "Broker", of: TopicPartition) -> PartitionResponse:
+    try:
+        log = broker.replicas.hosted(of).log_for(ANY_EPOCH, leader_only=True)
+    except KafkaError as error:
+        return _failed(of.partition, error)
+    return PartitionResponse(partition_index=of.partition, active_producers=_producers(log))
+
+
+def _producers(log: Log) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=state.epoch,
+            last_sequence=state.last_sequence,
+            last_timestamp=state.last_timestamp,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_start_offset=state.transaction_start,
+        )
+        for producer_id, state in log.producers.items()
+    ]
+
+
+def _failed(partition: int, error: KafkaError) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=partition, error_code=error.error, error_message=error.message or None
+    )

@@ -1,0 +1,74 @@
+"""ElectLeaders (43), v0–v2. Only the controller; others answer NOT_CONTROLLER.
+
+Answered when this broker's metadata shows the new leaders, or at the time-out. With a null list all
+partitions are meant, and those that need no election are left out. BEHAVIOUR.md section 4.6.
+"""
+
+import asyncio
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from odradek.controller.balance import ElectionType
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+async def handle(
+    broker: "Broker", request: ElectLeadersRequest, context: "RequestContext"
+) -> ElectLeadersResponse:
+    if not broker.controller.is_active:
+        return ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    try:
+        kind = ElectionType(request.election_type)
+    except ValueError:
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    asked = None
+    if request.topic_partitions is not None:
+        asked = {
+            TopicPartition(topic.topic, partition)
+            for topic in request.topic_partitions
+            for partition in topic.partitions
+        }
+    results = await broker.controller.elect_leaders(kind, asked)
+    codes = {of: (result.error, result.message) for of, result in results.items()}
+    elected = {
+        of: result.leader for of, result in results.items() if result.error == ErrorCode.NONE
+    }
+    late = await _unseen(broker, elected, request.timeout_ms)
+    codes.update(dict.fromkeys(late, (ErrorCode.REQUEST_TIMED_OUT, "")))
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic,
+                partition_result=[
+                    PartitionResult(
+                        partition_id=of.partition,
+                        error_code=codes[of][0],
+                        error_message=codes[of][1] or None,
+                    )
+                    for of in group
+                ],
+            )
+            for topic, group in groupby(sorted(codes), lambda of: of.topic)
+        ]
+    )
+
+
+async def _unseen(
+    broker: "Broker", elected: dict[TopicPartition, int], timeout_ms: int
+) -> list[TopicPartition]:
+    """Those whose new leader this broker's own metadata does not show in time."""
+    seen = await asyncio.gather(
+        *(broker.topics.wait_for_leader(of, leader, timeout_ms) for of, leader in elected.items())
+    )
+    return [of for of, found in zip(elected, seen, strict=True) if not found]

@@ -1,0 +1,136 @@
+"""Fetch (1), v0–v12. Records for consumers and followers, with fetch sessions from v7 (KIP-227).
+
+A session's answer names only partitions with something to say; any other names all that were asked
+for, in their order. Consumers of v11+ may be sent to a replica in their own rack. v13+, by topic
+id, is not served: topics have none at inter-broker protocol 2.6. BEHAVIOUR.md section 5.5,
+INTERCHANGE.md section A.3.
+"""
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from odradek.broker.fetch_sessions import FetchSession
+from odradek.broker.requests import Waiting
+from odradek.replica.fetching import FetchParams, FetchSet, PartitionAnswer
+from odradek.wire.compression import Codec
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+ATTRIBUTES_POSITION = 22
+CODEC_BITS = 7
+LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def handle(
+    broker: "Broker", request: FetchRequest, context: "RequestContext"
+) -> FetchResponse | Waiting:
+    try:
+        fetch_set, session = broker.fetch_sessions.open(request)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.error)
+    version = context.header.api_version
+    is_follower = request.replica_id >= 0
+    params = FetchParams(
+        replica_id=request.replica_id,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes if is_follower else min(request.max_bytes, broker.fetch_max),
+        read_committed=request.isolation_level == 1,
+        rack_id=request.rack_id,
+        may_read_follower=version >= 11,
+        hard_limit=version < 3,
+    )
+    answers = broker.replicas.fetch(params, fetch_set)
+    if isinstance(answers, list):
+        return _finish(broker, context, session, is_follower, answers)
+    return Waiting(
+        answers,
+        lambda found: _finish(broker, context, session, is_follower, found),
+        lambda: _abandon(fetch_set, session),
+    )
+
+
+def refuse(request: FetchRequest, error: KafkaError, context: "RequestContext") -> FetchResponse:
+    if context.version >= 7:
+        return FetchResponse(error_code=error.error)
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    PartitionData(
+                        partition_index=asked.partition,
+                        error_code=error.error,
+                        high_watermark=-1,
+                        records=b"",
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _abandon(fetch_set: FetchSet, session: FetchSession | None) -> None:
+    """The fetcher has gone while it waited. Its session it may still come back to."""
+    if session is None or session.is_new:
+        fetch_set.close()
+    elif fetch_set.parked is not None:
+        fetch_set.parked.cancel()
+
+
+def _finish(
+    broker: "Broker",
+    context: "RequestContext",
+    session: FetchSession | None,
+    is_follower: bool,
+    answers: list[PartitionAnswer],
+) -> FetchResponse:
+    version = context.header.api_version
+    session_id = 0
+    if session is not None:
+        session_id = broker.fetch_sessions.keep(session) if session.is_new else session.id
+    for of, data in answers:
+        if data.records is None:
+            data.records = b""
+        if version < 10 and data.records and not is_follower:
+            _refuse_zstd(data)
+        if data.error_code in LEADER_ERRORS and version >= 12:
+            known = broker.cache.partition(of.topic, of.partition)
+            if known is not None:
+                data.current_leader = LeaderIdAndEpoch(
+                    leader_id=known.leader, leader_epoch=known.leader_epoch
+                )
+    response = FetchResponse(
+        session_id=session_id,
+        responses=[
+            FetchableTopicResponse(topic=topic, partitions=[data for _, data in group])
+            for topic, group in groupby(answers, lambda answer: answer[0].topic)
+        ],
+    )
+    if broker.quotas.are_set and not is_follower:
+        response.throttle_time_ms = broker.quotas.fetched(context, response)
+    return response
+
+
+def _refuse_zstd(data: PartitionData) -> None:
+    """A consumer older than zstd is told, instead of being given what it cannot read."""
+    records = data.records
+    if (
+        isinstance(records, bytes | memoryview)
+        and len(records) > ATTRIBUTES_POSITION
+        and records[ATTRIBUTES_POSITION] & CODEC_BITS == Codec.ZSTD
+    ):
+        data.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        data.records = b""

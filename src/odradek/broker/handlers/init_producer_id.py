@@ -1,0 +1,36 @@
+"""InitProducerId (22), v0–v5. An id for an idempotent producer.
+
+Each broker takes ids from its own block, which it gets from the store, a thousand at a time
+(INTERCHANGE.md section B.1). Transactional producers need the transaction coordinator, which is not
+served: they are told COORDINATOR_NOT_AVAILABLE.
+"""
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+def handle(
+    broker: "Broker", request: InitProducerIdRequest, context: "RequestContext"
+) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        if not request.transactional_id:
+            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _given(broker)
+
+
+async def _given(broker: "Broker") -> InitProducerIdResponse:
+    producer_id = await broker.producer_ids.take()
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -1,0 +1,18 @@
+"""LeaderAndIsr (4), v0–v7. The controller says which replicas we lead and which we follow.
+
+The controller of our own dialect sends v4. BEHAVIOUR.md section 5.1.
+"""
+
+from typing import TYPE_CHECKING
+
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+async def handle(
+    broker: "Broker", request: LeaderAndIsrRequest, context: "RequestContext"
+) -> LeaderAndIsrResponse:
+    return await broker.replicas.leader_and_isr(request, context.version)

@@ -1,0 +1,109 @@
+"""ListOffsets (2), v0–v9. Where a log begins, ends, or reaches a time.
+
+-1 is the end, -2 the start, -3 (v7+) the record with the greatest timestamp, -4 (v8+) the start on
+this disk, -5 (v9+) the end of tiered storage, of which there is none. For replicas the end is the
+log's own; for clients it is the high watermark or the last stable offset. BEHAVIOUR.md section 5.5.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+CONSUMER = -1
+DEBUGGER = -2
+# The first version that knows each of the times with a meaning of their own.
+SPECIAL_SINCE = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
+LATEST_TIERED = -5
+
+
+def handle(
+    broker: "Broker", request: ListOffsetsRequest, context: "RequestContext"
+) -> ListOffsetsResponse:
+    times = Counter(
+        TopicPartition(topic.name, asked.partition_index)
+        for topic in request.topics
+        for asked in topic.partitions
+    )
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _listed(broker, request, context, topic.name, asked, times)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse(
+    request: ListOffsetsRequest, error: KafkaError, context: "RequestContext"
+) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _failed(asked.partition_index, error.error) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _listed(
+    broker: "Broker",
+    request: ListOffsetsRequest,
+    context: "RequestContext",
+    topic: str,
+    asked: ListOffsetsPartition,
+    times: Counter[TopicPartition],
+) -> ListOffsetsPartitionResponse:
+    of = TopicPartition(topic, asked.partition_index)
+    if times[of] > 1:
+        return _failed(of.partition, ErrorCode.INVALID_REQUEST)
+    since = SPECIAL_SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else None)
+    if since is None or context.version < since:
+        return _failed(of.partition, ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        found = broker.replicas.hosted(of).offset_for_timestamp(
+            asked.timestamp,
+            request.isolation_level if request.replica_id == CONSUMER else None,
+            asked.current_leader_epoch,
+            leader_only=request.replica_id != DEBUGGER,
+        )
+    except KafkaError as error:
+        code = error.error
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and context.version < 5:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return _failed(of.partition, code)
+    if found is None or asked.timestamp == LATEST_TIERED:
+        return _failed(of.partition, ErrorCode.NONE)
+    timestamp, offset, leader_epoch = found
+    return ListOffsetsPartitionResponse(
+        partition_index=of.partition,
+        old_style_offsets=[offset] if context.version == 0 else [],
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=partition, error_code=error)

@@ -1,0 +1,141 @@
+"""Metadata (3), v0–v12. Brokers, topics and leaders as the controller last told them.
+
+A topic that does not exist is created if the request and the broker allow it, and told as
+LEADER_NOT_AVAILABLE unless its leaders are found within a moment. Topic ids are zero at
+inter-broker protocol 2.6 unless the topic was given one before. BEHAVIOUR.md section 5.6.
+"""
+
+import copy
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from odradek.wire.topics import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+# One bit per operation a client may do; without an authorizer, everything there is.
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+
+NO_TOPIC_ID = UUID(int=0)
+# How long a request that created a topic waits for its leaders before it says there are none yet.
+CREATION_WAIT_MS = 250
+
+
+def handle(
+    broker: "Broker", request: MetadataRequest, context: "RequestContext"
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    asked = request.topics
+    if asked is None or (not asked and context.version == 0):
+        return _response(broker, request, context, _known(broker, None, context))
+    names, errors = _named(broker, asked, context)
+    missing = [name for name in names if not broker.cache.has_topic(name)]
+    if missing and request.allow_auto_topic_creation:
+        return _creating(broker, request, context, names, missing, errors)
+    errors += [_error(name, _unknown(name)) for name in missing]
+    return _response(broker, request, context, [*_known(broker, names, context), *errors])
+
+
+def refuse(
+    request: MetadataRequest, error: KafkaError, context: "RequestContext"
+) -> MetadataResponse:
+    asked = request.topics or []
+    topics = [_error(topic.name or "", error.error, topic.topic_id) for topic in asked]
+    return MetadataResponse(topics=topics)
+
+
+async def _creating(
+    broker: "Broker",
+    request: MetadataRequest,
+    context: "RequestContext",
+    names: list[str],
+    missing: list[str],
+    errors: list[MetadataResponseTopic],
+) -> MetadataResponse:
+    for name in missing:
+        error = await broker.topics.create_automatically(name, CREATION_WAIT_MS)
+        if error is not ErrorCode.NONE:
+            errors.append(_error(name, error))
+    failed = {topic.name for topic in errors}
+    found = [name for name in names if name not in failed]
+    return _response(broker, request, context, [*_known(broker, found, context), *errors])
+
+
+def _named(
+    broker: "Broker", asked: list[MetadataRequestTopic], context: "RequestContext"
+) -> tuple[list[str], list[MetadataResponseTopic]]:
+    """The names asked for, by name or by id, and the answers for ids that nobody knows."""
+    names: dict[str, None] = {}
+    errors = []
+    for topic in asked:
+        if topic.name is not None and topic.topic_id == NO_TOPIC_ID:
+            names[topic.name] = None
+        elif context.version < 12:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids need version 12")
+        elif (name := broker.cache.topic_name(topic.topic_id)) is not None:
+            names[name] = None
+        else:
+            errors.append(_error(topic.name, ErrorCode.UNKNOWN_TOPIC_ID, topic.topic_id))
+    return list(names), errors
+
+
+def _known(
+    broker: "Broker", names: list[str] | None, context: "RequestContext"
+) -> list[MetadataResponseTopic]:
+    return broker.cache.topic_answers(
+        names,
+        context.connection.listener,
+        report_missing_listeners=context.version >= 6,
+        report_missing_replicas=context.version == 0,
+    )
+
+
+def _unknown(name: str) -> ErrorCode:
+    from odradek.wire.topics import validate_topic_name
+
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        return error.error
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _error(
+    name: str | None, error: ErrorCode, topic_id: UUID = NO_TOPIC_ID
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS
+    )
+
+
+def _response(
+    broker: "Broker",
+    request: MetadataRequest,
+    context: "RequestContext",
+    topics: list[MetadataResponseTopic],
+) -> MetadataResponse:
+    if request.include_topic_authorized_operations:
+        topics = [copy.copy(topic) for topic in topics]  # the cache's own are shared
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+    controller_id = broker.cache.controller_id
+    response = MetadataResponse(
+        brokers=broker.cache.broker_answers(context.connection.listener),
+        cluster_id=broker.cluster_id,
+        controller_id=-1 if controller_id is None else controller_id,
+        topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

@@ -1,0 +1,62 @@
+"""OffsetForLeaderEpoch (23), v0–v4. Where a leader epoch ends in the leader's log (KIP-101,
+KIP-320).
+"""
+
+from typing import TYPE_CHECKING
+
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+def handle(
+    broker: "Broker", request: OffsetForLeaderEpochRequest, context: "RequestContext"
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_found(broker, topic.topic, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse(
+    request: OffsetForLeaderEpochRequest, error: KafkaError, context: "RequestContext"
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_failed(asked.partition, error.error) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _found(broker: "Broker", topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.replicas.hosted(TopicPartition(topic, asked.partition))
+        epoch, offset = partition.end_offset_for_epoch(
+            asked.current_leader_epoch, asked.leader_epoch
+        )
+    except KafkaError as error:
+        return _failed(asked.partition, error.error)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=offset)
+
+
+def _failed(partition: int, error: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(partition=partition, error_code=error)

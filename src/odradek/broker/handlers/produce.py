@@ -1,0 +1,159 @@
+"""Produce (0), v0–v11. Appends to the leaders of partitions and answers as `acks` asks.
+
+acks=0 is never answered; on an error the connection is closed, which is all its client can notice.
+v0–v2 are listed because librdkafka reads that as leave to compress; their record formats, magic 0
+and 1, are refused. Records go to the log in the buffer they were received in. BEHAVIOUR.md section
+5.4.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from odradek.broker.requests import Waiting
+from odradek.replica.producing import ProduceResult
+from odradek.wire.compression import Codec
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+Results = dict[TopicPartition, ProduceResult]
+
+ATTRIBUTES_POSITION = 22
+CODEC_BITS = 7
+ADMIN_CLIENT_ID = "__admin_client"
+
+_log = logging.getLogger(__name__)
+
+
+def handle(
+    broker: "Broker", request: ProduceRequest, context: "RequestContext"
+) -> ProduceResponse | Waiting | None:
+    entries: dict[TopicPartition, memoryview] = {}
+    refused: Results = {}
+    version = context.header.api_version
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            of = TopicPartition(topic.name, data.index)
+            records = data.records
+            if topic.name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+                refused[of] = ProduceResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            elif not isinstance(records, memoryview) or not records:
+                refused[of] = ProduceResult(ErrorCode.INVALID_RECORD, message="no record batch")
+            elif version < 7 and _is_zstd(records):
+                refused[of] = ProduceResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            else:
+                entries[of] = records
+    throttle_ms = broker.quotas.produced(context) if broker.quotas.are_set else 0
+    results = broker.replicas.append(request.acks, request.timeout_ms, entries)
+    if isinstance(results, dict):
+        return _finish(broker, request, context, results, refused, throttle_ms)
+    return Waiting(
+        results,
+        lambda found: _finish(broker, request, context, found, refused, throttle_ms),
+    )
+
+
+def refuse(
+    request: ProduceRequest, error: KafkaError, context: "RequestContext"
+) -> ProduceResponse | None:
+    if request.acks == 0:
+        return None
+    failed = ProduceResult(error.error, message=error.message)
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[_told(data.index, failed) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _is_zstd(records: memoryview) -> bool:
+    return (
+        len(records) > ATTRIBUTES_POSITION
+        and records[ATTRIBUTES_POSITION] & CODEC_BITS == Codec.ZSTD
+    )
+
+
+def _finish(
+    broker: "Broker",
+    request: ProduceRequest,
+    context: "RequestContext",
+    results: Results,
+    refused: Results,
+    throttle_ms: int,
+) -> ProduceResponse | None:
+    if refused:
+        results = {**results, **refused}
+    if request.acks == 0:
+        _close_on_error(results, context)
+        return None
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    _told(data.index, results[TopicPartition(topic.name, data.index)])
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ],
+        throttle_time_ms=throttle_ms,
+    )
+    if context.header.api_version >= 10:
+        _add_leaders(broker, response, context)
+    return response
+
+
+def _told(index: int, result: ProduceResult) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=result.error,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.append_time_ms,
+        log_start_offset=result.log_start_offset,
+        error_message=result.message or None,
+    )
+
+
+def _close_on_error(results: Results, context: "RequestContext") -> None:
+    failed = {str(of): each.error.name for of, each in results.items() if each.error}
+    if failed:
+        _log.info("%s: closing, a produce with acks=0 failed: %s", context.connection.peer, failed)
+        context.close_after = True
+
+
+def _add_leaders(broker: "Broker", response: ProduceResponse, context: "RequestContext") -> None:
+    """Tells who asked the wrong broker whom to ask (KIP-951)."""
+    endpoints: dict[int, NodeEndpoint] = {}
+    for topic in response.responses:
+        for told in topic.partition_responses:
+            if told.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            known = broker.cache.partition(topic.name, told.index)
+            if known is None:
+                continue
+            told.current_leader = LeaderIdAndEpoch(
+                leader_id=known.leader, leader_epoch=known.leader_epoch
+            )
+            leader = broker.cache.broker(known.leader)
+            endpoint = broker.cache.endpoint(known.leader, context.connection.listener)
+            if leader is not None and endpoint is not None:
+                endpoints[leader.id] = NodeEndpoint(
+                    node_id=leader.id, host=endpoint[0], port=endpoint[1], rack=leader.rack
+                )
+    response.node_endpoints = list(endpoints.values())

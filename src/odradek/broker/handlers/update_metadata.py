@@ -1,0 +1,25 @@
+"""UpdateMetadata (6), v0–v8. The controller says who is alive and who leads what.
+
+Whoever waits here for a topic to be created, extended or deleted, or for a leader to be elected, is
+told. The controller of our own dialect sends v6. BEHAVIOUR.md section 5.6.
+"""
+
+from typing import TYPE_CHECKING
+
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+def handle(
+    broker: "Broker", request: UpdateMetadataRequest, context: "RequestContext"
+) -> UpdateMetadataResponse:
+    response = broker.replicas.update_metadata(request)
+    if response.error_code == ErrorCode.NONE:
+        topics = {topic.topic_name for topic in request.topic_states}
+        topics.update(state.topic_name for state in request.ungrouped_partition_states)
+        broker.metadata_updated(topics)
+    return response

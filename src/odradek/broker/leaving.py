@@ -1,0 +1,69 @@
+"""Controlled shutdown, the broker's side: ask the controller to take our leaderships away first.
+
+Asked over the wire, of whoever is controller, ourselves included; again after a pause if something
+went wrong or partitions are left, and after so many attempts we leave anyway. BEHAVIOUR.md section
+4.4, INTERCHANGE.md section A.4.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from odradek.broker.rooms import inter_broker_listener
+from odradek.store.api import StoreError
+from odradek.wire.connection import Connection
+from odradek.wire.errors import DecodeError, ErrorCode
+from odradek.wire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.server import Broker
+
+__all__ = ["leave"]
+
+VERSION = 3
+
+_log = logging.getLogger(__name__)
+
+
+async def leave(broker: "Broker") -> bool:
+    """True if the controller has taken everything over."""
+    attempts = broker.config.integer("controlled.shutdown.max.retries")
+    pause_s = broker.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
+    for attempt in range(attempts):
+        problem = await _ask(broker)
+        if problem is None:
+            return True
+        _log.warning("controlled shutdown, attempt %d of %d: %s", attempt + 1, attempts, problem)
+        if attempt + 1 < attempts:
+            await asyncio.sleep(pause_s)
+    return False
+
+
+async def _ask(broker: "Broker") -> str | None:
+    """What kept the controller from taking everything over, if anything did."""
+    timeout_s = broker.config.integer("controller.socket.timeout.ms") / 1000
+    try:
+        controller_id = await broker.store.controller_id()
+        known = None if controller_id is None else await broker.store.broker(controller_id)
+        endpoint = None if known is None else known.endpoint(inter_broker_listener(broker.config))
+        if endpoint is None:
+            return "there is no controller"
+        connection = await Connection.open(
+            endpoint.host, endpoint.port, client_id=str(broker.id), timeout=timeout_s
+        )
+        try:
+            response: ControlledShutdownResponse = await connection.request(
+                ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.epoch), VERSION
+            )
+        finally:
+            connection.close()
+    except (ConnectionError, TimeoutError, StoreError, DecodeError) as error:
+        return str(error) or type(error).__name__
+    if response.error_code != ErrorCode.NONE:
+        return ErrorCode(response.error_code).name
+    if response.remaining_partitions:
+        return f"{len(response.remaining_partitions)} partitions are still led here"
+    return None

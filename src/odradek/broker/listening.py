@@ -1,0 +1,149 @@
+"""All the connections of one broker: who may come, who has been silent too long, who is left at
+the end.
+
+BEHAVIOUR.md gives the names: `max.connections`, `max.connections.per.ip` with its overrides, and
+`connections.max.idle.ms`.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.connection import ClientConnection
+from odradek.broker.requests import Routes
+from odradek.wire.frames import SCRATCH_BYTES
+
+if TYPE_CHECKING:
+    from asyncio import AbstractServer
+
+__all__ = ["Connections"]
+
+IDLE_CHECKS = 10
+
+_log = logging.getLogger(__name__)
+
+
+class Connections:
+    """Listening sockets and the connections that came in through them."""
+
+    def __init__(self, config: BrokerConfig, routes: Routes) -> None:
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.request_bytes_max = config.integer("socket.request.max.bytes")
+        # Until then only the controller is answered; everybody else waits, connected.
+        self.is_serving = False
+        self.in_flight_max = config.integer("queued.max.requests")
+        buffers = {
+            socket.SO_SNDBUF: config.integer("socket.send.buffer.bytes"),
+            socket.SO_RCVBUF: config.integer("socket.receive.buffer.bytes"),
+        }
+        self.socket_buffers = {option: size for option, size in buffers.items() if size >= 0}
+        self._config = config
+        self._routes = routes
+        self._loop = asyncio.get_running_loop()
+        self._servers: list[AbstractServer] = []
+        self._open: dict[ClientConnection, None] = {}
+        self._by_host: Counter[str] = Counter()
+        self._refused = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._take_limits(frozenset())
+        config.on_change(self._take_limits)
+
+    def _take_limits(self, changed: frozenset[str]) -> None:
+        config = self._config
+        self._max = config.integer("max.connections")
+        self._max_per_host = config.integer("max.connections.per.ip")
+        self._overrides = {}
+        for pair in (config.text("max.connections.per.ip.overrides") or "").split(","):
+            host, colon, count = pair.strip().rpartition(":")
+            if colon:
+                self._overrides[host] = int(count)
+
+    async def listen(self, listener: Listener) -> Listener:
+        """Opens the listening socket, not yet accepting; the listener with the port it got."""
+        server = await self._loop.create_server(
+            partial(ClientConnection, self, self._routes, listener.name),
+            listener.host or None,
+            listener.port,
+            backlog=self._config.integer("socket.listen.backlog.size"),
+            start_serving=False,
+        )
+        self._servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        return Listener(listener.name, listener.host, port)
+
+    async def accept(self) -> None:
+        """Lets connections in. Only the controller is answered before `serve`."""
+        for server in self._servers:
+            await server.start_serving()
+        self._watch_idle()
+
+    def serve(self) -> None:
+        """From now on everybody is answered, and first who had to wait."""
+        self.is_serving = True
+        for connection in list(self._open):
+            connection.pump()
+
+    def admit(self, connection: ClientConnection) -> None:
+        """A new connection: it stays, or there are too many."""
+        self._open[connection] = None
+        self._by_host[connection.host] += 1
+        limit = self._overrides.get(connection.host, self._max_per_host)
+        if len(self._open) > self._max:
+            self._refuse(connection, f"more than {self._max} connections")
+        elif self._by_host[connection.host] > limit:
+            self._refuse(connection, f"more than {limit} connections from {connection.host}")
+
+    def _refuse(self, connection: ClientConnection, reason: str) -> None:
+        self._refused += 1
+        _log.warning("%s: closing, %s", connection.peer, reason)
+        connection.close()
+
+    def forget(self, connection: ClientConnection) -> None:
+        del self._open[connection]
+        self._by_host[connection.host] -= 1
+        if not self._by_host[connection.host]:
+            del self._by_host[connection.host]
+
+    def keep(self, task: "asyncio.Task[None]") -> None:
+        """Holds a request's task until it ends, also if its connection ends before."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _watch_idle(self) -> None:
+        limit_ms = self._config.integer("connections.max.idle.ms")
+        if limit_ms < 0:
+            return
+        oldest = self._loop.time() - limit_ms / 1000
+        for connection in list(self._open):
+            if connection.is_idle and connection.last_active < oldest:
+                _log.info("%s: closing, idle for %d ms", connection.peer, limit_ms)
+                connection.close()
+        self._idle_timer = self._loop.call_later(limit_ms / 1000 / IDLE_CHECKS, self._watch_idle)
+
+    def stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    async def close(self) -> None:
+        """Ends everything: listening, connections, and requests still under way."""
+        self.stop_accepting()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for connection in list(self._open):
+            connection.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "connections": len(self._open),
+            "refused": self._refused,
+            "in_flight": sum(not connection.is_idle for connection in self._open),
+            "requests": self._routes.statistics(),
+        }

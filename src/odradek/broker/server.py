@@ -1,0 +1,336 @@
+"""One broker: what it is made of, and how it starts and stops.
+
+Nothing here is global and nothing reads a real clock, so several brokers live in one process and
+loop, in tests and in the simulator.
+
+Starting: listen (to know the port), open the store, claim the log directories, read the settings,
+load the logs, let the controller's requests in, register, run for controller, and serve everybody
+once the controller has told us who is who. Stopping goes the other way, after asking the controller
+to take our leaderships. A broker that is killed at any point starts again from what is on disk.
+INTERCHANGE.md section C.
+"""
+
+import asyncio
+import base64
+import logging
+import socket
+from collections.abc import Callable, Collection
+from random import Random
+
+from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.dynamic import DynamicSettings
+from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.leaving import leave
+from odradek.broker.listening import Connections
+from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.quotas import ClientQuotas
+from odradek.broker.requests import Routes
+from odradek.broker.rooms import (
+    cleaner_config,
+    controller_config,
+    group_config,
+    offsets_topic,
+    replica_config,
+    upkeep_config,
+)
+from odradek.broker.topics import Topics
+from odradek.controller.controller import Controller
+from odradek.controller.journal import Journal, RotatingFile
+from odradek.coordinator.coordinator import GroupCoordinator
+from odradek.coordinator.replicated import ReplicatedOffsets, follow_leadership
+from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.log.checkpoints import InconsistentMetaProperties
+from odradek.log.config import LogConfig
+from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
+from odradek.log.disk import Disk
+from odradek.log.manager import DuplicateLog, LogManager, NoDirectoryLeft
+from odradek.log.offload import Offload
+from odradek.replica.delayed import DelayedByKey
+from odradek.replica.manager import ReplicaManager
+from odradek.replica.metadata_cache import MetadataCache
+from odradek.store.api import NodeExists, Store
+from odradek.store.cluster import ClusterStore
+from odradek.store.payloads import BrokerRegistration, Endpoint
+from odradek.wire.topics import TopicPartition
+
+__all__ = ["Broker", "StartFailed"]
+
+# How long a starting broker holds its clients back while it waits for the controller's metadata.
+METADATA_WAIT_S = 10.0
+JOURNAL = "state-change.log"
+
+_log = logging.getLogger(__name__)
+
+
+class StartFailed(Exception):
+    """The broker cannot start, and an operator must do something about it."""
+
+
+class Broker:
+    """See the module's text. Made on the running loop, started once, stopped once."""
+
+    id: int
+    cluster_id: str
+    logs: LogManager
+    replicas: ReplicaManager
+    controller: Controller
+    topics: Topics
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    settings: DynamicSettings
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: Store,
+        *,
+        disk: Disk,
+        clock: Callable[[], int],
+        rng: Random,
+        offload: Offload,
+    ) -> None:
+        self.config = config
+        self.store = ClusterStore(store, clock)
+        self.clock = clock
+        self.rng = rng
+        self.epoch = -1
+        self.cache = MetadataCache()
+        self.fetch_max = config.integer("fetch.max.bytes")
+        self.endpoints: tuple[Endpoint, ...] = ()
+        # Done when the broker can go on no longer; the result says why.
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._disk = disk
+        self._offload = offload
+        self.quotas = ClientQuotas(self._loop.time)
+        self.fetch_sessions = FetchSessions(
+            config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
+        )
+        self.routes = Routes(self)
+        self.connections = Connections(config, self.routes)
+        self._informed = asyncio.Event()
+
+    # Starting
+
+    async def start(self) -> None:
+        """Returns when clients are served. Raises StartFailed."""
+        config = self.config
+        listeners = [await self._listen(listener) for listener in config.listeners()]
+        self.endpoints = _advertised(config, listeners)
+        await self.store.store.start()
+        await self.store.prepare()
+        self.cluster_id = await self.store.cluster_id_or(_new_cluster_id(self.rng))
+        await self._open_logs()
+        self._make_parts()
+        await self.settings.load()
+        await self._load_logs()
+        config.on_change(self._settings_changed)
+        self._settings_changed(frozenset())
+        self.settings.start()
+        self.replicas.start()
+        await self.connections.accept()
+        await self._register()
+        await self.controller.start()
+        self.logs.start()
+        await self._wait_until_informed()
+        self.connections.serve()
+        _log.info("broker %d serves %s", self.id, ", ".join(map(str, self.endpoints)))
+
+    async def _listen(self, listener: Listener) -> Listener:
+        try:
+            return await self.connections.listen(listener)
+        except OSError as error:
+            raise StartFailed(
+                f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}"
+            ) from None
+
+    async def _open_logs(self) -> None:
+        config = self.config
+        self.logs = LogManager(
+            config.log_dirs(),
+            self._disk,
+            self.clock,
+            self._offload,
+            rng=self.rng,
+            cleaner_config=cleaner_config(config),
+            producer_expiration_ms=config.integer("producer.id.expiration.ms"),
+            recovery_threads_per_directory=config.integer("num.recovery.threads.per.data.dir"),
+            upkeep_config=upkeep_config(config),
+            on_directory_failure=self._directory_failed,
+        )
+        try:
+            self.logs.open()
+            self.id = await self._find_id()
+            self.logs.claim(self.id, self.cluster_id)
+        except (InconsistentMetaProperties, DirectoryInUse, NoDirectoryLeft) as error:
+            raise StartFailed(str(error)) from None
+
+    async def _load_logs(self) -> None:
+        self.logs.default_config = self.config.log_config()
+        try:
+            await self.logs.load(self.settings.known_topics())
+        except (UnexpectedDirectory, DuplicateLog, NoDirectoryLeft) as error:
+            raise StartFailed(str(error)) from None
+
+    async def _find_id(self) -> int:
+        """The configured id, or the one on disk, or one that nobody else was given."""
+        configured = self.config.integer("broker.id")
+        if configured >= 0:
+            return configured
+        for found in self.logs.meta_properties().values():
+            if found.broker_id is not None:
+                return found.broker_id
+        if not self.config.flag("broker.id.generation.enable"):
+            raise StartFailed("broker.id is not set, and broker.id.generation.enable is false")
+        return await self.store.next_broker_id(self.config.integer("reserved.broker.max.id"))
+
+    def _make_parts(self) -> None:
+        config = self.config
+        self.settings = DynamicSettings(
+            self.id, config, self.store, self.quotas, self._topic_changed
+        )
+        self.producer_ids = ProducerIds(self.store, self.id)
+        self.replicas = ReplicaManager(
+            self.id,
+            self.logs,
+            self.store,
+            self.cache,
+            replica_config(config),
+            topic_configs=self.settings.read_topics,
+        )
+        self.topics = Topics(
+            config, self.store, self.cache, DelayedByKey(self.replicas.wheel), self.rng
+        )
+        self.controller = Controller(
+            self.id,
+            self.store,
+            controller_config(config),
+            journal=Journal(self.clock, sink=RotatingFile(self._disk, self._journal_path())),
+            register=self._register,
+        )
+        self.groups = GroupCoordinator(
+            ReplicatedOffsets(
+                self.replicas, lambda: config.integer("offsets.topic.num.partitions")
+            ),
+            group_config(config),
+            clock=self.clock,
+            rng=self.rng,
+        )
+        follow_leadership(self.groups, self.replicas)
+        self.topics.internal[OFFSETS_TOPIC] = lambda: offsets_topic(config)
+
+    def _journal_path(self) -> str:
+        return f"{self.logs.live_dirs[0]}/{JOURNAL}"
+
+    async def _register(self) -> None:
+        """A node left by our own crash is waited for; another broker's is an error."""
+        for other in (await self.store.brokers()).values():
+            taken = {(each.host, each.port) for each in other.endpoints}
+            ours = {(each.host, each.port) for each in self.endpoints}
+            if other.id != self.id and taken & ours:
+                raise StartFailed(f"broker {other.id} is registered at the same address")
+        registration = BrokerRegistration(
+            self.id, -1, endpoints=self.endpoints, rack=self.config.text("broker.rack")
+        )
+        try:
+            self.epoch = await self.store.register_broker(
+                registration, wait_ms=self.config.integer("zookeeper.session.timeout.ms")
+            )
+        except NodeExists as error:
+            raise StartFailed(str(error)) from None
+        self.replicas.broker_epoch = self.epoch
+
+    async def _wait_until_informed(self) -> None:
+        try:
+            async with asyncio.timeout(METADATA_WAIT_S):
+                await self._informed.wait()
+        except TimeoutError:
+            _log.warning("no word from a controller yet; serving nevertheless")
+
+    # What happens while it runs
+
+    def metadata_updated(self, topics: Collection[str]) -> None:
+        """The controller has told us something new."""
+        self.topics.changed(topics)
+        if self.cache.is_alive(self.id):
+            self._informed.set()
+
+    def _directory_failed(self, path: str, partitions: list[TopicPartition]) -> None:
+        self.replicas.directory_failed(path, partitions)
+        if not self.logs.live_dirs:
+            self.fail("all log directories have failed")
+
+    def _topic_changed(self, topic: str, config: LogConfig) -> None:
+        self.logs.update_topic_config(topic, config)
+
+    def _settings_changed(self, changed: frozenset[str]) -> None:
+        config, replicas = self.config, self.replicas
+        replicas.leader_quota.bytes_per_second = config.integer("leader.replication.throttled.rate")
+        replicas.follower_quota.bytes_per_second = config.integer(
+            "follower.replication.throttled.rate"
+        )
+        if changed:
+            self.logs.default_config = config.log_config()
+            for topic in {of.topic for of in self.logs.logs}:
+                self.logs.update_topic_config(topic, self.settings.topic_config(topic))
+
+    def fail(self, reason: str) -> None:
+        """The broker cannot go on. Whoever runs it stops it."""
+        _log.error("broker %d cannot go on: %s", self.id, reason)
+        if not self.failed.done():
+            self.failed.set_result(reason)
+
+    # Stopping
+
+    async def abandon(self) -> None:
+        """Lets go of everything after a start that failed."""
+        await self.connections.close()
+        await self.store.store.close()
+
+    async def stop(self) -> None:
+        """Hands leaderships over, then ends everything and leaves clean directories."""
+        if self.config.flag("controlled.shutdown.enable") and not self.failed.done():
+            await leave(self)
+        self.connections.stop_accepting()
+        await self.settings.stop()
+        await self.controller.stop()
+        await self.connections.close()
+        await self.replicas.close()
+        await self.logs.close()
+        await self.store.store.close()
+        _log.info("broker %d has stopped", self.id)
+
+    def statistics(self) -> dict[str, object]:
+        """Everything there is to know, by part."""
+        return {
+            "connections": self.connections.statistics(),
+            "replicas": self.replicas.statistics(),
+            "logs": self.logs.statistics(),
+            "controller": self.controller.statistics(),
+            "metadata": self.cache.statistics(),
+            "fetch_sessions": self.fetch_sessions.statistics(),
+            "quotas": self.quotas.statistics(),
+            "producer_ids": self.producer_ids.statistics(),
+            "store": self.store.store.statistics(),
+        }
+
+
+def _new_cluster_id(rng: Random) -> str:
+    """22 characters of base64, as Kafka's."""
+    return base64.urlsafe_b64encode(rng.randbytes(16)).rstrip(b"=").decode()
+
+
+def _advertised(config: BrokerConfig, listeners: list[Listener]) -> tuple[Endpoint, ...]:
+    """What clients are told to connect to, by listener."""
+    told = {listener.name: listener for listener in config.advertised_listeners()}
+    endpoints = []
+    for bound in listeners:
+        advertised = told.get(bound.name, bound)
+        endpoints.append(
+            Endpoint(
+                advertised.host or bound.host or socket.gethostname(),
+                advertised.port or bound.port,
+                bound.name,
+            )
+        )
+    return tuple(endpoints)

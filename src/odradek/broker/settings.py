@@ -1,0 +1,470 @@
+"""Every setting that the code honours, once: Kafka's name, type, default, what is valid, and who
+may change it while the broker runs.
+
+The same rows validate what an operator writes, answer DescribeConfigs, and give topics their
+defaults: a topic setting names the broker settings that stand behind it, most specific first, with
+the factor that turns their unit into its own (`log.retention.hours` into `retention.ms`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from odradek.wire.errors import ErrorCode, KafkaError
+
+__all__ = ["BROKER_SETTINGS", "TOPIC_SETTINGS", "Kind", "Scope", "Setting", "Value", "parse"]
+
+Value: TypeAlias = bool | int | float | str | list[str] | None
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+
+
+class Kind(IntEnum):
+    """Types of settings, numbered as DescribeConfigs v3 numbers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Scope(IntEnum):
+    """Where a broker setting may be changed while brokers run (KIP-226)."""
+
+    READ_ONLY = 0
+    PER_BROKER = 1
+    CLUSTER_WIDE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. `valid` says whether a parsed value is acceptable, `rule` says why."""
+
+    name: str
+    kind: Kind
+    default: str | None
+    doc: str
+    scope: Scope = Scope.READ_ONLY
+    valid: Callable[[Value], bool] | None = None
+    rule: str = ""
+    # For topic settings: broker settings that give the default, and the factor to our unit.
+    behind: tuple[tuple[str, int], ...] = ()
+
+
+_BITS = {Kind.INT: 31, Kind.SHORT: 15, Kind.LONG: 63}
+
+
+def parse(setting: Setting, text: str | None) -> Value:
+    """The typed value of what somebody wrote. Raises KafkaError(INVALID_CONFIG) with the reason."""
+    if text is None:
+        return None
+    text = text.strip()
+    value = _parsed(setting, text)
+    if setting.valid is not None and not setting.valid(value):
+        raise _invalid(setting, text, f"it must be {setting.rule}")
+    return value
+
+
+def _parsed(setting: Setting, text: str) -> Value:
+    kind = setting.kind
+    if kind is Kind.BOOLEAN:
+        if text.lower() not in ("true", "false"):
+            raise _invalid(setting, text, "it must be true or false")
+        return text.lower() == "true"
+    if kind is Kind.LIST:
+        return [item.strip() for item in text.split(",")] if text else []
+    if kind in _BITS or kind is Kind.DOUBLE:
+        try:
+            number = float(text) if kind is Kind.DOUBLE else int(text)
+        except ValueError:
+            raise _invalid(setting, text, f"not a number of type {kind.name}") from None
+        if kind in _BITS and not -(2 ** _BITS[kind]) <= number < 2 ** _BITS[kind]:
+            raise _invalid(setting, text, f"not a number of type {kind.name}")
+        return number
+    return text
+
+
+def _invalid(setting: Setting, text: str, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_CONFIG,
+        f"Invalid value {text} for configuration {setting.name}: {reason}",
+    )
+
+
+def unknown_name(name: str, known: Iterable[str], what: str) -> KafkaError:
+    """The error for a name that is in no table; it suggests the nearest one that is."""
+    import difflib  # only an operator's slip needs it
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {what} config name: {name}{hint}")
+
+
+def _range(low: float, high: float) -> Callable[[Value], bool]:
+    return lambda value: isinstance(value, int | float) and low <= value <= high
+
+
+def _number(
+    kind: Kind,
+    name: str,
+    default: float | None,
+    doc: str,
+    low: float = -LONG_MAX - 1,
+    high: float = LONG_MAX,
+    scope: Scope = Scope.READ_ONLY,
+) -> Setting:
+    rule = f"at least {low}" if high == LONG_MAX else f"between {low} and {high}"
+    text = None if default is None else str(default)
+    return Setting(name, kind, text, doc, scope, _range(low, high), rule)
+
+
+def _choice(
+    name: str,
+    default: str,
+    choices: tuple[str, ...],
+    doc: str,
+    scope: Scope = Scope.READ_ONLY,
+    behind: tuple[tuple[str, int], ...] = (),
+    kind: Kind = Kind.STRING,
+) -> Setting:
+    def valid(value: Value) -> bool:
+        items = value if isinstance(value, list) else [value]
+        return bool(items) and all(item in choices for item in items)
+
+    rule = "of " + ", ".join(choices)
+    return Setting(name, kind, default, doc, scope, valid, rule)
+
+
+def _flag(
+    name: str,
+    default: bool,
+    doc: str,
+    scope: Scope = Scope.READ_ONLY,
+) -> Setting:
+    return Setting(name, Kind.BOOLEAN, str(default).lower(), doc, scope)
+
+
+def _text(name: str, default: str | None, doc: str, scope: Scope = Scope.READ_ONLY) -> Setting:
+    return Setting(name, Kind.STRING, default, doc, scope)
+
+
+def _throttled_replicas(value: Value) -> bool:
+    """Either everything (`*`), or partition:broker pairs."""
+    if value in ([], ["*"], ["none"]):
+        return True
+    pairs = [item.split(":") for item in value] if isinstance(value, list) else [[]]
+    return all(len(pair) == 2 and all(part.isdigit() for part in pair) for pair in pairs)
+
+
+INT, LONG, DOUBLE = Kind.INT, Kind.LONG, Kind.DOUBLE
+WIDE, ONE = Scope.CLUSTER_WIDE, Scope.PER_BROKER
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+_BROKER = (
+    # The broker itself
+    _number(INT, "broker.id", -1, "This broker's id, unique in the cluster.", -1, INT_MAX),
+    _flag("broker.id.generation.enable", True, "Whether a broker without an id is given one."),
+    _number(INT, "reserved.broker.max.id", 1000, "Ids above this may be given out.", 0),
+    _text("broker.rack", None, "The rack this broker stands in, for placement and closest reads."),
+    _text("listeners", "PLAINTEXT://127.0.0.1:9092", "Where to listen; port 0 takes a free one."),
+    _text("advertised.listeners", None, "What clients are told to connect to."),
+    _text("inter.broker.listener.name", None, "The listener brokers talk over; else the first."),
+    _text("log.dir", None, "The one log directory, if log.dirs is not set."),
+    _text("log.dirs", None, "The log directories, separated by commas."),
+    _text("zookeeper.connect", None, "ZooKeeper's hosts and chroot, unless --store says another."),
+    _number(INT, "zookeeper.session.timeout.ms", 18000, "How long a silent session lives.", 1),
+    _choice("inter.broker.protocol.version", "2.6", ("2.6", "2.6-IV0"), "The dialect of brokers."),
+    # Connections
+    _number(
+        INT, "socket.request.max.bytes", 104857600, "The largest request accepted.", 1, INT_MAX
+    ),
+    _number(INT, "socket.send.buffer.bytes", -1, "SO_SNDBUF of connections; -1 leaves it.", -1),
+    _number(INT, "socket.receive.buffer.bytes", -1, "SO_RCVBUF of connections; -1 leaves it.", -1),
+    _number(INT, "socket.listen.backlog.size", 50, "Connections waiting to be accepted.", 1),
+    _number(INT, "max.connections", INT_MAX, "Connections in all.", 0, INT_MAX, WIDE),
+    _number(
+        INT, "max.connections.per.ip", INT_MAX, "Connections from one address.", 0, INT_MAX, ONE
+    ),
+    _text("max.connections.per.ip.overrides", "", "address:count pairs that differ.", ONE),
+    _number(LONG, "connections.max.idle.ms", 600000, "Idle connections are closed after this."),
+    _number(
+        INT, "queued.max.requests", 500, "Requests of one connection that may be under way.", 1
+    ),
+    _number(INT, "fetch.max.bytes", 57671680, "The most a fetch may return.", 1024),
+    _number(
+        INT, "max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept (KIP-227).", 0
+    ),
+    # Topics
+    _flag("auto.create.topics.enable", True, "Whether asking for a missing topic creates it."),
+    _flag("delete.topic.enable", True, "Whether topics can be deleted."),
+    _number(INT, "num.partitions", 1, "Partitions of a topic created without a count.", 1),
+    _number(
+        INT, "default.replication.factor", 1, "Replicas of a topic created without a count.", 1
+    ),
+    _number(INT, "min.insync.replicas", 1, "In-sync replicas that acks=all needs.", 1, scope=WIDE),
+    _flag("unclean.leader.election.enable", False, "May a stale replica lead?", WIDE),
+    _choice("compression.type", "producer", CODECS, "The codec batches are stored with.", WIDE),
+    _number(INT, "compression.gzip.level", -1, "gzip's level; -1 is its default.", -1, 9),
+    _number(INT, "compression.lz4.level", 9, "lz4's level.", 1, 17),
+    _number(INT, "compression.zstd.level", 3, "zstd's level.", -131072, 22),
+    _number(INT, "message.max.bytes", 1048588, "The largest record batch accepted.", 0, scope=WIDE),
+    # The log
+    _number(INT, "log.segment.bytes", 1073741824, "Size at which a segment ends.", 14, scope=WIDE),
+    _number(LONG, "log.roll.ms", None, "Age at which a segment ends.", 1, scope=WIDE),
+    _number(INT, "log.roll.hours", 168, "The same in hours.", 1),
+    _number(LONG, "log.roll.jitter.ms", None, "Up to this much earlier, at random.", 0, scope=WIDE),
+    _number(INT, "log.roll.jitter.hours", 0, "The same in hours.", 0),
+    _number(LONG, "log.retention.ms", None, "Age at which a segment is deleted.", -1, scope=WIDE),
+    _number(INT, "log.retention.minutes", None, "The same in minutes.", -1),
+    _number(INT, "log.retention.hours", 168, "The same in hours.", -1),
+    _number(LONG, "log.retention.bytes", -1, "Size above which old segments go.", scope=WIDE),
+    _number(LONG, "log.initial.task.delay.ms", 30000, "Quiet after start before upkeep.", 0),
+    _number(LONG, "log.retention.check.interval.ms", 300000, "How often retention looks.", 1),
+    _choice(
+        "log.cleanup.policy",
+        "delete",
+        ("compact", "delete"),
+        "What happens to old segments.",
+        WIDE,
+        kind=Kind.LIST,
+    ),
+    _number(INT, "log.index.size.max.bytes", 10485760, "An index's largest size.", 4, scope=WIDE),
+    _number(INT, "log.index.interval.bytes", 4096, "Bytes between index entries.", 0, scope=WIDE),
+    _number(
+        LONG,
+        "log.flush.interval.messages",
+        LONG_MAX,
+        "Records before a forced sync.",
+        1,
+        scope=WIDE,
+    ),
+    _number(LONG, "log.flush.interval.ms", None, "Age of the oldest unsynced record.", scope=WIDE),
+    _number(LONG, "log.flush.scheduler.interval.ms", LONG_MAX, "How often flushing looks.", 1),
+    _number(
+        INT,
+        "log.flush.offset.checkpoint.interval.ms",
+        60000,
+        "How often recovery points go out.",
+        0,
+    ),
+    _number(
+        INT, "log.flush.start.offset.checkpoint.interval.ms", 60000, "The same for log starts.", 0
+    ),
+    _number(LONG, "log.segment.delete.delay.ms", 60000, "Grace before a file goes.", 0, scope=WIDE),
+    _flag("log.preallocate", False, "Whether segments get their size at once.", WIDE),
+    _choice(
+        "log.message.timestamp.type", "CreateTime", TIMESTAMP_TYPES, "Whose time counts.", WIDE
+    ),
+    _number(
+        LONG,
+        "log.message.timestamp.before.max.ms",
+        LONG_MAX,
+        "How far a record's time may lie in the past.",
+        0,
+        scope=WIDE,
+    ),
+    _number(
+        LONG,
+        "log.message.timestamp.after.max.ms",
+        LONG_MAX,
+        "How far a record's time may lie in the future.",
+        0,
+        scope=WIDE,
+    ),
+    _number(
+        INT, "num.recovery.threads.per.data.dir", 1, "Logs recovered at a time.", 1, scope=WIDE
+    ),
+    _number(INT, "producer.id.expiration.check.interval.ms", 600000, "How often, for that.", 1),
+    _number(INT, "producer.id.expiration.ms", 86400000, "Silent producers are forgotten.", 1),
+    # The cleaner
+    _flag("log.cleaner.enable", True, "Whether logs are compacted."),
+    _number(LONG, "log.cleaner.backoff.ms", 15000, "Pause when nothing is dirty.", 0, scope=WIDE),
+    _number(LONG, "log.cleaner.dedupe.buffer.size", 134217728, "Memory for keys.", scope=WIDE),
+    _number(
+        DOUBLE,
+        "log.cleaner.io.max.bytes.per.second",
+        DOUBLE_MAX,
+        "How fast it may read and write.",
+        1,
+        DOUBLE_MAX,
+        WIDE,
+    ),
+    _number(
+        DOUBLE,
+        "log.cleaner.min.cleanable.ratio",
+        0.5,
+        "Dirty share that starts it.",
+        0,
+        1,
+        scope=WIDE,
+    ),
+    _number(
+        LONG,
+        "log.cleaner.delete.retention.ms",
+        86400000,
+        "How long tombstones stay.",
+        0,
+        scope=WIDE,
+    ),
+    _number(
+        LONG, "log.cleaner.min.compaction.lag.ms", 0, "Age before compaction may.", 0, scope=WIDE
+    ),
+    _number(
+        LONG, "log.cleaner.max.compaction.lag.ms", LONG_MAX, "Age when it must.", 1, scope=WIDE
+    ),
+    # Replication
+    _number(LONG, "replica.lag.time.max.ms", 30000, "A follower silent for longer leaves the ISR."),
+    _number(INT, "replica.fetch.max.bytes", 1048576, "Per partition in a follower's fetch.", 0),
+    _number(INT, "replica.fetch.response.max.bytes", 10485760, "Per follower's fetch.", 0),
+    _number(INT, "replica.fetch.min.bytes", 1, "Bytes a follower's fetch waits for."),
+    _number(INT, "replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits."),
+    _number(INT, "replica.fetch.backoff.ms", 1000, "Pause after a follower's error.", 0),
+    _number(INT, "replica.socket.timeout.ms", 30000, "How long a follower waits for an answer."),
+    _number(INT, "num.replica.fetchers", 1, "Connections per leader.", 1, scope=WIDE),
+    _number(LONG, "replica.high.watermark.checkpoint.interval.ms", 5000, "How often it is saved."),
+    Setting(
+        "replica.selector.class",
+        Kind.STRING,
+        None,
+        "Who may serve a consumer: unset the leader, RackAwareReplicaSelector the closest.",
+    ),
+    _number(
+        LONG, "leader.replication.throttled.rate", LONG_MAX, "Bytes/s to throttled.", 0, scope=ONE
+    ),
+    _number(
+        LONG, "follower.replication.throttled.rate", LONG_MAX, "Bytes/s from them.", 0, scope=ONE
+    ),
+    _number(
+        LONG,
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG_MAX,
+        "Bytes/s between log directories.",
+        0,
+        scope=ONE,
+    ),
+    # The controller
+    _flag("auto.leader.rebalance.enable", True, "Whether leadership returns by itself."),
+    _number(
+        LONG,
+        "leader.imbalance.check.interval.seconds",
+        300,
+        "How often the balance is looked at.",
+        1,
+    ),
+    _number(INT, "leader.imbalance.per.broker.percentage", 10, "Imbalance that is tolerated."),
+    _flag("controlled.shutdown.enable", True, "Whether a stop moves leadership first."),
+    _number(INT, "controlled.shutdown.max.retries", 3, "How often a stop asks the controller."),
+    _number(LONG, "controlled.shutdown.retry.backoff.ms", 5000, "Pause between those."),
+    _number(INT, "controller.socket.timeout.ms", 30000, "How long the controller waits."),
+    # Groups
+    _number(INT, "group.min.session.timeout.ms", 6000, "Shortest session of a member."),
+    _number(INT, "group.max.session.timeout.ms", 1800000, "Longest session of a member."),
+    _number(INT, "group.initial.rebalance.delay.ms", 3000, "Wait for more members at first."),
+    _number(INT, "group.max.size", INT_MAX, "Members of one group.", 1),
+    _number(INT, "offset.metadata.max.bytes", 4096, "Metadata with a committed offset."),
+    _number(INT, "offsets.retention.minutes", 10080, "Offsets of an empty group expire.", 1),
+    _number(LONG, "offsets.retention.check.interval.ms", 600000, "How often that is looked at.", 1),
+    _number(INT, "offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1),
+    _number(INT, "offsets.topic.replication.factor", 3, "Its replicas.", 1),
+    _number(INT, "offsets.topic.segment.bytes", 104857600, "Its segments.", 1),
+)
+
+BROKER_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _BROKER}
+
+
+def _topic(name: str, *behind: tuple[str, int]) -> Setting:
+    """A topic setting that is in all but its name the first broker setting behind it."""
+    first, (last, factor) = BROKER_SETTINGS[behind[0][0]], behind[-1]
+    default = BROKER_SETTINGS[last].default
+    if factor != 1 and default is not None:
+        default = str(int(default) * factor)
+    return dataclasses.replace(first, name=name, default=default, behind=behind)
+
+
+def _throttled(name: str, doc: str) -> Setting:
+    rule = "*, none, or a list of partition:broker"
+    return Setting(name, Kind.LIST, "", doc, Scope.READ_ONLY, _throttled_replicas, rule)
+
+
+_TOPIC = (
+    _topic("cleanup.policy", ("log.cleanup.policy", 1)),
+    _topic("compression.gzip.level", ("compression.gzip.level", 1)),
+    _topic("compression.lz4.level", ("compression.lz4.level", 1)),
+    _topic("compression.type", ("compression.type", 1)),
+    _topic("compression.zstd.level", ("compression.zstd.level", 1)),
+    _topic("delete.retention.ms", ("log.cleaner.delete.retention.ms", 1)),
+    _topic("file.delete.delay.ms", ("log.segment.delete.delay.ms", 1)),
+    _topic("flush.messages", ("log.flush.interval.messages", 1)),
+    _topic("flush.ms", ("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    _throttled(
+        "follower.replication.throttled.replicas", "Replicas whose fetching is throttled, or *."
+    ),
+    _topic("index.interval.bytes", ("log.index.interval.bytes", 1)),
+    _throttled(
+        "leader.replication.throttled.replicas", "Replicas whose serving is throttled, or *."
+    ),
+    _topic("max.compaction.lag.ms", ("log.cleaner.max.compaction.lag.ms", 1)),
+    _topic("max.message.bytes", ("message.max.bytes", 1)),
+    _topic("message.timestamp.after.max.ms", ("log.message.timestamp.after.max.ms", 1)),
+    _topic("message.timestamp.before.max.ms", ("log.message.timestamp.before.max.ms", 1)),
+    _topic("message.timestamp.type", ("log.message.timestamp.type", 1)),
+    _topic("min.cleanable.dirty.ratio", ("log.cleaner.min.cleanable.ratio", 1)),
+    _topic("min.compaction.lag.ms", ("log.cleaner.min.compaction.lag.ms", 1)),
+    _topic("min.insync.replicas", ("min.insync.replicas", 1)),
+    _topic("preallocate", ("log.preallocate", 1)),
+    _topic("retention.bytes", ("log.retention.bytes", 1)),
+    _topic(
+        "retention.ms",
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", MINUTE_MS),
+        ("log.retention.hours", HOUR_MS),
+    ),
+    _topic("segment.bytes", ("log.segment.bytes", 1)),
+    _topic("segment.index.bytes", ("log.index.size.max.bytes", 1)),
+    _topic("segment.jitter.ms", ("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS)),
+    _topic("segment.ms", ("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)),
+    _topic("unclean.leader.election.enable", ("unclean.leader.election.enable", 1)),
+)
+
+TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _TOPIC}
+
+# Names of Kafka's that a server.properties file may carry and that mean nothing to one event loop
+# or to this broker's dialect. They are accepted with a warning, so that Kafka's own files can be
+# read.
+WITHOUT_EFFECT = frozenset(
+    {
+        "background.threads",
+        "listener.security.protocol.map",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.threads",
+        "log.message.downconversion.enable",
+        "log.message.format.version",
+        "num.io.threads",
+        "num.network.threads",
+        "num.replica.alter.log.dirs.threads",
+        "replica.socket.receive.buffer.bytes",
+        "offsets.commit.timeout.ms",
+        "offsets.load.buffer.size",
+        "request.timeout.ms",
+        "security.inter.broker.protocol",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        "zookeeper.connection.timeout.ms",
+        "zookeeper.max.in.flight.requests",
+        "zookeeper.set.acl",
+    }
+)

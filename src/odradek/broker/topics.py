@@ -1,0 +1,261 @@
+"""Topics made, extended and deleted: what the admin APIs, automatic creation and internal topics
+share.
+
+Any broker may write a new topic to the store; the controller sees it and does the rest. Whoever
+asked waits until this broker's own metadata shows the result. BEHAVIOUR.md section 1.3.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from odradek.broker.config import BrokerConfig, validate_topic
+from odradek.placement import (
+    Broker,
+    RackAwareMode,
+    assign_replicas,
+    brokers_to_use,
+    new_partitions,
+    validate_manual_assignment,
+)
+from odradek.replica.delayed import DelayedByKey
+from odradek.replica.metadata_cache import NO_LEADER, MetadataCache
+from odradek.store.api import NodeExists
+from odradek.store.cluster import ClusterStore
+from odradek.store.configs import NoController
+from odradek.store.payloads import TopicNode
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.topics import TopicPartition, validate_topic_name
+
+__all__ = ["NewTopic", "Topics"]
+
+DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic somebody wants. Counts of -1 take the broker's defaults."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Mapping[int, Sequence[int]] | None = None
+    config: Mapping[str, str | None] | None = None
+
+
+class Topics:
+    """Changes to topics through the store, and waiting for them to be seen here."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: ClusterStore,
+        cache: MetadataCache,
+        waits: DelayedByKey[str],
+        rng: Random,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._cache = cache
+        self._waits = waits
+        self._rng = rng
+        # How the coordinator wants its internal topics, by name.
+        self.internal: dict[str, Callable[[], NewTopic]] = {}
+
+    def changed(self, topics: Collection[str]) -> None:
+        """The metadata of these topics was updated: tell who waits for them."""
+        for topic in topics:
+            self._waits.check(topic)
+
+    # Creating
+
+    async def create(
+        self,
+        topic: NewTopic,
+        *,
+        validate_only: bool = False,
+        racks: RackAwareMode = RackAwareMode.ENFORCED,
+    ) -> dict[int, list[int]]:
+        """The assignment of the new topic. Raises KafkaError with Kafka's code."""
+        if self._cache.has_topic(topic.name):
+            raise _exists(topic.name)
+        config = topic.config or {}
+        if any(value is None for value in config.values()):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs")
+        assignment = self._assignment(topic, racks)
+        await self._validate(topic.name, assignment, config)
+        if not validate_only:
+            node = TopicNode(
+                {partition: tuple(replicas) for partition, replicas in assignment.items()}
+            )
+            written = {name: value for name, value in config.items() if value is not None}
+            try:
+                await self._store.create_topic(topic.name, node, written)
+            except NodeExists:
+                raise _exists(topic.name) from None
+            except NoController as error:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
+        return assignment
+
+    def _assignment(self, topic: NewTopic, racks: RackAwareMode) -> dict[int, list[int]]:
+        if topic.assignments:
+            if topic.partitions != DEFAULT or topic.replication_factor != DEFAULT:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                    "Both cannot be used at the same time.",
+                )
+            return {partition: list(ids) for partition, ids in topic.assignments.items()}
+        count, factor = topic.partitions, topic.replication_factor
+        if count == DEFAULT:
+            count = self._config.integer("num.partitions")
+        if factor == DEFAULT:
+            factor = self._config.integer("default.replication.factor")
+        brokers = [Broker(broker.id, broker.rack) for broker in self._cache.brokers()]
+        if racks is RackAwareMode.SAFE:
+            brokers = brokers_to_use(brokers, racks)
+        return assign_replicas(brokers, count, factor, rng=self._rng)
+
+    async def _validate(
+        self, name: str, assignment: Mapping[int, Sequence[int]], config: Mapping[str, str | None]
+    ) -> None:
+        validate_topic_name(name)
+        if name in await self._store.deletions():
+            raise KafkaError(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion."
+            )
+        if "." in name or "_" in name:
+            alike = name.replace(".", "_")
+            for other in await self._store.topics():
+                if other != name and other.replace(".", "_") == alike:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION,
+                        f"Topic '{name}' collides with existing topic '{other}'.",
+                    )
+        validate_manual_assignment(assignment)
+        validate_topic(self._config, config)
+
+    async def create_automatically(self, name: str, wait_ms: int) -> ErrorCode:
+        """Creates a topic somebody asked about; NONE once its leaders are known here."""
+        internal = self.internal.get(name)
+        if internal is None and not self._config.flag("auto.create.topics.enable"):
+            return _name_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = _name_error(name)
+        if error is not None:
+            return error
+        wanted = NewTopic(name) if internal is None else internal()
+        try:
+            assignment = await self.create(wanted, racks=RackAwareMode.SAFE)
+        except KafkaError as failure:
+            if failure.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                return _before_leaders(failure.error)
+            assignment = {0: []}
+        return (
+            ErrorCode.NONE
+            if await self.wait_for_leaders(name, assignment, wait_ms)
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+
+    # Extending
+
+    async def add_partitions(
+        self,
+        name: str,
+        count: int,
+        manual: Sequence[Sequence[int]] | None,
+        *,
+        validate_only: bool = False,
+    ) -> list[int]:
+        """All partitions the topic then has. Raises KafkaError with Kafka's code."""
+        node = await self._store.topic(name)
+        if node is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
+        if any(node.adding.values()) or any(node.removing.values()):
+            raise KafkaError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"A partition reassignment is in progress for the topic '{name}'.",
+            )
+        registered = await self._store.brokers()
+        brokers = brokers_to_use(Broker(each.id, each.rack) for each in registered.values())
+        added = new_partitions(name, node.partitions, brokers, count, manual)
+        partitions = {
+            **node.partitions,
+            **{partition: tuple(replicas) for partition, replicas in added.items()},
+        }
+        if not validate_only:
+            await self._store.set_topic(
+                name, TopicNode(partitions, node.adding, node.removing, node.topic_id)
+            )
+        return sorted(partitions)
+
+    # Deleting
+
+    async def delete(self, name: str) -> None:
+        """Asks for the deletion. Raises KafkaError if there is no such topic."""
+        if await self._store.topic(name) is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
+        try:
+            await self._store.request_deletion(name)
+        except NodeExists:
+            pass  # somebody asked before: wait for the same deletion
+
+    # Waiting
+
+    async def wait_for_leaders(
+        self, name: str, partitions: Collection[int], timeout_ms: int
+    ) -> bool:
+        """True once every one of these partitions has a leader in this broker's metadata."""
+
+        def complete() -> bool:
+            known = self._cache.partitions(name)
+            return all(
+                partition in known and known[partition].leader != NO_LEADER
+                for partition in partitions
+            )
+
+        return await self._wait(name, complete, timeout_ms)
+
+    async def wait_for_leader(self, of: TopicPartition, leader: int, timeout_ms: int) -> bool:
+        """True once this broker's metadata shows this leader."""
+
+        def complete() -> bool:
+            known = self._cache.partition(of.topic, of.partition)
+            return known is not None and known.leader == leader
+
+        return await self._wait(of.topic, complete, timeout_ms)
+
+    async def wait_until_gone(self, name: str, timeout_ms: int) -> bool:
+        return await self._wait(name, lambda: not self._cache.has_topic(name), timeout_ms)
+
+    async def _wait(self, name: str, complete: Callable[[], bool], timeout_ms: int) -> bool:
+        found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def end(completed: bool) -> None:
+            if not found.done():
+                found.set_result(completed)
+
+        self._waits.wait([name], timeout_ms / 1000, complete, end)
+        return await found
+
+
+def _exists(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def _name_error(name: str) -> ErrorCode | None:
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        return error.error
+    return None
+
+
+def _before_leaders(error: ErrorCode) -> ErrorCode:
+    """What a client that only asked about a topic is told: to ask again, unless that is no use."""
+    transient = {ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT}
+    return ErrorCode.LEADER_NOT_AVAILABLE if error in transient else error

@@ -1,0 +1,142 @@
+"""`odradek broker`: one broker in this process, until it is told to stop.
+
+Here the broker meets the real world: files, clocks, chance, signals and a thread pool for what
+blocks. Everything is imported when the command runs, and only what a broker needs.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from odradek.broker.config import BrokerConfig
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 9092
+STORE_FILE = "metadata.db"
+
+
+@click.command(epilog="Example: odradek broker --id 1 --data /tmp/odradek --port 9092")
+@click.option("--id", "broker_id", type=click.IntRange(min=0), help="The broker's id (broker.id).")
+@click.option("--data", type=click.Path(), help="Its home: logs, and metadata unless --store.")
+@click.option(
+    "--store",
+    help="The cluster's metadata: sqlite:FILE or zookeeper://HOST:PORT[/CHROOT]. "
+    "Without it, a file in the data directory.",
+)
+@click.option("--host", help=f"The address to listen on; {DEFAULT_HOST} unless configured.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
+@click.option("--rack", help="The rack it stands in (broker.rack).")
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False), help="A server.properties file."
+)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting; may be repeated."
+)
+@click.option("--verbose", "-v", is_flag=True, help="Log at debug level.")
+def broker(
+    broker_id: int | None,
+    data: str | None,
+    store: str | None,
+    host: str | None,
+    port: int | None,
+    rack: str | None,
+    config: str | None,
+    assignments: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Run one broker.
+
+    Settings have Kafka's names. What an option says wins over --set, and --set over --config. The
+    broker stops on SIGTERM or SIGINT, after handing its leaderships over.
+    """
+    from odradek.broker.config import BrokerConfig
+    from odradek.wire.errors import KafkaError
+
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        written = _written(config, assignments)
+        for name, value in (("broker.id", broker_id), ("broker.rack", rack)):
+            if value is not None:
+                written[name] = str(value)
+        if data is not None and not {"log.dirs", "log.dir"} & written.keys():
+            written["log.dirs"] = f"{data}/logs"
+        if host is not None or port is not None:
+            address = f"{host or DEFAULT_HOST}:{DEFAULT_PORT if port is None else port}"
+            written["listeners"] = f"PLAINTEXT://{address}"
+        settings = BrokerConfig(written)
+        if not settings.log_dirs():
+            raise click.UsageError("say where the logs are to be kept: --data DIR")
+        url = store or _store_of(settings, data)
+    except KafkaError as error:
+        raise click.ClickException(error.message) from None
+    reason = asyncio.run(_run(settings, url))
+    if reason is not None:
+        raise click.ClickException(reason)
+
+
+def _written(file: str | None, assignments: tuple[str, ...]) -> dict[str, str]:
+    """What a file says, and over it what --set says."""
+    from odradek.broker.config import parse_assignments
+    from odradek.log.checkpoints import decode_properties
+
+    written = {}
+    if file is not None:
+        with open(file, encoding="latin-1") as opened:
+            written.update(decode_properties(opened.read()))
+    return {**written, **parse_assignments(assignments)}
+
+
+def _store_of(settings: "BrokerConfig", data: str | None) -> str:
+    zookeeper = settings.text("zookeeper.connect")
+    if zookeeper:
+        return f"zookeeper://{zookeeper}"
+    if data is None:
+        raise click.UsageError("say where the cluster's metadata is: --store, or --data DIR")
+    directory = os.path.abspath(data)
+    os.makedirs(directory, exist_ok=True)
+    return f"sqlite:{directory}/{STORE_FILE}"
+
+
+async def _run(settings: "BrokerConfig", store_url: str) -> str | None:
+    """Runs a broker until a signal, or until it fails: then the reason."""
+    from random import Random
+
+    from odradek.broker.server import Broker, StartFailed
+    from odradek.log.disk import RealDisk
+    from odradek.store import open_store
+    from odradek.store.api import wall_clock_ms
+
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    store = open_store(
+        store_url, session_timeout_ms=settings.integer("zookeeper.session.timeout.ms")
+    )
+    broker = Broker(
+        settings,
+        store,
+        disk=RealDisk(),
+        clock=wall_clock_ms,
+        rng=Random(),
+        offload=lambda work: loop.run_in_executor(None, work),
+    )
+    try:
+        await broker.start()
+    except StartFailed as error:
+        await broker.abandon()
+        return str(error)
+    broker.failed.add_done_callback(lambda failed: told.set())
+    await told.wait()
+    await broker.stop()
+    return broker.failed.result() if broker.failed.done() else None

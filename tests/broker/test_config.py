@@ -1,0 +1,198 @@
+"""Settings: layers, types, synonyms, and what an operator is told about a slip."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.config import (
+    BrokerConfig,
+    Entry,
+    Listener,
+    Source,
+    parse_assignments,
+    validate_dynamic,
+    validate_topic,
+)
+from odradek.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, parse
+from odradek.log.config import LogConfig
+from odradek.wire.errors import ErrorCode, KafkaError
+
+SOURCE = Path(__file__).parent.parent.parent / "src" / "odradek"
+
+
+def described(entries: Iterable[Entry], name: str) -> Entry:
+    return next(entry for entry in entries if entry.setting.name == name)
+
+
+def test_the_defaults_are_kafkas_and_the_logs_own() -> None:
+    assert BrokerConfig().log_config() == LogConfig()
+
+
+@pytest.mark.parametrize("setting", BROKER_SETTINGS.values(), ids=lambda setting: setting.name)
+def test_every_default_passes_its_own_rule_and_every_setting_is_explained(
+    setting: Setting,
+) -> None:
+    parse(setting, setting.default)
+    assert setting.doc
+
+
+@pytest.mark.parametrize(
+    ("written", "retention_ms"),
+    [
+        ({}, 7 * 24 * 3600 * 1000),
+        ({"log.retention.hours": "1"}, 3600 * 1000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 2 * 60 * 1000),
+        ({"log.retention.minutes": "2", "log.retention.ms": "3"}, 3),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_the_finest_unit_of_a_synonym_wins(written: dict[str, str], retention_ms: int) -> None:
+    assert BrokerConfig(written).log_config().retention_ms == retention_ms
+
+
+def test_layers_stand_over_each_other() -> None:
+    config = BrokerConfig({"broker.id": "1", "log.segment.bytes": "1000"})
+    assert config.log_config().segment_bytes == 1000
+    config.set_dynamic({}, {"log.segment.bytes": "2000"})
+    assert config.log_config().segment_bytes == 2000
+    config.set_dynamic({"log.segment.bytes": "3000"}, {"log.segment.bytes": "2000"})
+    assert config.log_config().segment_bytes == 3000
+    assert config.log_config({"segment.bytes": "4000"}).segment_bytes == 4000
+    entry = described(config.describe_topic({"segment.bytes": "4000"}), "segment.bytes")
+    assert entry.value == "4000"
+    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+        ("segment.bytes", "4000", Source.TOPIC),
+        ("log.segment.bytes", "3000", Source.DYNAMIC_BROKER),
+        ("log.segment.bytes", "2000", Source.DYNAMIC_DEFAULT_BROKER),
+        ("log.segment.bytes", "1000", Source.STATIC_BROKER),
+        ("log.segment.bytes", "1073741824", Source.DEFAULT),
+    ]
+    config.set_dynamic({}, {})
+    assert config.log_config().segment_bytes == 1000
+
+
+def test_listeners_hear_what_changed_and_nothing_else() -> None:
+    config = BrokerConfig()
+    heard: list[frozenset[str]] = []
+    config.on_change(heard.append)
+    config.set_dynamic({"max.connections": "5"}, {})
+    config.set_dynamic({"max.connections": "5"}, {})
+    config.set_dynamic({}, {})
+    assert heard == [frozenset({"max.connections"})] * 2
+
+
+def test_what_another_broker_wrote_and_we_do_not_know_is_left_aside(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = BrokerConfig()
+    config.set_dynamic({"ssl.keystore.type": "PEM", "max.connections": "many"}, {})
+    assert config.integer("max.connections") == 2**31 - 1
+    assert "ssl.keystore.type" in caplog.text
+    assert "many" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("log.retention.mss", "1", "did you mean log.retention.ms"),
+        ("log.segment.bytes", "big", "INT"),
+        ("log.segment.bytes", "3", "at least 14"),
+        ("broker.id", str(2**31), "INT"),
+        ("log.cleanup.policy", "shred", "compact, delete"),
+        ("delete.topic.enable", "yes", "true or false"),
+        ("listeners", "9092", "NAME://host:port"),
+        ("advertised.listeners", "OTHER://h:1", "not in listeners"),
+    ],
+)
+def test_a_slip_is_explained(name: str, value: str, reason: str) -> None:
+    with pytest.raises(KafkaError, match=reason) as caught:
+        BrokerConfig({name: value})
+    assert caught.value.error is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"retention.mss": "1"}, "did you mean retention.ms"),
+        ({"retention.ms": None}, "Null value"),
+        ({"cleanup.policy": "delete,burn"}, "compact, delete"),
+        ({"leader.replication.throttled.replicas": "1:x"}, "partition:broker"),
+        ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, "is above"),
+    ],
+)
+def test_a_topics_slip_is_explained(settings: dict[str, str | None], reason: str) -> None:
+    with pytest.raises(KafkaError, match=reason) as caught:
+        validate_topic(BrokerConfig(), settings)
+    assert caught.value.error is ErrorCode.INVALID_CONFIG
+
+
+def test_topic_settings_that_are_right_are_taken() -> None:
+    settings = {
+        "cleanup.policy": "compact, delete",
+        "leader.replication.throttled.replicas": "0:1,1:2",
+        "follower.replication.throttled.replicas": "*",
+        "retention.ms": "-1",
+    }
+    validate_topic(BrokerConfig(), settings)
+    log = BrokerConfig().log_config(settings)
+    assert log.cleanup_policy == {"compact", "delete"}
+    assert log.leader_replication_throttled_replicas == {"0:1", "1:2"}
+    assert log.retention_ms == -1
+
+
+def test_only_dynamic_settings_change_while_brokers_run() -> None:
+    validate_dynamic({"log.retention.ms": "1"}, per_broker=False)
+    validate_dynamic({"leader.replication.throttled.rate": "1"}, per_broker=True)
+    with pytest.raises(KafkaError, match="dynamically: broker"):
+        validate_dynamic({"broker.id": "1"}, per_broker=True)
+    with pytest.raises(KafkaError, match="broker id must be specified"):
+        validate_dynamic({"max.connections.per.ip": "1"}, per_broker=False)
+    with pytest.raises(KafkaError, match="at least"):
+        validate_dynamic({"log.segment.bytes": "1"}, per_broker=True)
+
+
+def test_describing_a_broker_says_what_is_fixed() -> None:
+    config = BrokerConfig({"broker.id": "7"})
+    fixed = described(config.describe_broker(), "broker.id")
+    assert (fixed.value, fixed.source, fixed.read_only) == ("7", Source.STATIC_BROKER, True)
+    free = described(config.describe_broker(), "log.retention.ms")
+    assert (free.value, free.source, free.read_only) == (None, Source.DEFAULT, False)
+    assert [each.name for each in free.synonyms] == ["log.retention.hours"]
+    config.set_dynamic({}, {"log.retention.ms": "9"})
+    assert [entry.setting.name for entry in config.describe_cluster_default()] == [
+        "log.retention.ms"
+    ]
+
+
+def test_a_kafka_file_may_name_what_has_no_effect_here(caplog: pytest.LogCaptureFixture) -> None:
+    BrokerConfig({"num.network.threads": "3"})
+    assert "num.network.threads=3 has no effect" in caplog.text
+
+
+def test_listeners() -> None:
+    assert Listener.parse("plaintext://[::1]:0") == Listener("PLAINTEXT", "::1", 0)
+    config = BrokerConfig({"listeners": "PLAINTEXT://:1, OTHER://h:2"})
+    assert config.listeners() == [Listener("PLAINTEXT", "", 1), Listener("OTHER", "h", 2)]
+
+
+def test_command_line_assignments() -> None:
+    assert parse_assignments(["a=b=c", " x = "]) == {"a": "b=c", "x": ""}
+    with pytest.raises(KafkaError, match="name=value"):
+        parse_assignments(["a"])
+
+
+def test_every_setting_is_honoured_somewhere() -> None:
+    """A row of the table that no code reads would be a promise that nobody keeps."""
+    behind = {name for topic in TOPIC_SETTINGS.values() for name, _ in topic.behind}
+    text = "\n".join(
+        path.read_text() for path in SOURCE.rglob("*.py") if path.name != "settings.py"
+    )
+    unread = [
+        name
+        for name in BROKER_SETTINGS
+        if name not in behind
+        and f'"{name}"' not in text
+        and name != "inter.broker.protocol.version"  # it has one value, which we speak
+    ]
+    assert not unread
