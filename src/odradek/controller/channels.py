@@ -61,8 +61,6 @@ class Channel:
         self._queue: deque[ControlRequest] = deque()
         self._wake = asyncio.Event()
         self._connection: Peer | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
         self.sent = 0
         self.retries = 0
         self._task = asyncio.get_running_loop().create_task(
@@ -71,22 +69,12 @@ class Channel:
 
     def put(self, request: ControlRequest) -> None:
         self._queue.append(request)
-        self._idle.clear()
         self._wake.set()
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing waits and nothing is in flight."""
-        return self._idle.is_set()
-
-    async def idle(self) -> None:
-        await self._idle.wait()
 
     def close(self) -> None:
         """Stop at once; what was not sent is for a broker that is gone."""
         self._task.cancel()
         self._queue.clear()
-        self._idle.set()
         if self._connection is not None:
             self._connection.close()
 
@@ -96,7 +84,6 @@ class Channel:
     async def _run(self) -> None:
         while True:
             if not self._queue:
-                self._idle.set()
                 self._wake.clear()
                 await self._wake.wait()
                 continue
@@ -160,10 +147,6 @@ class Channels:
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
-
-    @property
-    def is_idle(self) -> bool:
-        return all(channel.is_idle for channel in self._channels.values())
 
     def statistics(self) -> dict[str, object]:
         return {

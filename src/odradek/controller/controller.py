@@ -104,11 +104,6 @@ class Controller:
         """The controller epoch of our term; 0 when not in office."""
         return 0 if self._office is None else self._office.context.epoch
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing to do and nothing on its way to a broker."""
-        return self._queue.is_idle and (self._office is None or self._office.channels.is_idle)
-
     def is_queued_for_deletion(self, topic: str) -> bool:
         return self._office is not None and self._office.context.is_queued_for_deletion(topic)
 

@@ -125,10 +125,6 @@ class EventQueue:
         if self._task is not None and self._task is not asyncio.current_task():
             await asyncio.wait([self._task])
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._events and self.current is None
-
     def statistics(self) -> dict[str, object]:
         return {
             "queue_length": len(self._events),

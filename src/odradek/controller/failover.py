@@ -74,6 +74,7 @@ async def load(office: Office) -> dict[Partition, Judgement]:
         f"loaded brokers={sorted(context.brokers)} topics={len(context.topics)} "
         f"partitions={context.partition_count}"
     )
+    office.journal.cause = "failover"
     return judgements
 
 

@@ -328,8 +328,7 @@ class StateMachines:
         key = partition.key
         deleting = self._context.is_queued_for_deletion(key.topic)
         if isinstance(outcome, Leadership):
-            if outcome != partition.leadership:
-                self._lead(partition, outcome)
+            self.learned(partition, outcome)
             if not deleting:
                 others = [id for id in partition.assignment.replicas if id != broker_id]
                 self._batch.add_leader_and_isr(others, partition, is_new=False)
@@ -380,6 +379,11 @@ class StateMachines:
         return outcomes
 
     # Recording
+
+    def learned(self, partition: Partition, leadership: Leadership) -> None:
+        """The store has this: a leader changed its ISR, and we had not heard."""
+        if leadership != partition.leadership:
+            self._lead(partition, leadership)
 
     def _lead(self, partition: Partition, leadership: Leadership, why: str | None = None) -> None:
         self._journal.record(

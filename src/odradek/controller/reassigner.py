@@ -257,9 +257,7 @@ class Reassigner:
         moving = [key for key, assignment in moves.items() if assignment.is_reassigning]
         states = await self._store.partition_states(moving, self._isr_watch)
         for key, state in states.items():
-            partition = self._partition(key)
-            if partition.leadership is not None:
-                partition.leadership = state
+            self._machines.learned(self._partition(key), state)
         isr_of = {key: state.isr for key, state in states.items()}
         return [
             key

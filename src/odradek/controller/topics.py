@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterable, Mapping
 from odradek.controller import partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import Partition
-from odradek.controller.journal import EntryKind
-from odradek.controller.machines import told
 from odradek.controller.office import Office
 from odradek.controller.reassigner import topic_node
 from odradek.store.payloads import TopicNode
@@ -116,12 +114,7 @@ async def _refresh(office: Office, keys: Iterable[TopicPartition]) -> None:
     for key, state in states.items():
         partition = office.context.partition(key)
         assert partition is not None
-        if partition.leadership != state:
-            before = "" if partition.leadership is None else told(partition.leadership)
-            office.journal.record(
-                EntryKind.LEADERSHIP, before=before, after=told(state), partition=key
-            )
-            partition.leadership = state
+        office.machines.learned(partition, state)
         partitions.append(partition)
     office.batch.open()
     office.batch.add_update_metadata(office.context.brokers, partitions)
