@@ -15,7 +15,7 @@ import asyncio
 import logging
 import posixpath
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,6 +46,9 @@ class CleanerConfig:
     backoff_ms: int = 15_000
     dedupe_buffer_size: int = 128 * 1024 * 1024
     io_max_bytes_per_second: float = float("inf")
+
+
+async def _trust(log: Log) -> None: ...
 
 
 class CleaningAborted(Exception):
@@ -145,13 +148,19 @@ class Cleaner:
         clock: Callable[[], int],
         offload: Offload,
         config: CleanerConfig = CleanerConfig(),
+        before_swap: Callable[[Log], Awaitable[None]] = _trust,
     ) -> None:
+        """`before_swap` must flush the log and have its recovery point checkpointed: recovery
+        takes a gap between unflushed segments, such as cleaning leaves, for lost data."""
         self._disk = disk
         self.logs = logs
         self.clock = clock
         self.offload = offload
         self.config = config
+        self.before_swap = before_swap
         self._cleaned_to: dict[TopicPartition, int] = {}
+        # What each directory's checkpoint says.
+        self._written: dict[str, dict[TopicPartition, int]] = {}
         # Logs that could not be cleaned because of what is in them: not tried again.
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._runs = self._aborted = self._failed = 0
@@ -161,7 +170,8 @@ class Cleaner:
 
     def load(self, directory: str) -> None:
         """Read how far the logs of a directory were cleaned."""
-        self._cleaned_to.update(self._checkpoint(directory).read())
+        self._written[directory] = self._checkpoint(directory).read()
+        self._cleaned_to.update(self._written[directory])
 
     def checkpoint(self, directory: str) -> None:
         """Write how far each log that is now in the directory has been cleaned."""
@@ -170,12 +180,14 @@ class Cleaner:
             for tp, offset in self._cleaned_to.items()
             if tp in self.logs and posixpath.dirname(self.logs[tp].directory) == directory
         }
-        self._checkpoint(directory).write(offsets)
+        if self._written.get(directory, {}) != offsets:
+            self._checkpoint(directory).write(offsets)
+            self._written[directory] = offsets
 
-    def forget(self, topic_partition: TopicPartition) -> bool:
-        """The log is deleted. Says whether the checkpoint knew it."""
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """The log is deleted; the checkpoint follows when it is next written."""
         self._uncleanable.pop(topic_partition, None)
-        return self._cleaned_to.pop(topic_partition, None) is not None
+        self._cleaned_to.pop(topic_partition, None)
 
     def _checkpoint(self, directory: str) -> OffsetCheckpoint:
         return OffsetCheckpoint(self._disk, f"{directory}/{CLEANER_OFFSETS}")
@@ -322,6 +334,7 @@ class _Cleaning:
             transactions.retained.clear()
             copy.seal()
             await cleaner.offload(lambda: _sync(copy))
+            await cleaner.before_swap(log)
             self._check(group)
         except BaseException:
             copy.delete()

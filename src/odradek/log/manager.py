@@ -99,7 +99,7 @@ class LogManager:
         paths = [posixpath.normpath(path) for path in directories]
         if len(set(paths)) < len(paths):
             raise ValueError(f"a log directory is named twice: {', '.join(paths)}")
-        self._configured = paths
+        self.configured_dirs = paths
         self.disk = disk
         self.clock = clock
         self.offload = offload
@@ -114,7 +114,9 @@ class LogManager:
         self.future_logs: dict[TopicPartition, Log] = {}
         self._preferred: dict[TopicPartition, str] = {}
         self.retired = RetiredDirectories(disk, offload)
-        self.cleaner = Cleaner(disk, self.logs, clock, offload, cleaner_config)
+        self.cleaner = Cleaner(
+            disk, self.logs, clock, offload, cleaner_config, before_swap=self._secure
+        )
         self.to_flush: set[Log] = set()
         self.upkeep = Upkeep(self, upkeep_config)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -122,16 +124,12 @@ class LogManager:
     # Starting
 
     @property
-    def configured_dirs(self) -> list[str]:
-        return list(self._configured)
-
-    @property
     def live_dirs(self) -> list[str]:
         return list(self._live)
 
     def open(self) -> None:
         """Create and lock the directories. Raises DirectoryInUse, or NoDirectoryLeft."""
-        for path in self._configured:
+        for path in self.configured_dirs:
             if path in self._live or path in self.offline_dirs:
                 continue
             try:
@@ -307,7 +305,7 @@ class LogManager:
     def prefer_directory(self, topic_partition: TopicPartition, path: str) -> None:
         """Where the partition's next log is to be made: the target of a move."""
         path = posixpath.normpath(path)
-        if path not in self._configured:
+        if path not in self.configured_dirs:
             raise KafkaError(
                 ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not among the log directories"
             )
@@ -338,7 +336,8 @@ class LogManager:
             offsets = dict(directory.offsets(name))
             if offsets.pop(topic_partition, None) is not None:
                 directory.write(name, offsets)
-        if self.cleaner.forget(topic_partition):
+        if topic_partition not in self.logs:
+            self.cleaner.forget(topic_partition)
             self.cleaner.checkpoint(directory.path)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
@@ -492,6 +491,11 @@ class LogManager:
         except OSError as error:
             if not log.offline:
                 log.fail(error)
+
+    async def _secure(self, log: Log) -> None:
+        """Flush a log and let the disk know that it is."""
+        await self.flush(log)
+        self._write_checkpoints(posixpath.dirname(log.directory), (RECOVERY_POINTS,))
 
     def due_for_flush(self) -> list[Log]:
         """Logs whose `flush.ms` has passed with something unflushed."""

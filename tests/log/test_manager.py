@@ -1,0 +1,517 @@
+"""The log manager: start, stop, crash, several directories, and one of them failing."""
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from odradek.log.checkpoints import InconsistentMetaProperties
+from odradek.log.cleaner import CleanerConfig
+from odradek.log.config import LogConfig
+from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
+from odradek.log.log import Log
+from odradek.log.manager import DuplicateLog, LogManager, NoDirectoryLeft
+from odradek.log.offload import on_the_spot
+from odradek.log.reports import describe_directories
+from odradek.log.upkeep import UpkeepConfig
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.records import Record, encode_batch
+from odradek.wire.topics import TopicPartition
+
+A, B = "/a", "/b"
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=1000)
+TP = TopicPartition("t", 0)
+
+
+def make(world: Any, *directories: str, disk: Any = None, **options: Any) -> LogManager:
+    return LogManager(
+        directories or (A, B),
+        disk or world.disk(),
+        world.clock,
+        on_the_spot,
+        rng=random.Random(1),
+        **{"default_config": CONFIG, **options},
+    )
+
+
+async def started(world: Any, *directories: str, **options: Any) -> LogManager:
+    manager = make(world, *directories, **options)
+    manager.open()
+    manager.claim(1, "cluster")
+    await manager.load()
+    return manager
+
+
+def put(log: Log, count: int = 1, value: bytes = b"v") -> None:
+    for _ in range(count):
+        log.append_as_leader(encode_batch([Record(-1, 1_700_000_000_000, b"k", value)]), 0)
+    log.set_high_watermark(log.end_offset)
+
+
+def tps(count: int) -> list[TopicPartition]:
+    return [TopicPartition("t", number) for number in range(count)]
+
+
+# Where logs are made
+
+
+async def test_partitions_spread_over_the_directories(world: Any) -> None:
+    manager = await started(world)
+    for topic_partition in tps(5):
+        log = manager.get_or_create(topic_partition, is_new=True)
+        assert manager.get_or_create(topic_partition) is manager.get(topic_partition) is log
+    assert [len(manager.logs_in(path)) for path in (A, B)] == [3, 2]
+    assert manager.get(TopicPartition("u", 0)) is None
+
+
+async def test_a_clean_stop_and_start(world: Any) -> None:
+    manager = await started(world)
+    for topic_partition in tps(4):
+        put(manager.get_or_create(topic_partition), 10 + topic_partition.partition)
+    manager.logs[TP].advance_start_offset(3)
+    manager.write_high_watermarks({tp: log.high_watermark for tp, log in manager.logs.items()})
+    await manager.close()
+    files = {path: bytes(content.data) for path, content in world.platter.files.items()}
+    assert files[f"{A}/.kafka_cleanshutdown"] == b'{"version":0,"brokerEpoch":-1}'
+    assert files[f"{A}/recovery-point-offset-checkpoint"] == b"0\n2\nt 0 10\nt 2 12\n"
+    assert files[f"{A}/log-start-offset-checkpoint"] == b"0\n1\nt 0 3\n"
+    assert files[f"{B}/replication-offset-checkpoint"] == b"0\n2\nt 1 11\nt 3 13\n"
+
+    again = await started(world)
+    assert {tp: log.end_offset for tp, log in again.logs.items()} == {
+        tp: 10 + tp.partition for tp in tps(4)
+    }
+    assert again.logs[TP].start_offset == 3 and again.logs[TP].recovery_point == 10
+    assert again.read_high_watermarks() == {tp: 10 + tp.partition for tp in tps(4)}
+    assert again.read_high_watermarks(B + "/") == {tps(4)[1]: 11, tps(4)[3]: 13}
+    assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
+
+
+async def test_a_killed_broker_recovers(world: Any) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP), 20)
+    manager.checkpoint_recovery_points()
+    again = await started(world)
+    assert again.logs[TP].end_offset == 20
+    assert again.logs[TP].recovery_point <= 20
+    # What did not load completely is never marked clean.
+    broken = make(world)
+    broken.open()
+    await broken.close()
+    assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
+
+
+async def test_settings_of_a_topic_and_changes_of_them(world: Any) -> None:
+    own = replace(CONFIG, retention_ms=5)
+    manager = await started(world)
+    assert manager.get_or_create(TP, own).config is own
+    assert manager.get_or_create(TopicPartition("u", 0)).config is CONFIG
+    await manager.close()
+    again = make(world)
+    await again.load({"t": own})
+    assert again.logs[TP].config is own
+    again.update_topic_config("t", CONFIG)
+    assert again.logs[TP].config is CONFIG
+
+
+# Whose directory, and what is in it
+
+
+async def test_two_brokers_cannot_share_a_directory(world: Any) -> None:
+    manager = make(world, A)
+    manager.open()
+    platter_locks = dict(world.platter.locks)
+    second = make(world, A)
+    world.platter.locks.update(platter_locks)
+    with pytest.raises(DirectoryInUse):
+        second.open()
+
+
+async def test_somebody_elses_directory(world: Any) -> None:
+    await (await started(world)).close()
+    manager = make(world)
+    manager.open()
+    assert {p.broker_id for p in manager.meta_properties().values()} == {1}
+    with pytest.raises(InconsistentMetaProperties):
+        manager.claim(2, "cluster")
+
+
+def test_one_directory_twice(world: Any) -> None:
+    with pytest.raises(ValueError):
+        make(world, A, A + "/")
+
+
+@pytest.mark.parametrize("name", ["photos", "t-x", "t-0-delete"])
+async def test_a_foreign_sub_directory_stops_the_start(world: Any, name: str) -> None:
+    world.disk().make_dirs(f"{A}/{name}")
+    with pytest.raises(UnexpectedDirectory):
+        await started(world)
+
+
+async def test_kafkas_other_sub_directories_and_plain_files_are_passed_over(world: Any) -> None:
+    for name in ("remote-log-index-cache", "__cluster_metadata-0", "s-0.0123-stray"):
+        world.disk().make_dirs(f"{A}/{name}")
+    world.disk().open(f"{A}/notes", create=True)
+    manager = await started(world)
+    assert manager.logs == {} and world.disk().exists(f"{A}/s-0.0123-stray")
+
+
+async def test_a_partition_in_two_directories_is_fatal(world: Any) -> None:
+    world.disk().make_dirs(f"{A}/t-0")
+    world.disk().make_dirs(f"{B}/t-0")
+    with pytest.raises(DuplicateLog):
+        await started(world)
+
+
+# Deletion
+
+
+async def test_deletion_renames_at_once_and_removes_later(world: Any) -> None:
+    manager = await started(world)
+    for topic_partition in tps(3):
+        put(manager.get_or_create(topic_partition))
+    manager.checkpoint_recovery_points()
+    log = manager.async_delete(TP)
+    assert log is not None and manager.get(TP) is None
+    assert log.directory.startswith(f"{A}/t-0.") and log.directory.endswith("-delete")
+    assert len(log.directory) == len(A) + 1 + len("t-0.") + 32 + len("-delete")
+    assert b"t 0" not in world.disk().read_bytes(f"{A}/recovery-point-offset-checkpoint")
+    with pytest.raises(KafkaError) as caught:
+        put(log)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    await manager.remove_retired()
+    assert world.disk().exists(log.directory)
+    world.now_ms += 1000
+    await manager.remove_retired()
+    assert not world.disk().exists(log.directory)
+    assert manager.async_delete(TP) is None
+
+
+async def test_deletion_goes_on_after_a_restart(world: Any) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP))
+    manager.async_delete(TP)
+    again = await started(world)
+    assert again.logs == {} and again.statistics()["directories_to_remove"] == 1
+    world.now_ms += 1000
+    await again.remove_retired()
+    assert not any("-delete" in path for path in world.files("/"))
+
+
+@pytest.mark.parametrize("kill", [False, True])
+async def test_a_new_log_inherits_nothing_of_a_deleted_one(world: Any, kill: bool) -> None:
+    manager = await started(world, A)
+    put(manager.get_or_create(TP), 20)
+    await manager.flush(manager.logs[TP])
+    manager.logs[TP].advance_start_offset(15)
+    manager.checkpoint_recovery_points()
+    manager.checkpoint_start_offsets()
+    manager.write_high_watermarks({TP: 20})
+    stale = {path: bytes(c.data) for path, c in world.platter.files.items() if "checkpoint" in path}
+    manager.async_delete(TP)
+    if kill:
+        # As if the process had died before the checkpoints were rewritten.
+        for path, data in stale.items():
+            if path.count("/") == 2:
+                world.disk().write_atomically(path, data)
+        manager = await started(world, A)
+    log = manager.get_or_create(TP)
+    assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
+    assert manager.read_high_watermarks() == {}
+    put(log, 2)
+    again = await started(world, A)
+    assert again.logs[TP].end_offset == 2 and again.logs[TP].recovery_point == 0
+
+
+# Moves between directories
+
+
+async def test_a_future_log_takes_the_place_of_the_current(world: Any) -> None:
+    manager = await started(world)
+    current = manager.get_or_create(TP)
+    put(current, 5)
+    with pytest.raises(KafkaError) as caught:
+        manager.prefer_directory(TP, "/nowhere")
+    assert caught.value.error is ErrorCode.LOG_DIR_NOT_FOUND
+    manager.prefer_directory(TP, B)
+    future = manager.get_or_create(TP, future=True)
+    assert future.directory.startswith(f"{B}/t-0.") and future.directory.endswith("-future")
+    future.append_as_follower(current.read(0, 1 << 20, end_offset=5).records)
+    sizes = {report.path: report.logs for report in describe_directories(manager)}
+    assert sizes[A][0].offset_lag == 0 and not sizes[A][0].is_future
+    assert sizes[B][0].offset_lag == 0 and sizes[B][0].is_future
+
+    restarted = await started(world)
+    assert restarted.get(TP, future=True) is not None
+    restarted.logs[TP].set_high_watermark(5)
+    moved = restarted.replace_current_with_future(TP)
+    assert moved is restarted.logs[TP] and moved.directory == f"{B}/t-0"
+    assert moved.high_watermark == 5 and restarted.future_logs == {}
+    put(moved)
+    await restarted.close()
+    again = await started(world)
+    assert again.logs[TP].directory == f"{B}/t-0" and again.logs[TP].end_offset == 6
+    with pytest.raises(KafkaError):
+        again.replace_current_with_future(TP)
+
+
+async def test_a_cancelled_move(world: Any) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP))
+    manager.prefer_directory(TP, B)
+    manager.get_or_create(TP, future=True)
+    assert manager.async_delete(TP, future=True) is not None
+    assert manager.get(TP, future=True) is None and manager.get(TP) is not None
+
+
+async def test_describe(world: Any) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP), 3)
+    reports = describe_directories(manager)
+    assert [report.path for report in reports] == [A, B]
+    assert reports[0].is_online and reports[0].total_bytes == 1 << 40
+    assert reports[0].usable_bytes < 1 << 40
+    assert reports[0].logs == [(TP, manager.logs[TP].size_bytes, 0, False)]
+    manager.fail_directory(B, OSError("gone"))
+    assert describe_directories(manager)[1] == (B, False, -1, -1, [])
+
+
+# Failure
+
+
+class Failures(list[tuple[str, list[TopicPartition]]]):
+    def __call__(self, directory: str, partitions: list[TopicPartition]) -> None:
+        self.append((directory, partitions))
+
+
+async def test_a_failing_directory_takes_its_logs_only(world: Any) -> None:
+    failures = Failures()
+    manager = await started(world, on_directory_failure=failures)
+    for topic_partition in tps(4):
+        put(manager.get_or_create(topic_partition))
+    world.platter.failed.add(A)
+    with pytest.raises(KafkaError) as caught:
+        put(manager.logs[TP])
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert failures == []  # told on the loop, not inside the append
+    await asyncio.sleep(0)
+    assert failures == [(A, [tps(4)[0], tps(4)[2]])]
+    assert list(manager.logs) == [tps(4)[1], tps(4)[3]]
+    assert list(manager.offline_dirs) == [A] and manager.live_dirs == [B]
+    put(manager.logs[tps(4)[1]])
+    # A partition that may be in the lost directory is not made again, a new one is.
+    with pytest.raises(KafkaError):
+        manager.get_or_create(TP)
+    assert manager.get_or_create(TopicPartition("new", 0), is_new=True).directory.startswith(B)
+    manager.checkpoint_recovery_points()
+    manager.write_high_watermarks({})
+    await manager.close()
+    world.platter.failed.clear()
+    assert world.disk().exists(f"{B}/.kafka_cleanshutdown")
+    assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
+
+
+async def test_a_directory_that_fails_while_checkpoints_are_written(world: Any) -> None:
+    failures = Failures()
+    manager = await started(world, on_directory_failure=failures)
+    put(manager.get_or_create(TP))
+    await manager.flush(manager.logs[TP])
+    world.platter.failed.add(A)
+    manager.checkpoint_recovery_points()
+    await asyncio.sleep(0)
+    assert failures == [(A, [TP])]
+
+
+async def test_a_directory_that_cannot_be_opened_at_the_start(world: Any) -> None:
+    failures = Failures()
+    world.platter.failed.add(A)
+    manager = await started(world, on_directory_failure=failures)
+    await asyncio.sleep(0)
+    assert manager.live_dirs == [B] and failures == [(A, [])]
+    world.platter.failed.add(B)
+    with pytest.raises(NoDirectoryLeft):
+        await started(world)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+        "t-0/leader-epoch-checkpoint",
+    ],
+)
+@pytest.mark.parametrize("data", [b"\0" * 40, b"0\n5\nt 0 1\n", b"9\n0\n"])
+async def test_a_damaged_checkpoint_fails_its_directory(world: Any, name: str, data: bytes) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP))
+    put(manager.get_or_create(TopicPartition("t", 1)))
+    await manager.close()
+    world.disk().write_atomically(f"{A}/{name}", data)
+    again = await started(world)
+    assert list(again.offline_dirs) == [A]
+    assert list(again.logs) == [TopicPartition("t", 1)]
+
+
+async def test_creation_goes_on_to_the_next_directory(world: Any) -> None:
+    manager = await started(world)
+    world.platter.failed.add(A)
+    assert manager.get_or_create(TP).directory == f"{B}/t-0"
+    world.platter.failed.add(B)
+    with pytest.raises(KafkaError) as caught:
+        manager.get_or_create(TopicPartition("t", 1), is_new=True)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_full_disk_fails_the_directory_and_loses_nothing_acknowledged(world: Any) -> None:
+    manager = await started(world)
+    log = manager.get_or_create(TP)
+    world.platter.capacity_bytes = world.platter.used_bytes + 5000
+    acknowledged = 0
+    try:
+        while acknowledged < 100:
+            put(log, value=b"v" * 100)
+            acknowledged += 1
+    except KafkaError as error:
+        assert error.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.offline_dirs[A].errno == errno.ENOSPC
+    world.platter.capacity_bytes = 1 << 40
+    again = await started(world)
+    assert again.logs[TP].end_offset >= acknowledged > 10
+
+
+# Crashes
+
+
+async def busy_life(world: Any, disk: Any) -> None:
+    """All that changes files: create, append, roll, checkpoint, clean, cut, delete, close."""
+    compact = replace(CONFIG, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.01)
+    manager = await started(world, disk=disk)
+    one, two = manager.get_or_create(TP, compact), manager.get_or_create(TopicPartition("t", 1))
+    put(one, 12)
+    put(two, 12)
+    await manager.upkeep.work_off()
+    manager.checkpoint_recovery_points()
+    manager.write_high_watermarks({TP: 12})
+    await manager.cleaner.run()
+    two.advance_start_offset(8)
+    two.delete_old_segments()
+    manager.checkpoint_start_offsets()
+    one.truncate_to(11)
+    manager.async_delete(TopicPartition("t", 1))
+    world.now_ms += 1000
+    await manager.remove_retired()
+    put(manager.get_or_create(TopicPartition("t", 1)), 3)
+    await manager.close()
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+async def test_a_crash_at_any_change_leaves_directories_that_load(
+    make_world: Callable[[], Any], power_loss: bool
+) -> None:
+    changes = 0
+    while True:
+        world = make_world()
+        try:
+            await busy_life(world, world.disk(changes))
+        except world.Crash:
+            pass
+        else:
+            break
+        if power_loss:
+            world.lose_power(changes)
+        manager = await started(world)
+        assert not manager.offline_dirs, (changes, manager.offline_dirs)
+        for log in manager.logs.values():
+            assert log.start_offset <= log.end_offset <= 12
+            assert log.recovery_point <= log.end_offset
+            put(log)
+        if TP in manager.logs and world.now_ms > 1_700_000_000_000:
+            assert manager.logs[TP].end_offset == 12 or power_loss
+        await manager.close()
+        changes += 1
+    assert changes > 100
+
+
+# Upkeep
+
+
+async def test_upkeep_runs_on_the_loop(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is the loop's; a test's sleep(0) is enough because every interval is 0."""
+    upkeep = UpkeepConfig(0, 0, 0, 0, 0, 0)
+    old = replace(CONFIG, retention_ms=1000, flush_ms=1)
+    manager = await started(
+        world, default_config=old, upkeep_config=upkeep, cleaner_config=CleanerConfig(backoff_ms=0)
+    )
+    manager.start()
+    log = manager.get_or_create(TP)
+    put(log, 20)
+    segments = len(log.segments)
+    assert segments > 2
+    world.now_ms += 2000
+
+    async def until(done: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if done():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("never came about")
+
+    await until(lambda: log.start_offset == 20)
+    await until(lambda: log.recovery_point == 20)
+    checkpoint = f"{A}/recovery-point-offset-checkpoint"
+    await until(lambda: b"t 0 20" in world.platter.files[checkpoint].data)
+    manager.async_delete(TP)
+    world.now_ms += 1000
+    manager.upkeep.wake()
+    await until(lambda: not any("-delete" in path for path in world.files(A)))
+    await manager.close()
+
+
+async def test_rolled_segments_are_flushed_off_the_loop(world: Any) -> None:
+    offloaded = []
+
+    async def offload(work: Callable[[], Any]) -> Any:
+        offloaded.append(work)
+        return work()
+
+    manager = LogManager(
+        [A], world.disk(), world.clock, offload, rng=random.Random(1), default_config=CONFIG
+    )
+    await manager.load()
+    log = manager.get_or_create(TP)
+    put(log, 10)
+    assert manager.statistics()["logs_to_flush"] == 1
+    offloaded.clear()
+    await manager.upkeep.work_off()
+    assert log.recovery_point == 10 and len(offloaded) == 1
+
+
+async def test_a_log_cut_below_its_recovery_point_rewrites_the_checkpoint(world: Any) -> None:
+    manager = await started(world)
+    log = manager.get_or_create(TP)
+    put(log, 10)
+    await manager.flush(log)
+    manager.checkpoint_recovery_points()
+    log.truncate_to(4)
+    assert world.disk().read_bytes(f"{A}/recovery-point-offset-checkpoint") == b"0\n1\nt 0 4\n"
+
+
+async def test_a_log_deleted_during_its_flush(world: Any) -> None:
+    manager = await started(world)
+    log = manager.get_or_create(TP)
+    put(log, 3)
+
+    async def offload(work: Callable[[], Any]) -> Any:
+        manager.async_delete(TP)
+        return work()
+
+    manager.offload = offload
+    await manager.flush(log)
+    assert manager.offline_dirs == {}
