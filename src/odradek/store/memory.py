@@ -398,9 +398,12 @@ class MemoryStore:
                 self._timeout / BEATS_PER_TIMEOUT, self._keep_alive, session, context=self._context
             )
 
-    async def _until_connected(self) -> _Session:
+    async def _until_connected(self, asked_in: _Session | None = None) -> _Session:
+        """Wait for the connection; what was asked in a session is not done in another."""
         while not self._closed:
             await self._connected.wait()
+            if asked_in is not None and self._session is not asked_in and not self._closed:
+                raise SessionExpired("", f"session {asked_in.id} is over")
             if self._session is not None:
                 return self._session
         raise ConnectionLost("", "the store is closed")
@@ -408,7 +411,7 @@ class MemoryStore:
     async def _ask(self, action: Callable[[_Session], T]) -> T:
         """Have the server act for our session; again after each lost connection."""
         self._operations += 1
-        session = await self._until_connected()
+        session = await self._until_connected(self._session)
         while True:
             answer: asyncio.Future[T] = self._loop.create_future()
             self._waiting.add(answer)
@@ -416,8 +419,7 @@ class MemoryStore:
             try:
                 return await answer
             except ConnectionLost:
-                if session is not await self._until_connected():
-                    raise SessionExpired("", f"session {session.id} is over") from None
+                await self._until_connected(session)
             finally:
                 self._waiting.discard(answer)
 

@@ -308,7 +308,7 @@ class ZooKeeperStore:
     async def _ask(self, request: _Request[T]) -> T:
         """Send a request, again after each lost connection, as long as the session lasts."""
         self._operations += 1
-        session = await self._until_connected()
+        session = await self._until_connected(self._session)
         return await self._insist(request, session, self._send(request))
 
     async def _insist(self, request: _Request[T], session: int, sent: asyncio.Future[T]) -> T:
@@ -316,8 +316,7 @@ class ZooKeeperStore:
             try:
                 return await sent
             except ConnectionLost:
-                if await self._until_connected() != session:
-                    raise SessionExpired("", f"session {session:#x} is over") from None
+                await self._until_connected(session)
             sent = self._send(request)
 
     async def _ask_many(self, requests: Iterable[_Request[T]]) -> list[T | StoreError]:
@@ -326,7 +325,7 @@ class ZooKeeperStore:
         rest = iter(requests)
         while batch := list(islice(rest, REQUESTS_IN_FLIGHT)):
             self._operations += len(batch)
-            session = await self._until_connected()
+            session = await self._until_connected(self._session)
             sent = [self._send(request) for request in batch]
             await asyncio.wait(sent)
             for request, answer in zip(batch, sent, strict=True):
@@ -355,9 +354,12 @@ class ZooKeeperStore:
         except StoreError as error:
             answer.set_exception(error)
 
-    async def _until_connected(self) -> int:
+    async def _until_connected(self, asked_in: int = 0) -> int:
+        """Wait for the connection; what was asked in a session is not done in another."""
         while not self._closed and not self._refused:
             await self._connected.wait()
+            if asked_in and self._session not in (0, asked_in):
+                raise SessionExpired("", f"session {asked_in:#x} is over")
             if self._session:
                 return self._session
         if self._refused:

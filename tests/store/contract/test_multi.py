@@ -1,0 +1,146 @@
+"""Many operations: as one transaction, and many at once."""
+
+import asyncio
+
+import pytest
+
+from odradek.store.api import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Set,
+    Stat,
+    Store,
+    StoreError,
+)
+
+
+async def test_a_multi_is_one_transaction(store: Store) -> None:
+    await store.create("/gone", None)
+    path, stat, deleted, checked = await store.multi(
+        [
+            Create("/a", None, ephemeral=True),
+            Set("/a", b"1", 0),
+            Delete("/gone", 0),
+            Check("/a", 1),
+        ]
+    )
+    assert path == "/a" and deleted is None and checked is None
+    assert isinstance(stat, Stat)
+    assert stat.version == 1 and stat.created == stat.modified and stat.owner == store.session_id
+    assert await store.get("/a") == (b"1", stat)
+    assert await store.exists("/gone") is None
+
+
+@pytest.mark.parametrize(
+    ("last", "error", "path"),
+    [
+        (Check("/here", 7), BadVersion, "/here"),
+        (Set("/here", b"", 7), BadVersion, "/here"),
+        (Set("/no", b""), NoNode, "/no"),
+        (Delete("/no"), NoNode, "/no"),
+        (Delete("/new"), NotEmpty, "/new"),
+        (Create("/here", b""), NodeExists, "/here"),
+        (Create("/no/child", b""), NoNode, "/no/child"),
+        (Check("/no", 0), NoNode, "/no"),
+    ],
+)
+async def test_a_multi_that_fails_leaves_nothing(
+    store: Store, last: Operation, error: type[StoreError], path: str
+) -> None:
+    await store.create("/here", b"data")
+    before = await store.get("/here")
+    with pytest.raises(error) as failed:
+        await store.multi(
+            [
+                Create("/new", None),
+                Create("/new/s-", None, sequential=True),
+                Create("/mine", None, ephemeral=True),
+                Set("/here", b"changed"),
+                Delete("/mine"),
+                Create("/mine", b"", ephemeral=True),
+                Check("/here", 1),
+                last,
+                Create("/later", None),
+            ]
+        )
+    assert failed.value.path == path
+    assert await store.get("/here") == before
+    for absent in ("/new", "/mine", "/later"):
+        assert await store.exists(absent) is None
+    # What failed leaves no trace in sequences either.
+    await store.create("/new", None)
+    assert await store.create("/new/s-", None, sequential=True) == "/new/s-0000000000"
+
+
+async def test_of_many_multis_each_stands_alone(store: Store) -> None:
+    await store.create("/fence", b"")
+    await store.create("/b", b"")
+    results = await store.multi_many(
+        [
+            [Check("/fence", 0), Create("/a", b"")],
+            [Check("/fence", 0), Set("/b", b"", 9)],
+            [Check("/fence", 0), Set("/a", b"again")],
+            [Check("/fence", 1), Set("/a", b"never")],
+            [Create("/c", b""), Create("/c", b"")],
+        ]
+    )
+    assert results[0] == [None, "/a"]
+    assert isinstance(results[1], BadVersion) and results[1].path == "/b"
+    assert isinstance(results[2], list) and isinstance(results[2][1], Stat)
+    assert isinstance(results[3], BadVersion) and results[3].path == "/fence"
+    assert isinstance(results[4], NodeExists)
+    assert (await store.get("/a"))[0] == b"again"
+    assert await store.exists("/c") is None
+    a, b = await store.exists("/a"), await store.exists("/b")
+    assert a is not None and b is not None and a.modified > a.created
+
+
+async def test_many_are_read_in_the_order_asked(store: Store) -> None:
+    for number in range(5):
+        await store.create(f"/n{number}", b"%d" % number)
+    nodes = await store.get_many(["/n3", "/missing", "/n1", "/n3"])
+    assert [node and node[0] for node in nodes] == [b"3", None, b"1", b"3"]
+    assert await store.get_many([]) == []
+    assert await store.multi_many([]) == []
+
+
+async def test_operations_happen_in_the_order_asked(store: Store) -> None:
+    await store.create("/a", b"")
+    results = await asyncio.gather(
+        *(store.set("/a", b"%d" % number) for number in range(50)), store.get("/a")
+    )
+    assert [stat.version for stat in results[:-1]] == list(range(1, 51))
+    assert results[-1][0] == b"49"
+
+
+async def test_two_sessions_race_and_one_wins(backend, store: Store) -> None:
+    other = await backend.open()
+    await store.create("/epoch", b"0")
+    attempts = await asyncio.gather(
+        *(
+            session.multi([Create("/office", None, ephemeral=True), Set("/epoch", b"1", 0)])
+            for session in (store, other)
+        ),
+        return_exceptions=True,
+    )
+    assert sorted(isinstance(attempt, StoreError) for attempt in attempts) == [False, True]
+    assert (await other.exists("/epoch")).version == 1
+
+
+async def test_hundred_thousand_nodes(backend, store: Store) -> None:
+    """Creating, listing and reading them all, in bulk, while the other session just follows."""
+    total = 100_000 if backend.name == "sqlite" else 10_000
+    other = await backend.open(timeout_ms=20_000)
+    await store.create("/many", None)
+    names = [f"p{number:06d}" for number in range(total)]
+    created = await store.multi_many([Create(f"/many/{name}", name.encode())] for name in names)
+    assert not [result for result in created if isinstance(result, StoreError)]
+    assert await other.children("/many") == names
+    nodes = await other.get_many([f"/many/{name}" for name in names])
+    assert [node and node[0] for node in nodes] == [name.encode() for name in names]
