@@ -74,8 +74,11 @@ class FetchSessions:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if request.session_epoch != session.next_epoch or session.fetch_set.parked is not None:
+        if request.session_epoch != session.next_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.fetch_set.parked is not None:
+            # The fetcher has sent another after the one that waits: it wants that answered now.
+            session.fetch_set.parked.try_complete(force=True)
         _apply(session.fetch_set, request)
         session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
         session.used_at = self._now()

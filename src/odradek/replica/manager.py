@@ -222,10 +222,8 @@ class ReplicaManager:
         self, params: FetchParams, fetch_set: FetchSet
     ) -> "list[PartitionAnswer] | asyncio.Future[list[PartitionAnswer]]":
         """Records for a consumer or a follower; a future if there is too little and it may wait."""
+        assert fetch_set.parked is None, "the fetch that waits must be answered first"
         self._fetches += 1
-        if fetch_set.parked is not None:
-            # The fetcher has sent another after it: it wants an answer to the first one now.
-            fetch_set.parked.try_complete(force=True)
         now = self.now()
         is_being_proven = False
         if params.replica_id >= 0:
@@ -255,12 +253,9 @@ class ReplicaManager:
 
         future: asyncio.Future[list[PartitionAnswer]] = self._loop.create_future()
         fetch = DelayedFetch(fetch_set, missing_bytes, attempt, future)
-        for item in fetch_set.items.values() if not fetch_set.is_incremental else fetch_set.dirty:
-            if item.partition is None:
-                partition = self.partitions[item.topic_partition]
-                item.partition = partition
-                item.bytes_seen = partition.local_log.appended_bytes
-                partition.watchers[item] = None
+        if not fetch_set.is_session:
+            for item in fetch_set.items.values():
+                self.partitions[item.topic_partition].watch(item)
         self.wheel.add(fetch, params.max_wait_ms / 1000)
         return future
 

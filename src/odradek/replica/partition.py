@@ -490,6 +490,12 @@ class Partition:
             if self.watchers:
                 self._announce_high_watermark()
 
+    def watch(self, item: FetchItem) -> None:
+        """Tell this item of everything new from now on."""
+        item.partition = self
+        item.bytes_seen = 0 if self.log is None else self.log.appended_bytes
+        self.watchers[item] = None
+
     def wake_all(self) -> None:
         """The state changed: every parked fetch looks again, whatever it waits for."""
         for item in self.watchers:

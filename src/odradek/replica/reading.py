@@ -89,7 +89,11 @@ class Reader:
         whole_first: bool,
         arrived_at: float | None,
     ) -> tuple[PartitionData, bool]:
-        partition = item.partition or self._hosted(item.topic_partition)
+        partition = item.partition
+        if partition is None:
+            partition = self._hosted(item.topic_partition)
+            if item.owner.is_session:
+                partition.watch(item)
         log = partition.log_for(item.leader_epoch, leader_only=params.leader_only)
         follower = None
         if params.is_follower:

@@ -1,0 +1,264 @@
+"""Followers follow: data, high watermark, leader changes, divergence, restarts."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from odradek.replica.config import ReplicaConfig
+from odradek.wire.errors import ErrorCode
+from odradek.wire.topics import TopicPartition
+
+T0 = TopicPartition("t", 0)
+CONFIG = ReplicaConfig()
+CONFIG_WAIT_S = CONFIG.replica_fetch_wait_max_ms / 1000
+
+
+def test_three_replicas_hold_the_same_bytes_and_acks_all_waits_for_them(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, second, third = await world.start(1, 2, 3)
+        assert await world.elect(1, [1, 2, 3], [1, 2, 3]) == dict.fromkeys(
+            (1, 2, 3), ErrorCode.NONE
+        )
+        for number in range(20):
+            result = await leader.produce(b"record %d" % number)
+            assert (result.error, result.base_offset) == (ErrorCode.NONE, number)
+            assert leader.log().high_watermark == number + 1
+        for follower in (second, third):
+            await world.until(lambda f=follower: f.log().high_watermark == 20)
+            assert follower.contents() == leader.contents() != b""
+
+    simulate(story)
+
+
+async def test_the_same_over_real_sockets(reality: Any) -> None:
+    async with reality() as world:
+        leader, second, third = await world.start(1, 2, 3)
+        await world.elect(1, [1, 2, 3], [1, 2, 3])
+        for number in range(20):
+            result = await leader.produce(b"record %d" % number)
+            assert (result.error, result.base_offset) == (ErrorCode.NONE, number)
+        for follower in (second, third):
+            await world.until(lambda f=follower: f.log().high_watermark == 20)
+            assert follower.contents() == leader.contents() != b""
+
+
+def test_a_new_leader_goes_on_where_the_old_one_ended(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        first, second, third = await world.start(1, 2, 3)
+        await world.elect(1, [1, 2, 3], [1, 2, 3])
+        await first.produce(b"a")
+        await world.elect(2, [1, 2, 3])
+        assert first.append(b"x")[T0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        result = await second.produce(b"b")
+        assert (result.error, result.base_offset) == (ErrorCode.NONE, 1)
+        await world.until(lambda: first.log().high_watermark == third.log().high_watermark == 2)
+        assert first.contents() == second.contents() == third.contents()
+        assert second.log().epochs.entries == [(0, 0), (1, 1)]
+        assert third.log().epochs.entries == [(0, 0), (1, 1)]
+
+    simulate(story)
+
+
+def test_records_of_a_deposed_leader_that_nobody_has_are_cut_off(simulate: Any) -> None:
+    """The divergence of KIP-101: both logs have an offset 1, of different epochs."""
+
+    async def story(world: Any) -> None:
+        first, second = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await first.produce(b"both")
+        await world.until(lambda: second.log().high_watermark == 1)
+        second.replicas.fetchers.remove([T0])
+        first.append(b"only here", b"and here")
+        await world.elect(2, [2], without=[1])
+        second.append(b"the truth")
+        await world.elect(2, [2])
+        await world.until(lambda: first.contents() == second.contents())
+        assert first.log().end_offset == 2
+        assert first.log().epochs.entries == [(0, 0), (1, 1)]
+
+    simulate(story)
+
+
+def test_logs_that_parted_more_than_once_are_cut_in_several_steps(simulate: Any) -> None:
+    """KIP-279: the leader's answer names an epoch that the follower does not have."""
+
+    async def story(world: Any) -> None:
+        first, second = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await first.produce(b"both")
+        await world.until(lambda: second.log().high_watermark == 1)
+        # Epochs 1 and 3 exist only at broker 2, epochs 2 and 4 only at broker 1.
+        await world.elect(2, [2], without=[1])
+        second.append(b"epoch 1")
+        await world.elect(1, [1], without=[2])
+        first.append(b"epoch 2")
+        await world.elect(2, [2], without=[1])
+        second.append(b"epoch 3")
+        await world.elect(1, [1], without=[2])
+        first.append(b"epoch 4")
+        await world.elect(1, [1])
+        await world.until(lambda: first.contents() == second.contents())
+        assert second.log().epochs.entries == [(0, 0), (2, 1), (4, 2)]
+
+    simulate(story)
+
+
+def test_a_follower_that_was_away_catches_up(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"before")
+        await follower.stop()
+        await world.elect(1, [1], without=[2])
+        for number in range(50):
+            leader.append(b"%d" % number * 1000)
+        await world.restart(2)
+        await world.elect(1, [1])
+        await world.until(lambda: follower.log().end_offset == 51)
+        assert follower.contents() == leader.contents()
+
+    simulate(story)
+
+
+def test_a_follower_behind_the_leaders_start_begins_there(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"gone soon")
+        await world.until(lambda: follower.log().high_watermark == 1)
+        await follower.stop()
+        await world.elect(1, [1], without=[2])
+        for number in range(10):
+            leader.append(b"%d" % number)
+        leader.log().roll()
+        leader.log().advance_start_offset(11)
+        leader.append(b"kept")
+        await world.restart(2)
+        await world.elect(1, [1])
+        await world.until(lambda: follower.log().end_offset == 12)
+        assert follower.log().start_offset == 11
+        assert follower.contents() == leader.contents()
+
+    simulate(story)
+
+
+def test_the_leaders_log_start_reaches_the_followers(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        for number in range(5):
+            await leader.produce(b"%d" % number)
+        partition = leader.partition()
+        seen = []
+        partition.watch_low_watermark(lambda: seen.append(partition.low_watermark))
+        assert partition.delete_records(3) == 3
+        assert partition.low_watermark == 0
+        await world.until(lambda: partition.low_watermark == 3, 1.0)
+        assert seen[-1] == 3
+        assert follower.log().start_offset == 3
+
+    simulate(story)
+
+
+def test_a_follower_waits_until_it_is_told_where_its_leader_is(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2], without=[2])
+        leader.append(b"a")
+        response = await follower.replicas.leader_and_isr(world.request(T0, is_new=True))
+        assert [error.error_code for error in response.partition_errors] == [ErrorCode.NONE]
+        assert follower.log().end_offset == 0
+        assert not follower.replicas.fetchers.is_following(T0)
+        world.update_metadata(to=2)
+        assert follower.replicas.fetchers.is_following(T0)
+        await world.until(lambda: follower.contents() == leader.contents())
+
+    simulate(story)
+
+
+def test_a_partition_that_is_added_does_not_wait_for_the_long_poll(simulate: Any) -> None:
+    """A follower whose fetch waits at the leader hears of another partition: it asks at once."""
+
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"a")
+        await world.until(lambda: follower.log().high_watermark == 1)
+        other = TopicPartition("t", 1)
+        before = leader.replicas.now()
+        await world.elect(1, [1, 2], [1, 2], of=other)
+        result = await leader.produce(b"b", of=other)
+        assert result.error == ErrorCode.NONE
+        assert leader.replicas.now() - before < 0.1 < CONFIG_WAIT_S
+
+    simulate(story)
+
+
+def test_an_append_is_at_the_follower_without_waiting(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, _ = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"warm")
+        before = leader.replicas.now()
+        for _ in range(100):
+            await leader.produce(b"x")
+        assert leader.replicas.now() - before < 100 * 0.005
+
+    simulate(story)
+
+
+def test_idle_followers_ask_twice_a_second_and_name_nothing(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, _ = await world.start(1, 2)
+        for index in range(20):
+            await world.elect(1, [1, 2], [1, 2], of=TopicPartition("t", index))
+        await asyncio.sleep(5)
+        leader.requests.clear()
+        await asyncio.sleep(10)
+        assert 15 <= len(leader.requests) <= 25
+        assert not any(request.topics for request in leader.requests)
+
+    simulate(story)
+
+
+def test_a_connection_that_breaks_is_made_again(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        for number in range(10):
+            await leader.produce(b"%d" % number)
+            for port in list(leader.ports):
+                port.close()
+        await world.until(lambda: follower.contents() == leader.contents())
+
+    simulate(story)
+
+
+def test_a_session_the_leader_forgot_is_opened_again(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"a")
+        leader.sessions._sessions.clear()
+        result = await leader.produce(b"b")
+        assert result.error == ErrorCode.NONE
+        await world.until(lambda: follower.contents() == leader.contents())
+
+    simulate(story)
+
+
+def test_many_partitions_over_several_fetchers(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        nodes = await world.start(1, 2, 3)
+        partitions = [TopicPartition("many", index) for index in range(30)]
+        for of in partitions:
+            order = [1 + (of.partition + shift) % 3 for shift in range(3)]
+            await world.elect(order[0], order, order, of=of)
+        for of in partitions:
+            leader = nodes[of.partition % 3]
+            assert (await leader.produce(b"x" * 100, of=of)).error == ErrorCode.NONE
+        for of in partitions:
+            await world.until(lambda of=of: len({node.contents(of) for node in nodes}) == 1)
+        assert nodes[0].replicas.fetchers.statistics()["fetchers"] == 2 * 2
+
+    simulate(story, config=replace(CONFIG, num_replica_fetchers=2))
