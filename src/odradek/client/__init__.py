@@ -1,1 +1,65 @@
-"""A lean Kafka client on the wire room."""
+"""A lean Kafka client of our own on `wire/`: connections, metadata, raw fetch and produce, admin.
+
+It stands on the running event loop alone, so that it works in the simulator as in production, and
+chooses versions by what a broker says it serves, so that it works with Apache Kafka as with ours.
+"""
+
+from odradek.client.admin import Admin
+from odradek.client.blocking import Blocking
+from odradek.client.client import Client
+from odradek.client.consumer import Consumer, Received
+from odradek.client.groups import Groups
+from odradek.client.partitioner import murmur2, partition_for
+from odradek.client.producer import Delivery, Placed, Producer
+from odradek.client.reading import (
+    EARLIEST,
+    LATEST,
+    Batches,
+    Isolation,
+    OffsetAt,
+    Reader,
+    offsets_at,
+)
+from odradek.client.values import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigSource,
+    ElectionType,
+    NewPartitions,
+    NewTopic,
+    Resource,
+    ResourceType,
+    check,
+)
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Admin",
+    "Batches",
+    "Blocking",
+    "Client",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigOperation",
+    "ConfigSource",
+    "Consumer",
+    "Delivery",
+    "ElectionType",
+    "Groups",
+    "Isolation",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetAt",
+    "Placed",
+    "Producer",
+    "Reader",
+    "Received",
+    "Resource",
+    "ResourceType",
+    "check",
+    "murmur2",
+    "offsets_at",
+    "partition_for",
+]

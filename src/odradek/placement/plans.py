@@ -22,10 +22,11 @@ class Move(NamedTuple):
 
 
 class Ongoing(NamedTuple):
-    """A reassignment under way: all replicas, and those of them being added."""
+    """A reassignment under way: all replicas, and those of them being added and removed."""
 
     replicas: Sequence[int]
     adding: Sequence[int] = ()
+    removing: Sequence[int] = ()
 
 
 class Throttles(NamedTuple):

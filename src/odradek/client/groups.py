@@ -1,0 +1,278 @@
+"""Consumer groups from outside: list, describe, offsets and lag, reset, delete."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from odradek.client.admin import by_topic
+from odradek.client.client import Client
+from odradek.client.reading import LATEST, offsets_at
+from odradek.client.retries import error_code
+from odradek.client.values import Outcome, outcome
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from odradek.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from odradek.wire.messages.describe_groups import (
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from odradek.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from odradek.wire.topics import TopicPartition
+
+DEAD = "Dead"
+CONSUMER_PROTOCOL = "consumer"
+
+
+class Group(NamedTuple):
+    """A group in a listing; older brokers do not tell its state."""
+
+    id: str
+    protocol_type: str
+    state: str
+    coordinator: int
+
+
+class Member(NamedTuple):
+    """A member of a group, and the partitions it has."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: list[TopicPartition]
+
+
+class GroupDescription(NamedTuple):
+    """A group and its members."""
+
+    id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: list[Member]
+
+
+class Committed(NamedTuple):
+    """How far a group has come in a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class Lag(NamedTuple):
+    """How far a group is behind the end of a partition."""
+
+    committed: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return max(0, self.end - self.committed)
+
+
+class Groups:
+    """Calls about consumer groups on a client."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def list_groups(self) -> list[Group]:
+        """Every group, asked from every broker. Raises if one cannot answer."""
+        view = await self.client.refresh()
+
+        async def of(node: int) -> list[Group]:
+            patience = self.client.patience()
+            while True:
+                response: ListGroupsResponse = await self.client.ask(node, ListGroupsRequest())
+                if not response.error_code:
+                    return [
+                        Group(group.group_id, group.protocol_type, group.group_state, node)
+                        for group in response.groups
+                    ]
+                error = error_code(response.error_code)
+                await patience.pause(KafkaError(error, f"groups of broker {node}"))
+
+        found = await asyncio.gather(*(of(node) for node in view.nodes))
+        return sorted(group for groups in found for group in groups)
+
+    async def describe_group(self, group: str) -> GroupDescription:
+        """One group; GROUP_ID_NOT_FOUND if nobody has heard of it."""
+        response: DescribeGroupsResponse = await self.client.ask_coordinator(
+            group, DescribeGroupsRequest(groups=[group]), lambda answer: answer.groups[0].error_code
+        )
+        described = response.groups[0]
+        _check(described.error_code, f"group {group!r}")
+        if described.group_state == DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r} does not exist")
+        return GroupDescription(
+            group,
+            described.group_state,
+            described.protocol_type,
+            described.protocol_data,
+            await self.client.coordinator(group),
+            [
+                Member(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    _assigned(described.protocol_type, member),
+                )
+                for member in described.members
+            ],
+        )
+
+    async def offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Committed]:
+        """What a group has committed, of these partitions or of all; without those it has not."""
+        topics = None
+        if partitions is not None:
+            topics = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+                for name, indexes in by_topic(partitions).items()
+            ]
+        response: OffsetFetchResponse = await self.client.ask_coordinator(
+            group, OffsetFetchRequest(group_id=group, topics=topics), _fetch_error
+        )
+        _check(_fetch_error(response), f"offsets of group {group!r}")
+        return {
+            TopicPartition(topic.name, part.partition_index): Committed(
+                part.committed_offset, part.committed_leader_epoch, part.metadata or ""
+            )
+            for topic in response.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0
+        }
+
+    async def lag(self, group: str) -> dict[TopicPartition, Lag]:
+        """How far a group is behind in each partition it has committed; topics that were deleted
+        since are left out."""
+        committed = await self.offsets(group)
+        view = await self.client.refresh({partition.topic for partition in committed})
+        known = [
+            part
+            for part in sorted(committed)
+            if part.topic in view.topics and part.partition in view.topics[part.topic].partitions
+        ]
+        ends = await offsets_at(self.client, dict.fromkeys(known, LATEST))
+        return {part: Lag(committed[part].offset, ends[part].offset) for part in known}
+
+    async def alter_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Outcome]:
+        """Set what a group without members has committed: how a reset is carried out."""
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group,
+            topics=[
+                OffsetCommitRequestTopic(name=name, partitions=parts)
+                for name, parts in topics.items()
+            ],
+        )
+        response: OffsetCommitResponse = await self.client.ask_coordinator(
+            group, request, _first_error
+        )
+        return {
+            TopicPartition(topic.name, part.partition_index): outcome(
+                part.error_code, None, f"{topic.name}-{part.partition_index} of group {group!r}"
+            )
+            for topic in response.topics
+            for part in topic.partitions
+        }
+
+    async def delete_offsets(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Outcome]:
+        """Forget what a group has committed in partitions that it does not read any more."""
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name,
+                    partitions=[OffsetDeleteRequestPartition(partition_index=i) for i in indexes],
+                )
+                for name, indexes in by_topic(partitions).items()
+            ],
+        )
+        response: OffsetDeleteResponse = await self.client.ask_coordinator(
+            group, request, lambda answer: answer.error_code
+        )
+        _check(response.error_code, f"group {group!r}")
+        return {
+            TopicPartition(topic.name, part.partition_index): outcome(
+                part.error_code, None, f"{topic.name}-{part.partition_index} of group {group!r}"
+            )
+            for topic in response.topics
+            for part in topic.partitions
+        }
+
+    async def delete_groups(self, groups: Iterable[str]) -> dict[str, Outcome]:
+        """Delete groups that have no members."""
+        results: dict[str, Outcome] = {}
+        for group in groups:
+            response: DeleteGroupsResponse = await self.client.ask_coordinator(
+                group,
+                DeleteGroupsRequest(groups_names=[group]),
+                lambda answer: answer.results[0].error_code,
+            )
+            number = response.results[0].error_code
+            results[group] = outcome(number, None, f"group {group!r}")
+        return results
+
+
+def _check(number: int, about: str) -> None:
+    if (error := outcome(number, None, about)) is not None:
+        raise error
+
+
+def _first_error(answer: Any) -> int:
+    """The first error among the partitions of an answer, since a coordinator that has moved or is
+    loading says so for each."""
+    codes = (part.error_code for topic in answer.topics for part in topic.partitions)
+    return next((code for code in codes if code), ErrorCode.NONE)
+
+
+def _fetch_error(answer: OffsetFetchResponse) -> int:
+    return answer.error_code or _first_error(answer)
+
+
+def _assigned(protocol_type: str, member: DescribedGroupMember) -> list[TopicPartition]:
+    """The partitions of a consumer; other protocols keep other things there."""
+    if protocol_type != CONSUMER_PROTOCOL or not member.member_assignment:
+        return []
+    try:
+        assignment = ConsumerProtocolAssignment.decode_versioned(member.member_assignment)
+    except DecodeError:
+        return []
+    return [
+        TopicPartition(topic.topic, partition)
+        for topic in assignment.assigned_partitions
+        for partition in topic.partitions
+    ]

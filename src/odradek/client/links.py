@@ -1,0 +1,176 @@
+"""Connections to brokers whose versions are known: one to each address, opened on first use.
+
+The first request on every connection is ApiVersions, and every later one goes in the highest
+version that both sides know. So the same code talks to us, to Apache Kafka 3.9 and to 4.x. Where a
+message changed its shape and the old shape is still served everywhere, we stay with the old one.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from odradek.wire.api import APIS, ApiKey
+from odradek.wire.connection import Connection
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.wire.schema import Message
+
+SOFTWARE_NAME = "odradek"
+SOFTWARE_VERSION = "0.1.0"
+DEFAULT_PORT = 9092
+# The version of ApiVersions to begin with: v4 tells us nothing more, and fewer brokers know it.
+FIRST_QUESTION = 3
+
+# The last version before the shape changed: later ones name several topics, groups or keys at once.
+OLD_SHAPE = {ApiKey.DELETE_TOPICS: 5, ApiKey.OFFSET_FETCH: 7, ApiKey.FIND_COORDINATOR: 3}
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_addresses(text: str | Iterable[str]) -> list[Address]:
+    """`host:port,[::1]:port,host` as a list; a port left out is 9092."""
+    parts = text.split(",") if isinstance(text, str) else list(text)
+    addresses = [_parse_address(part.strip()) for part in parts if part.strip()]
+    if not addresses:
+        raise ValueError(f"bootstrap servers look like host:port,host:port, not {text!r}")
+    return addresses
+
+
+def _parse_address(text: str) -> Address:
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port = rest.removeprefix(":")
+    elif text.count(":") > 1:
+        host, port = text, ""
+    else:
+        host, _, port = text.partition(":")
+    port = port or str(DEFAULT_PORT)
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"a bootstrap server looks like host:port, not {text!r}")
+    return Address(host, int(port))
+
+
+class Link:
+    """A connection whose peer has said which versions it serves."""
+
+    def __init__(self, connection: Connection, versions: Mapping[int, tuple[int, int]]) -> None:
+        self.connection = connection
+        self.versions = versions
+
+    def version_of(self, api_key: int) -> int:
+        """The highest version that both sides know; UNSUPPORTED_VERSION if there is none."""
+        api = APIS[api_key]
+        ours_max = OLD_SHAPE.get(api.key, api.max_version)
+        if api_key not in self.versions:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker {self.connection.peer} does not serve {api.name}",
+            )
+        theirs_min, theirs_max = self.versions[api_key]
+        version = min(ours_max, theirs_max)
+        if version < max(api.min_version, theirs_min):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker {self.connection.peer} serves {api.name} {theirs_min} to "
+                f"{theirs_max}, and we know {api.min_version} to {ours_max}",
+            )
+        return version
+
+    async def request(self, message: Message, *, timeout: float | None = None) -> Any:
+        """The response to `message`; ConnectionError or TimeoutError if there is none."""
+        version = self.version_of(message.API_KEY)
+        return await self.connection.request(message, version, timeout=timeout)
+
+    def send_no_response(self, message: Message) -> None:
+        """Send what the broker will not answer: Produce with acks=0."""
+        self.connection.send_no_response(message, self.version_of(message.API_KEY))
+
+
+class Links:
+    """The open links of one client."""
+
+    def __init__(self, client_id: str, timeout_s: float) -> None:
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._links: dict[Address, asyncio.Task[Link]] = {}
+        self._opened = 0
+
+    async def get(self, address: Address) -> Link:
+        """The link to an address; all who ask while it is being opened wait for the same one."""
+        task = self._links.get(address)
+        if task is None or (task.done() and _is_broken(task)):
+            task = asyncio.ensure_future(self._open(address))
+            self._links[address] = task
+        # Shielded: if one of several that wait gives up, the others still get their link.
+        return await asyncio.shield(task)
+
+    async def _open(self, address: Address) -> Link:
+        try:
+            return await self._open_asking(address, FIRST_QUESTION)
+        except DecodeError:
+            # Some refuse a version they do not know in a way nobody can read. All know v0.
+            return await self._open_asking(address, 0)
+
+    async def _open_asking(self, address: Address, version: int) -> Link:
+        connection = await Connection.open(
+            address.host, address.port, client_id=self._client_id, timeout=self._timeout_s
+        )
+        self._opened += 1
+        try:
+            return Link(connection, await _negotiate(connection, version))
+        except BaseException:
+            connection.close()
+            raise
+
+    async def close(self) -> None:
+        """Close every connection, also those that are still being opened."""
+        tasks, self._links = list(self._links.values()), {}
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Link):
+                result.connection.close()
+
+    def statistics(self) -> dict[str, int]:
+        links = [task.result() for task in self._links.values() if not _is_broken(task)]
+        return {
+            "connections_opened": self._opened,
+            "connections": len(links),
+            "in_flight": sum(link.connection.in_flight for link in links),
+            "bytes_sent": sum(link.connection.bytes_sent for link in links),
+            "bytes_received": sum(link.connection.bytes_received for link in links),
+        }
+
+
+async def _negotiate(connection: Connection, version: int) -> dict[int, tuple[int, int]]:
+    """What the peer serves: the lowest and highest version of each API."""
+    request = ApiVersionsRequest(
+        client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+    )
+    response: ApiVersionsResponse = await connection.request(request, version)
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        # It answered in v0, which it may have cut short.
+        response = await connection.request(request, 0)
+    if response.error_code:
+        raise ConnectionError(
+            f"{connection.peer} does not say what it serves: error {response.error_code}"
+        )
+    return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+
+def _is_broken(task: asyncio.Task[Link]) -> bool:
+    """Whether the link cannot be used: it failed to open, was given up, or has closed since."""
+    return (
+        not task.done()
+        or task.cancelled()
+        or task.exception() is not None
+        or task.result().connection.closed
+    )

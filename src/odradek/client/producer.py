@@ -1,0 +1,374 @@
+"""Sending records: batched per partition, in order, each once however often it has to be retried.
+
+Every partition has a lane of its own: batches wait there, and one at a time is on its way. Because
+a batch is repeated until it is acknowledged before the next one leaves, order holds whatever
+fails; because every batch carries the producer's id and a sequence number, a repetition of one that
+had arrived is recognised by the broker and not appended again. When a batch is given up, nobody
+knows whether it arrived, so the numbers are begun again under a new producer id.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from struct import Struct
+from typing import Any, NamedTuple, Self
+
+from odradek.client.client import Client
+from odradek.client.partitioner import partition_for
+from odradek.client.retries import STALE_VIEW, Patience, error_code
+from odradek.wire.batch import HEADER_BYTES, SEQUENCE_MODULUS, header_at, set_crc
+from odradek.wire.compression import Codec
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from odradek.wire.records import Headers, Record, encode_batch
+from odradek.wire.topics import TopicPartition
+
+ACKS_ALL = -1
+BATCH_BYTES = 256 * 1024
+BUFFER_BYTES = 64 * 1024 * 1024
+LINGER_S = 0.005
+DELIVERY_TIMEOUT_S = 120.0
+# Lengths and deltas in front of a record's key and value, at most.
+RECORD_OVERHEAD_BYTES = 21
+# The broker must have given up on its replicas before we give up on the broker.
+ANSWER_MARGIN_S = 5.0
+
+PRODUCER_OFFSET = 43
+_PRODUCER = Struct(">qhi")
+
+
+class Identity(NamedTuple):
+    """What the cluster knows a producer by."""
+
+    producer_id: int
+    epoch: int
+
+
+class Placed(NamedTuple):
+    """Where a record went. The offset is -1 where the broker does not tell: without acks, or when
+    it had the record already."""
+
+    partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+
+
+class _Batch:
+    """Records, or a batch made elsewhere, on the way to one partition."""
+
+    def __init__(self, partition: TopicPartition, encoded: bytearray | None = None) -> None:
+        self.partition = partition
+        self.encoded = encoded
+        self.records: list[Record] = []
+        self.size_bytes = HEADER_BYTES if encoded is None else len(encoded)
+        self.sealed = asyncio.Event()
+        self.done: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+        if encoded is not None:
+            self.sealed.set()
+
+
+class Delivery:
+    """A record that was handed in; await it to know where it went."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: _Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __await__(self) -> Generator[Any, None, Placed]:
+        return self._placed().__await__()
+
+    async def _placed(self) -> Placed:
+        batch = self._batch
+        offset, append_time_ms = await asyncio.shield(batch.done)
+        timestamp_ms = append_time_ms
+        if append_time_ms < 0 and batch.records:
+            timestamp_ms = batch.records[self._index].timestamp
+        return Placed(batch.partition, offset if offset < 0 else offset + self._index, timestamp_ms)
+
+    def done(self) -> bool:
+        return self._batch.done.done()
+
+
+class _Lane:
+    """What waits for one partition, and the sequence number that comes next."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.queue: deque[_Batch] = deque()
+        self.wake = asyncio.Event()
+        self.identity: Identity | None = None
+        self.sequence = 0
+
+
+class Producer:
+    """Sends to any number of topics. Use it as an async context manager: leaving it flushes."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        acks: int = ACKS_ALL,
+        idempotent: bool | None = None,
+        codec: Codec = Codec.NONE,
+        linger_s: float = LINGER_S,
+        batch_bytes: int = BATCH_BYTES,
+        buffer_bytes: int = BUFFER_BYTES,
+        delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        if idempotent and acks != ACKS_ALL:
+            raise ValueError("an idempotent producer needs acks=all")
+        self.client = client
+        self.acks = acks
+        self.idempotent = acks == ACKS_ALL if idempotent is None else idempotent
+        self.codec = codec
+        self.linger_s = linger_s
+        self.batch_bytes = batch_bytes
+        self.buffer_bytes = buffer_bytes
+        self.delivery_timeout_s = delivery_timeout_s
+        self.clock = clock
+        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sticky: dict[str, int] = {}
+        self._identity: Identity | None = None
+        self._identifying = asyncio.Lock()
+        self._unfinished: set[_Batch] = set()
+        self._buffered_bytes = 0
+        self._room = asyncio.Event()
+        self._failure: Exception | None = None
+        self._records = self._batches = self._retries = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
+        try:
+            if exception_type is None:
+                await self.flush()
+        finally:
+            await self.close()
+
+    # Handing in
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Queue a record. Returns at once unless the topic is new to us or the buffer is full."""
+        size_bytes = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        size_bytes += sum(10 + len(name) + len(content or b"") for name, content in headers)
+        await self._make_room(size_bytes)
+        if partition is None:
+            partition = await self._choose(topic, key)
+        if timestamp_ms is None:
+            timestamp_ms = self.clock()
+        lane = self._lane(TopicPartition(topic, partition))
+        batch = lane.queue[-1] if lane.queue else None
+        if (
+            batch is None
+            or batch.sealed.is_set()
+            or (batch.size_bytes + size_bytes > self.batch_bytes)
+        ):
+            if batch is not None:
+                batch.sealed.set()
+                self._sticky.pop(topic, None)
+            batch = self._enqueue(lane, _Batch(lane.partition))
+        batch.records.append(Record(-1, timestamp_ms, key, value, headers))
+        batch.size_bytes += size_bytes
+        self._buffered_bytes += size_bytes
+        self._records += 1
+        return Delivery(batch, len(batch.records) - 1)
+
+    async def send_batch(self, partition: TopicPartition, batch: bytearray) -> Delivery:
+        """Queue a batch made elsewhere. Its producer fields and checksum are set here."""
+        await self._make_room(len(batch))
+        queued = self._enqueue(self._lane(partition), _Batch(partition, batch))
+        self._records += header_at(batch).record_count
+        return Delivery(queued, 0)
+
+    async def flush(self) -> None:
+        """Wait until all that was handed in is acknowledged; raises the first failure since the
+        last flush."""
+        while self._unfinished:
+            for batch in self._unfinished:
+                batch.sealed.set()
+            await asyncio.wait([batch.done for batch in self._unfinished])
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    async def close(self) -> None:
+        """Stop at once. What is not acknowledged yet fails."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for batch in list(self._unfinished):
+            self._fail(batch, ConnectionError("the producer was closed"))
+
+    async def _make_room(self, size_bytes: int) -> None:
+        while self._buffered_bytes and self._buffered_bytes + size_bytes > self.buffer_bytes:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _choose(self, topic: str, key: bytes | None) -> int:
+        if topic not in self.client.view.topics:
+            await self.client.known_topics([topic])
+        partitions: Sequence[int] = list(self.client.view.topics[topic].partitions)
+        if key is not None:
+            return partition_for(key, len(partitions))
+        if topic not in self._sticky:
+            self._sticky[topic] = self.client.rng.choice(partitions)
+        return self._sticky[topic]
+
+    def _lane(self, partition: TopicPartition) -> _Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane(partition)
+            self._tasks.append(asyncio.ensure_future(self._work(lane)))
+        return lane
+
+    def _enqueue(self, lane: _Lane, batch: _Batch) -> _Batch:
+        lane.queue.append(batch)
+        lane.wake.set()
+        self._unfinished.add(batch)
+        self._buffered_bytes += batch.size_bytes
+        return batch
+
+    # Delivering
+
+    async def _work(self, lane: _Lane) -> None:
+        while True:
+            while not lane.queue:
+                lane.wake.clear()
+                await lane.wake.wait()
+            batch = lane.queue[0]
+            if not batch.sealed.is_set() and self.linger_s > 0:
+                try:
+                    async with asyncio.timeout(self.linger_s):
+                        await batch.sealed.wait()
+                except TimeoutError:
+                    pass  # it has waited long enough for company
+            batch.sealed.set()
+            lane.queue.popleft()
+            try:
+                placed = await self._deliver(lane, batch)
+            except (OSError, TimeoutError, KafkaError) as error:
+                self._identity = None
+                self._fail(batch, error)
+            else:
+                self._finish(batch)
+                batch.done.set_result(placed)
+
+    async def _deliver(self, lane: _Lane, batch: _Batch) -> tuple[int, int]:
+        patience = Patience(self.delivery_timeout_s, self.client.rng)
+        encoded = await self._stamped(lane, batch, patience)
+        while True:
+            try:
+                return await self._produce(batch.partition, encoded, patience)
+            except (OSError, TimeoutError, KafkaError) as error:
+                if _is_duplicate(error):
+                    return -1, -1
+                self._retries += 1
+                await patience.pause(error)
+                if not isinstance(error, KafkaError) or error.error in STALE_VIEW:
+                    await self.client.refresh([batch.partition.topic])
+
+    async def _stamped(self, lane: _Lane, batch: _Batch, patience: Patience) -> bytearray:
+        """The batch's bytes with the producer's id and the lane's next sequence numbers."""
+        encoded = batch.encoded
+        if encoded is None:
+            encoded = encode_batch(batch.records, codec=self.codec)
+        self._batches += 1
+        if self.idempotent:
+            identity = await self._identify(patience)
+            if lane.identity != identity:
+                lane.identity, lane.sequence = identity, 0
+            _PRODUCER.pack_into(encoded, PRODUCER_OFFSET, *identity, lane.sequence)
+            header = header_at(encoded)
+            set_crc(encoded, header)
+            lane.sequence = (lane.sequence + header.last_offset_delta + 1) % SEQUENCE_MODULUS
+        return encoded
+
+    async def _identify(self, patience: Patience) -> Identity:
+        async with self._identifying:
+            while self._identity is None:
+                response: InitProducerIdResponse = await self.client.ask_any(
+                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+                )
+                if response.error_code:
+                    error = error_code(response.error_code)
+                    await patience.pause(KafkaError(error, "no producer id"))
+                else:
+                    self._identity = Identity(response.producer_id, response.producer_epoch)
+            return self._identity
+
+    async def _produce(
+        self, partition: TopicPartition, encoded: bytearray, patience: Patience
+    ) -> tuple[int, int]:
+        node = (await self.client.leaders([partition], timeout_s=patience.remaining_s))[partition]
+        timeout_s = self.client.timeout_s
+        request = ProduceRequest(
+            acks=self.acks,
+            timeout_ms=int(timeout_s * 1000),
+            topic_data=[
+                TopicProduceData(
+                    name=partition.topic,
+                    partition_data=[
+                        PartitionProduceData(index=partition.partition, records=encoded)
+                    ],
+                )
+            ],
+        )
+        if self.acks == 0:
+            (await self.client.link(node)).send_no_response(request)
+            return -1, -1
+        response: ProduceResponse = await self.client.ask(
+            node, request, timeout=timeout_s + ANSWER_MARGIN_S
+        )
+        answer = response.responses[0].partition_responses[0]
+        if answer.error_code:
+            reason = f": {answer.error_message}" if answer.error_message else ""
+            raise KafkaError(error_code(answer.error_code), f"partition {partition}{reason}")
+        return answer.base_offset, answer.log_append_time_ms
+
+    def _fail(self, batch: _Batch, error: Exception) -> None:
+        self._finish(batch)
+        self._failure = self._failure or error
+        batch.done.set_exception(error)
+        # Whoever awaits the delivery or flushes is told; nobody has to do both.
+        batch.done.exception()
+
+    def _finish(self, batch: _Batch) -> None:
+        self._unfinished.discard(batch)
+        self._buffered_bytes -= batch.size_bytes
+        self._room.set()
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "records": self._records,
+            "batches": self._batches,
+            "retries": self._retries,
+            "buffered_bytes": self._buffered_bytes,
+            "unfinished_batches": len(self._unfinished),
+            "lanes": len(self._lanes),
+        }
+
+
+def _is_duplicate(error: Exception) -> bool:
+    """Whether the broker has had the batch all along."""
+    return isinstance(error, KafkaError) and error.error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -1,0 +1,321 @@
+"""Reading record batches as they are: raw bytes with their range of offsets, nothing opened.
+
+A fetch goes to the leader of a partition, or to the replica that the leader prefers for our rack.
+`Reader.batches(partition, start, until)` is for whoever wants exactly the offsets [start, until),
+such as a Spark task: it asks for the next piece before it hands out the last.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from odradek.client.client import Client
+from odradek.client.retries import STALE_VIEW, error_code, is_passing
+from odradek.wire.batch import BatchHeader, crc_ok, scan
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from odradek.wire.records import ControlType, Record, decode_records, decode_transaction_end
+from odradek.wire.topics import TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+CONSUMER = -1
+
+FETCH_BYTES = 16 * 1024 * 1024
+FETCH_WAIT_MS = 500
+# A wait must be over well before the connection counts as dead.
+ANSWER_MARGIN_S = 10.0
+
+
+class Isolation(IntEnum):
+    """Whether records of transactions that are open or were aborted are wanted."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class OffsetAt(NamedTuple):
+    """An offset, and the timestamp and leader epoch of its record where there is one."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Whole batches of one partition, in a row, that begin with the one containing `start`.
+
+    The first may begin before `start`, the last may end after what was asked for: it is for whoever
+    opens them to leave out records beyond either end. `next_offset` is where to go on.
+    """
+
+    partition: TopicPartition
+    start: int
+    next_offset: int
+    records: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    # Producers whose transactional records from an offset on, up to their next marker, count not.
+    aborted: tuple[tuple[int, int], ...] = ()
+
+    def headers(self) -> Iterator[BatchHeader]:
+        return scan(self.records)
+
+    def open(self, *, committed: bool = False) -> list[Record]:
+        """The records from `start` on, without control records; `committed` leaves out aborted."""
+        headers = self.committed_headers() if committed else self.headers()
+        return [
+            record
+            for header in headers
+            if not header.is_control
+            for record in decode_records(self.records, header)
+            if record.offset >= self.start
+        ]
+
+    def committed_headers(self) -> Iterator[BatchHeader]:
+        """The batches that do not belong to an aborted transaction."""
+        waiting = sorted(self.aborted, key=lambda entry: entry[1], reverse=True)
+        aborting: set[int] = set()
+        for header in self.headers():
+            while waiting and waiting[-1][1] <= header.last_offset:
+                aborting.add(waiting.pop()[0])
+            if header.is_control:
+                end = decode_transaction_end(self.records, header)
+                if end is not None and end.type is ControlType.ABORT:
+                    aborting.discard(header.producer_id)
+            elif header.is_transactional and header.producer_id in aborting:
+                continue
+            yield header
+
+    def until(self, end: int) -> "Batches":
+        """The same without the batches that begin at `end` or later."""
+        position = 0
+        next_offset = self.start
+        for header in self.headers():
+            if header.base_offset >= end:
+                break
+            position, next_offset = header.end_position, header.next_offset
+        else:
+            return self
+        return Batches(
+            self.partition,
+            self.start,
+            max(next_offset, end),
+            self.records[:position],
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log_start_offset,
+            self.aborted,
+        )
+
+
+class Reader:
+    """Fetches from whoever should be asked, and remembers who that is."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        fetch_bytes: int = FETCH_BYTES,
+        partition_bytes: int | None = None,
+        wait_ms: int = FETCH_WAIT_MS,
+        min_bytes: int = 1,
+    ) -> None:
+        self.client = client
+        self.isolation = isolation
+        self.fetch_bytes = fetch_bytes
+        self.partition_bytes = fetch_bytes if partition_bytes is None else partition_bytes
+        self.wait_ms = wait_ms
+        self.min_bytes = min_bytes
+        self._preferred: dict[TopicPartition, int] = {}
+        self._fetches = 0
+        self._fetched_bytes = 0
+
+    async def node_for(self, partition: TopicPartition) -> int:
+        """Who to ask for a partition: the replica its leader prefers for us, or the leader."""
+        preferred = self._preferred.get(partition)
+        if preferred is not None and preferred in self.client.view.nodes:
+            return preferred
+        return await self.client.leader(partition)
+
+    async def fetch(
+        self, node: int, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Batches | KafkaError]:
+        """One fetch from one broker: what it has of each partition, or why not."""
+        topics: dict[str, list[FetchPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                FetchPartition(
+                    partition=partition,
+                    fetch_offset=offset,
+                    partition_max_bytes=self.partition_bytes,
+                )
+            )
+        request = FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=self.wait_ms,
+            min_bytes=self.min_bytes,
+            max_bytes=self.fetch_bytes,
+            isolation_level=self.isolation,
+            rack_id=self.client.rack,
+            topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+        )
+        timeout = max(self.client.timeout_s, self.wait_ms / 1000 + ANSWER_MARGIN_S)
+        response: FetchResponse = await self.client.ask(node, request, timeout=timeout)
+        self._fetches += 1
+        if response.error_code:
+            raise KafkaError(error_code(response.error_code), f"fetch from broker {node}")
+        results: dict[TopicPartition, Batches | KafkaError] = {}
+        for topic_response in response.responses:
+            for data in topic_response.partitions:
+                part = TopicPartition(topic_response.topic, data.partition_index)
+                results[part] = self._read(part, offsets[part], data)
+        return results
+
+    def _read(
+        self, partition: TopicPartition, offset: int, data: PartitionData
+    ) -> Batches | KafkaError:
+        error = error_code(data.error_code)
+        if error is not ErrorCode.NONE:
+            self._preferred.pop(partition, None)
+            return KafkaError(error, f"partition {partition} at offset {offset}")
+        if data.preferred_read_replica >= 0:
+            self._preferred[partition] = data.preferred_read_replica
+        assert not isinstance(data.records, list), "a decoder gives one view"
+        # A broker may cut the last batch short: what counts is whole batches.
+        end, next_offset, first = 0, offset, 0
+        records = memoryview(data.records or b"")
+        for header in scan(records):
+            if not crc_ok(records, header):
+                return KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"partition {partition}: the checksum of the batch at offset "
+                    f"{header.base_offset} is wrong",
+                )
+            end = header.end_position
+            if header.next_offset <= offset:
+                first = end
+            next_offset = max(next_offset, header.next_offset)
+        self._fetched_bytes += end - first
+        return Batches(
+            partition,
+            offset,
+            next_offset,
+            records[first:end],
+            data.high_watermark,
+            data.last_stable_offset,
+            data.log_start_offset,
+            tuple(
+                (item.producer_id, item.first_offset) for item in data.aborted_transactions or ()
+            ),
+        )
+
+    async def batches(
+        self, partition: TopicPartition, start: int, until: int, *, timeout_s: float | None = None
+    ) -> AsyncIterator[Batches]:
+        """The batches with the offsets from `start` to before `until`, in order.
+
+        Raises OFFSET_OUT_OF_RANGE if the log does not have them (any more), and what was last wrong
+        if nothing new came for `timeout_s`.
+        """
+        if start >= until:
+            return
+        pending = asyncio.ensure_future(self._some(partition, start, until, timeout_s))
+        try:
+            while start < until:
+                batches = await pending
+                start = batches.next_offset
+                if start < until:
+                    pending = asyncio.ensure_future(self._some(partition, start, until, timeout_s))
+                    # One turn of the loop sends the request, also if the caller blocks the loop.
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)
+                if len(batches.records):
+                    yield batches.until(until)
+        finally:
+            pending.cancel()
+
+    async def _some(
+        self, partition: TopicPartition, start: int, until: int, timeout_s: float | None
+    ) -> Batches:
+        """At least something from `start` on, however long the cluster is without a leader."""
+        patience = self.client.patience(timeout_s)
+        while True:
+            failure: Exception
+            try:
+                node = await self.node_for(partition)
+                batches = (await self.fetch(node, {partition: start}))[partition]
+                if isinstance(batches, Batches):
+                    if batches.next_offset > start:
+                        return batches
+                    if self._preferred.get(partition, node) != node:
+                        continue
+                    failure = KafkaError(
+                        ErrorCode.OFFSET_NOT_AVAILABLE,
+                        f"partition {partition} has nothing from offset {start} to {until}: it "
+                        f"ends at {batches.high_watermark}",
+                    )
+                else:
+                    failure = batches
+            except (OSError, TimeoutError, KafkaError) as error:
+                failure = error
+                self._preferred.pop(partition, None)
+            await patience.pause(failure)
+            await self.refresh_after(failure, [partition])
+
+    async def refresh_after(self, failure: Exception, partitions: Sequence[TopicPartition]) -> None:
+        """Look for the leaders again if the failure says that we do not know them."""
+        stale = not isinstance(failure, KafkaError) or failure.error in STALE_VIEW
+        if stale and is_passing(failure):
+            await self.client.refresh({partition.topic for partition in partitions})
+
+    def statistics(self) -> dict[str, int]:
+        return {"fetches": self._fetches, "fetched_bytes": self._fetched_bytes}
+
+
+async def offsets_at(
+    client: Client,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, OffsetAt]:
+    """The first offset at or after each timestamp, or EARLIEST or LATEST; -1 if there is none."""
+
+    def build(some: dict[TopicPartition, int]) -> ListOffsetsRequest:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for (topic, partition), timestamp in some.items():
+            topics.setdefault(topic, []).append(
+                ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+            )
+        return ListOffsetsRequest(
+            replica_id=CONSUMER,
+            isolation_level=isolation,
+            topics=[
+                ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()
+            ],
+        )
+
+    def read(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, OffsetAt]]:
+        for topic in response.topics:
+            for part in topic.partitions:
+                found = OffsetAt(part.offset, part.timestamp, part.leader_epoch)
+                yield TopicPartition(topic.name, part.partition_index), part.error_code, found
+
+    return await client.ask_leaders(timestamps, build, read)

@@ -1,0 +1,90 @@
+"""Which failures pass by themselves, and how long to wait for that.
+
+A broker that is not the leader any more, a coordinator that is loading, a connection that broke:
+the cluster is busy with itself and the same question will be answered a little later. Everything
+else is said at once.
+"""
+
+import asyncio
+from random import Random
+
+from odradek.wire.errors import ErrorCode, KafkaError
+
+# Whoever gets one of these has an old view of the cluster and should look again first.
+STALE_VIEW = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+PASSING = STALE_VIEW | {
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+}
+
+PAUSE_FIRST_S = 0.02
+PAUSE_MAX_S = 1.0
+JITTER = 0.2
+
+
+def error_code(number: int) -> ErrorCode:
+    """The code a broker sent; one that we do not know counts as an unknown error."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether to ask again: the connection failed, or the broker said something that passes."""
+    if isinstance(error, KafkaError):
+        return error.error in PASSING
+    return isinstance(error, OSError | TimeoutError)
+
+
+class Patience:
+    """Time to spend on one call, in pauses that double, each a little off so that many clients
+    do not come back together."""
+
+    def __init__(self, seconds: float, rng: Random) -> None:
+        self._deadline = asyncio.get_running_loop().time() + seconds
+        self._rng = rng
+        self._pause_s = PAUSE_FIRST_S
+        self._pauses = 0
+
+    @property
+    def remaining_s(self) -> float:
+        return max(0.0, self._deadline - asyncio.get_running_loop().time())
+
+    def renew(self, seconds: float) -> None:
+        """Something was achieved: begin again with short pauses and a new deadline."""
+        self._deadline = asyncio.get_running_loop().time() + seconds
+        self._pause_s = PAUSE_FIRST_S
+
+    async def pause(self, error: Exception) -> None:
+        """Wait before another try; raises `error` if it does not pass or there is no time left."""
+        pause_s = self._pause_s * self._rng.uniform(1 - JITTER, 1 + JITTER)
+        if not is_passing(error) or pause_s > self.remaining_s:
+            raise error
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._pauses += 1
+        await asyncio.sleep(pause_s)
+
+    def statistics(self) -> dict[str, float]:
+        return {"pauses": self._pauses, "remaining_s": self.remaining_s}
