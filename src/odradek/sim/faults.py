@@ -1,0 +1,184 @@
+"""What goes wrong, drawn from a seed: a list of faults, each with its time, its victim and its end.
+
+Swarm testing: a seed first draws which kinds of fault exist in its world at all and how often, so
+that rare combinations are tried as often as common ones. The list is made before the run and is
+plain data: a failing run is replayed from it, and made smaller by leaving faults out.
+
+A fault that destroys data (power loss, a lost disk) strikes only when every replica is in sync and
+every host is well: what a cluster promises, it promises while no more copies fail than it
+tolerates. Everything else strikes at any time.
+"""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .checkers import Snapshot
+from .world import Host, World
+
+
+class Kind(StrEnum):
+    """What can happen to a cluster."""
+
+    KILL = "kill"
+    STOP = "stop"
+    PAUSE = "pause"
+    POWER_LOSS = "power-loss"
+    ERASE = "erase"
+    ISOLATE = "isolate"
+    CUT = "cut"
+    CUT_ONE_WAY = "cut-one-way"
+    SLOW = "slow"
+    RESET = "reset"
+    STORE_CUT = "store-cut"
+    STORE_EXPIRE = "store-expire"
+    SKEW = "skew"
+
+
+DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE}
+SLOW_LATENCY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong, from `at` for `duration_s`."""
+
+    at: float
+    kind: Kind
+    victim: int
+    other: int
+    duration_s: float
+
+    def __str__(self) -> str:
+        whom = f"{self.victim}-{self.other}" if self.kind in PAIRS else str(self.victim)
+        return f"{self.kind} {whom} at {self.at:.2f} for {self.duration_s:.2f}"
+
+
+PAIRS = {Kind.CUT, Kind.CUT_ONE_WAY, Kind.SLOW, Kind.RESET}
+
+
+def draw_faults(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
+    """The faults of one run."""
+    ids = list(brokers)
+    kinds = [kind for kind in Kind if rng.random() < 0.5]
+    if not kinds:
+        kinds = [rng.choice(list(Kind))]
+    weights = [rng.uniform(0.2, 1.0) for _ in kinds]
+    gap_s = rng.choice([2.0, 5.0, 15.0])
+    faults: list[Fault] = []
+    at = rng.uniform(1, 5)
+    while at < until_s:
+        kind = rng.choices(kinds, weights)[0]
+        victim = rng.choice(ids)
+        other = rng.choice([one for one in ids if one != victim] or ids)
+        duration_s = min(rng.expovariate(1 / rng.choice([0.5, 3.0, 10.0])) + 0.05, 60.0)
+        faults.append(Fault(at, kind, victim, other, duration_s))
+        at += rng.expovariate(1 / gap_s)
+    return faults
+
+
+class Mischief:
+    """Carries faults out, and takes them back."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.struck: dict[Kind, int] = {}
+
+    async def strike(self, fault: Fault) -> bool:
+        """Begin a fault; False when it makes no sense now (the victim is already down)."""
+        world, host = self.world, self.world.hosts[fault.victim]
+        other = world.hosts[fault.other]
+        if fault.kind in DESTROYS_DATA and not self._may_destroy():
+            return False
+        if not host.is_up:
+            return False
+        match fault.kind:
+            case Kind.KILL:
+                host.kill()
+            case Kind.STOP:
+                await host.stop()
+            case Kind.PAUSE:
+                host.pause()
+            case Kind.POWER_LOSS:
+                host.lose_power()
+            case Kind.ERASE:
+                host.erase()
+            case Kind.ISOLATE:
+                for one in world.hosts.values():
+                    self._cut(host, one)
+                    self._cut(one, host)
+            case Kind.CUT:
+                self._cut(host, other)
+                self._cut(other, host)
+            case Kind.CUT_ONE_WAY:
+                self._cut(host, other)
+            case Kind.SLOW:
+                world.network.link(host.name, other.name).latency_s = SLOW_LATENCY_S
+            case Kind.RESET:
+                world.network.reset_connections(host.name, other.name)
+            case Kind.STORE_CUT:
+                if host.store is not None:
+                    world.server.disconnect(host.store)
+            case Kind.STORE_EXPIRE:
+                if host.store is not None:
+                    world.server.expire(host.store)
+            case Kind.SKEW:
+                host.skew_ms = int(fault.duration_s * 1000) * (1 if fault.other % 2 else -1)
+        world.note(f"fault: {fault}")
+        self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
+        return True
+
+    def relieve(self, fault: Fault) -> None:
+        """The fault is over."""
+        world, host = self.world, self.world.hosts[fault.victim]
+        other = world.hosts[fault.other]
+        match fault.kind:
+            case Kind.KILL | Kind.STOP | Kind.POWER_LOSS | Kind.ERASE:
+                if not host.is_up:
+                    host.start()
+            case Kind.PAUSE:
+                host.resume()
+            case Kind.ISOLATE:
+                for one in world.hosts.values():
+                    world.network.heal(host.name, one.name)
+                    world.network.heal(one.name, host.name)
+            case Kind.CUT | Kind.CUT_ONE_WAY:
+                world.network.heal(host.name, other.name)
+                world.network.heal(other.name, host.name)
+            case Kind.SLOW:
+                world.network.link(host.name, other.name).latency_s = 0.0002
+            case Kind.STORE_CUT:
+                if host.store is not None:
+                    world.server.reconnect(host.store)
+        world.note(f"over:  {fault}")
+
+    def heal_everything(self) -> None:
+        """All hosts on and awake, all links whole."""
+        for link in self.world.network.links.values():
+            link.latency_s = 0.0002
+        self.world.network.heal_all()
+        for host in self.world.hosts.values():
+            host.resume()
+            host.skew_ms = 0
+            if host.store is not None:
+                self.world.server.reconnect(host.store)
+            if not host.is_up:
+                host.start()
+        self.world.note("all faults are over")
+
+    def _cut(self, source: Host, target: Host) -> None:
+        if source is not target:
+            self.world.network.cut(source.name, target.name)
+
+    def _may_destroy(self) -> bool:
+        if any(not host.is_up or host.is_paused for host in self.world.hosts.values()):
+            return False
+        now = Snapshot(self.world)
+        return all(
+            len(replicas) > 1
+            and (state := now.states.get((name, number))) is not None  # type: ignore[call-overload]
+            and set(state.isr) == set(replicas)
+            for name, node in now.topics.items()
+            for number, replicas in node.partitions.items()
+        )

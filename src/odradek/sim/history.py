@@ -1,0 +1,54 @@
+"""What clients saw: every acknowledgement, every read, every committed offset. The evidence."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from odradek.wire.topics import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that did not hold: which, when in virtual time, and what was seen."""
+
+    invariant: str
+    at: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at:10.3f}  {self.invariant}: {self.what}"
+
+
+@dataclass(slots=True)
+class History:
+    """One run's evidence, and what was found wrong with it."""
+
+    # Acknowledged with acks=all: offset to value.
+    acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    # The first that anybody read at an offset.
+    read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    # The end of the log as consumers were last told it.
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    # Values sent by idempotent producers, which may stand in a log once.
+    idempotent: set[bytes] = field(default_factory=set)
+    committed: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    # Topics that were deleted, or that an unclean election was allowed on: nothing is promised.
+    unprotected: set[str] = field(default_factory=set)
+    violations: list[Violation] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, by: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + by
+
+    def violated(self, invariant: str, at: float, what: str) -> None:
+        # One finding is enough to fail; a flood of the same hides the first.
+        if sum(known.invariant == invariant for known in self.violations) < 10:
+            self.violations.append(Violation(invariant, at, what))
+
+    def acknowledge(self, tp: TopicPartition, offset: int, values: Iterable[bytes]) -> None:
+        of = self.acknowledged.setdefault(tp, {})
+        for index, value in enumerate(values):
+            of[offset + index] = value
+            self.count("acknowledged")
+
+    def protected(self, tp: TopicPartition) -> bool:
+        return tp.topic not in self.unprotected

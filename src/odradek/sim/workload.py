@@ -1,0 +1,250 @@
+"""What clients do meanwhile: they produce, consume, commit and administer, and keep the evidence.
+
+Each client is a process of its own on a host of its own, using `odradek.client`, and draws from
+dice of its own. Whatever a call may legitimately fail with is caught where it is called: a fault is
+no finding. Anything else is.
+"""
+
+import asyncio
+import random
+
+from odradek.client.client import Client
+from odradek.client.consumer import Consumer
+from odradek.client.producer import Producer
+from odradek.client.reading import EARLIEST, LATEST, offsets_at
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from odradek.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest
+from odradek.wire.messages.elect_leaders import ElectLeadersRequest
+from odradek.wire.topics import TopicPartition
+
+from .history import History
+from .world import EPOCH_MS, World
+
+# What a client may meet without anything being wrong with the cluster.
+EXPECTED = (KafkaError, OSError, TimeoutError)
+
+
+class Workload:
+    """All clients of one run."""
+
+    def __init__(self, world: World, history: History, replication: int, min_isr: int) -> None:
+        self.world = world
+        self.history = history
+        self.replication = replication
+        self.min_isr = min_isr
+        self.topics: dict[str, int] = {}
+        self.stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def client(self, name: str, timeout_s: float = 20.0) -> Client:
+        return Client(
+            self.world.bootstrap, client_id=name, timeout_s=timeout_s, rng=self.world.dice(name)
+        )
+
+    async def create_topic(self, client: Client, name: str, partitions: int) -> None:
+        """Make a topic; it counts once the controller has said so."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=self.replication,
+                    configs=[
+                        CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_isr))
+                    ],
+                )
+            ],
+            timeout_ms=10_000,
+        )
+        response = await client.ask_controller(request, lambda r: r.topics[0].error_code)
+        if not response.topics[0].error_code:
+            self.topics[name] = partitions
+
+    def start(self, producers: int, idempotent: float, consumers: int, admin: bool) -> None:
+        """Set the clients to work until `stop`."""
+        for index in range(producers):
+            name = f"producer-{index}"
+            once = self.world.dice(name).random() < idempotent
+            self._run(name, self._produce(name, once))
+        for index in range(consumers):
+            self._run(f"consumer-{index}", self._consume(f"consumer-{index}"))
+        if admin:
+            self._run("admin", self._administer("admin"))
+
+    def _run(self, name: str, coroutine: object) -> None:
+        self._tasks.append(self.world.process(name).run(coroutine, name=name))  # type: ignore[arg-type]
+
+    async def stop(self) -> None:
+        """Let everybody finish what they are doing; a client that fails is a finding."""
+        self.stopping = True
+        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(result, BaseException):
+                self.world.loop.call_exception_handler(
+                    {"message": "a client of the workload", "exception": result}
+                )
+
+    # Producing
+
+    async def _produce(self, name: str, idempotent: bool) -> None:
+        rng = self.world.dice(f"{name}/load")
+        async with self.client(name) as client:
+            producer = Producer(
+                client,
+                idempotent=idempotent,
+                linger_s=rng.choice([0.0, 0.005, 0.05]),
+                delivery_timeout_s=30.0,
+                clock=lambda: EPOCH_MS + int(self.world.loop.time() * 1000),
+            )
+            sent = 0
+            while not self.stopping:
+                topic = rng.choice(sorted(self.topics))
+                partition = rng.randrange(self.topics[topic])
+                values = [b"%s:%d" % (name.encode(), sent + i) for i in range(rng.randint(1, 5))]
+                sent += len(values)
+                if idempotent:
+                    self.history.idempotent.update(values)
+                await self._send(producer, TopicPartition(topic, partition), values)
+                await asyncio.sleep(rng.expovariate(10))
+            await producer.close()
+
+    async def _send(self, producer: Producer, of: TopicPartition, values: list[bytes]) -> None:
+        self.history.count("sent", len(values))
+        try:
+            deliveries = [
+                await producer.send(of.topic, value, partition=of.partition) for value in values
+            ]
+        except EXPECTED:
+            self.history.count("refused", len(values))
+            return
+        for value, delivery in zip(values, deliveries, strict=True):
+            try:
+                placed = await delivery
+            except EXPECTED:
+                self.history.count("given up")
+                continue
+            if placed.offset >= 0:
+                self.history.acknowledge(of, placed.offset, [value])
+
+    # Consuming
+
+    async def _consume(self, name: str) -> None:
+        rng = self.world.dice(f"{name}/load")
+        async with self.client(name) as client:
+            while not self.stopping:
+                wanted = {
+                    TopicPartition(topic, partition): EARLIEST
+                    for topic, count in self.topics.items()
+                    for partition in range(count)
+                }
+                try:
+                    async with Consumer(client, wait_ms=rng.choice([50, 500])) as consumer:
+                        await consumer.assign(wanted)
+                        await self._follow(client, consumer, rng)
+                except EXPECTED:
+                    self.history.count("consumer troubled")
+                    await asyncio.sleep(0.5)
+
+    async def _follow(self, client: Client, consumer: Consumer, rng: random.Random) -> None:
+        until = self.world.loop.time() + rng.uniform(5, 30)
+        while not self.stopping and self.world.loop.time() < until:
+            for batches in await consumer.poll(1.0):
+                for record in consumer.open(batches):
+                    self._check_read(record.partition, record.offset, record.value)
+            if rng.random() < 0.2:
+                await self._check_ends(client, list(consumer.positions))
+
+    def _check_read(self, of: TopicPartition, offset: int, value: bytes | None) -> None:
+        """ConsistentRead: what was once read at an offset is what is read there ever after."""
+        if not self.history.protected(of):
+            return
+        self.history.count("read")
+        known = self.history.read.setdefault(of, {}).setdefault(offset, value or b"")
+        if known != (value or b""):
+            self.history.violated(
+                "ConsistentRead",
+                self.world.loop.time(),
+                f"{of} offset {offset}: {known!r} was read before, and now {value!r}",
+            )
+
+    async def _check_ends(self, client: Client, partitions: list[TopicPartition]) -> None:
+        """The end of a partition never goes back for consumers."""
+        before = {of: self.history.ends.get(of, 0) for of in partitions}
+        for of, found in (await offsets_at(client, dict.fromkeys(partitions, LATEST))).items():
+            if not self.history.protected(of):
+                continue
+            if found.offset < before[of]:
+                self.history.violated(
+                    "HighWatermarkNeverGoesBack",
+                    self.world.loop.time(),
+                    f"{of} ended at {before[of]}, and now at {found.offset}",
+                )
+            self.history.ends[of] = max(self.history.ends.get(of, 0), found.offset)
+
+    # Administering
+
+    async def _administer(self, name: str) -> None:
+        rng = self.world.dice(f"{name}/load")
+        async with self.client(name) as client:
+            while not self.stopping:
+                await asyncio.sleep(rng.expovariate(0.5))
+                act = rng.choice([self._reassign, self._elect, self._expand, self._churn])
+                try:
+                    await act(client, rng)
+                    self.history.count(act.__name__.strip("_"))
+                except EXPECTED:
+                    self.history.count("admin troubled")
+
+    async def _reassign(self, client: Client, rng: random.Random) -> None:
+        topic = rng.choice(sorted(self.topics))
+        target = rng.sample(sorted(self.world.hosts), self.replication)
+        moves = [
+            ReassignablePartition(
+                partition_index=rng.randrange(self.topics[topic]),
+                replicas=None if rng.random() < 0.2 else target,
+            )
+        ]
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=10_000, topics=[ReassignableTopic(name=topic, partitions=moves)]
+        )
+        await client.ask_controller(request, lambda r: r.error_code)
+
+    async def _elect(self, client: Client, rng: random.Random) -> None:
+        request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=10_000)
+        await client.ask_controller(request, lambda r: r.error_code)
+
+    async def _expand(self, client: Client, rng: random.Random) -> None:
+        topic = rng.choice(sorted(self.topics))
+        count = self.topics[topic] + 1
+        if count > 6:
+            return
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=topic, count=count)], timeout_ms=10_000
+        )
+        response = await client.ask_controller(request, lambda r: r.results[0].error_code)
+        if not response.results[0].error_code:
+            self.topics[topic] = count
+
+    async def _churn(self, client: Client, rng: random.Random) -> None:
+        """A topic nobody writes to comes and goes."""
+        name = f"passing-{rng.randrange(3)}"
+        self.history.unprotected.add(name)
+        if rng.random() < 0.5:
+            await self.create_topic(client, name, rng.randint(1, 3))
+            self.topics.pop(name, None)
+        else:
+            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+            await client.ask_controller(request, lambda r: r.responses[0].error_code)

@@ -1,0 +1,185 @@
+"""A simulated world: hosts with disks, the brokers on them, and one metadata store.
+
+The brokers are `odradek.broker.server.Broker`, the very class that runs in production; only loop,
+disk, store and clock are the world's. Everything that is random is drawn from one seed, by a
+generator of its own for each part, so that one part's dice do not disturb another's.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.server import Broker, StartFailed
+from odradek.log.offload import on_the_spot
+from odradek.store.memory import MemoryServer, MemoryStore
+
+from .disk import SimDisk
+from .loop import Process, SimLoop
+from .network import Network
+
+T = TypeVar("T")
+
+EPOCH_MS = 1_700_000_000_000
+PORT = 9092
+DATA = "/data"
+SESSION_TIMEOUT_MS = 6_000
+
+
+class Host:
+    """A machine with a disk and, when it is on, a broker."""
+
+    def __init__(self, world: "World", broker_id: int) -> None:
+        self.world = world
+        self.id = broker_id
+        self.name = f"broker-{broker_id}"
+        self.skew_ms = 0
+        self.disk = SimDisk(self.clock)
+        self.process: Process | None = None
+        self.broker: Broker | None = None
+        self.store: MemoryStore | None = None
+        self.starts = 0
+
+    def clock(self) -> int:
+        return EPOCH_MS + int(self.world.loop.time() * 1000) + self.skew_ms
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def is_paused(self) -> bool:
+        return self.process is not None and self.process.paused
+
+    def start(self) -> None:
+        """Power on: a new process starts the broker; it serves when it can."""
+        assert not self.is_up
+        self.starts += 1
+        self.process = self.world.loop.process(self.name)
+        self.process.run(self._run(self.process), name=self.name)
+
+    async def _run(self, process: Process) -> None:
+        disk = self.disk.mounted(process)
+        disk.make_dirs(DATA)
+        self.store = MemoryStore(self.world.server, session_timeout_ms=SESSION_TIMEOUT_MS)
+        try:
+            self.broker = Broker(
+                BrokerConfig({**self.world.config, **self._settings()}),
+                self.store,
+                disk=disk,
+                clock=self.clock,
+                rng=self.world.dice(f"{self.name}/{self.starts}"),
+                offload=on_the_spot,
+            )
+            await self.broker.start()
+            reason = await self.broker.failed
+        except StartFailed as error:
+            reason = str(error)
+        except Exception as error:
+            # No fault of the world makes a broker raise anything else: this is a finding.
+            self.world.loop.call_exception_handler({"message": self.name, "exception": error})
+            reason = repr(error)
+        # A broker that cannot go on ends its process, and an operator starts it again.
+        self.world.note(f"{self.name} gives up: {reason}")
+        self.kill()
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "broker.id": str(self.id),
+            "log.dirs": DATA,
+            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+        }
+
+    def kill(self) -> None:
+        """SIGKILL: what the process wrote is in the page cache and stays."""
+        if self.process is not None:
+            self.process.kill()
+        self.broker = None
+
+    def lose_power(self) -> None:
+        """The process is gone, and of what was not synced some."""
+        self.kill()
+        self.disk.lose_power(self.world.dice(f"power/{self.name}/{self.starts}"))
+
+    def erase(self) -> None:
+        """The machine is replaced by one with an empty disk."""
+        self.kill()
+        self.disk.erase()
+
+    def pause(self) -> None:
+        if self.process is not None:
+            self.process.pause()
+
+    def resume(self) -> None:
+        if self.process is not None:
+            self.process.resume()
+
+    async def stop(self) -> None:
+        """SIGTERM: a controlled shutdown, in the process's own time."""
+        if self.is_up and self.broker is not None and not self.is_paused:
+            process = self.process
+            assert process is not None
+            stopped = asyncio.Event()
+            process.on_kill(stopped.set)
+            process.run(self.broker.stop()).add_done_callback(lambda _: stopped.set())
+            await stopped.wait()
+            self.kill()
+
+
+class World:
+    """The loop, the network, the store and the hosts, all of one seed."""
+
+    def __init__(self, seed: int, brokers: int, config: Mapping[str, str] | None = None) -> None:
+        self.seed = seed
+        self.config = dict(config or {})
+        self.loop = SimLoop()
+        self.network = Network(self.loop, self.dice("network"))
+        self.hosts = {broker: Host(self, broker) for broker in range(1, brokers + 1)}
+        self.events: list[tuple[float, str]] = []
+        self.server: MemoryServer
+
+    def dice(self, name: str) -> random.Random:
+        """A generator for one part, the same for the same seed and name."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def note(self, event: str) -> None:
+        """A line for whoever reads the run afterwards."""
+        self.events.append((self.loop.time(), event))
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{host.name}:{PORT}" for host in self.hosts.values())
+
+    def brokers(self) -> list[Broker]:
+        """Those whose process is alive and has come as far as to have one."""
+        return [h.broker for h in self.hosts.values() if h.is_up and h.broker is not None]
+
+    def process(self, name: str) -> Process:
+        """A client's process."""
+        return self.loop.process(name)
+
+    def run(self, story: Callable[["World"], Coroutine[Any, Any, T]]) -> T:
+        """Switch everything on, let the story happen, switch everything off."""
+
+        async def whole() -> T:
+            rng = self.dice("store")
+            self.server = MemoryServer(
+                clock=lambda: EPOCH_MS + int(self.loop.time() * 1000),
+                delay=lambda: rng.uniform(0.0001, 0.002),
+            )
+            for host in self.hosts.values():
+                host.start()
+            try:
+                return await story(self)
+            finally:
+                for host in self.hosts.values():
+                    host.kill()
+
+        asyncio.set_event_loop(self.loop)
+        try:
+            return self.loop.run_until_complete(whole())
+        finally:
+            asyncio.set_event_loop(None)
+            self.loop.close()
