@@ -106,6 +106,7 @@ class LogDirectory:
             for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
         }
         self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        self.log_count = 0
         self.was_clean = False
         self.is_loaded = False
 

@@ -229,6 +229,7 @@ class LogManager:
                 log.close_files()
                 raise DuplicateLog(f"{topic_partition} is in {logs[topic_partition].directory} too")
             logs[topic_partition] = log
+            directory.log_count += 1
 
     def _open_log(
         self,
@@ -295,6 +296,7 @@ class LogManager:
                 self.fail_directory(path, error)
                 continue
             (self.future_logs if future else self.logs)[topic_partition] = log
+            directory.log_count += 1
             self._preferred.pop(topic_partition, None)
             logger.info("created %s", log)
             return log
@@ -325,10 +327,7 @@ class LogManager:
             assert current is None or posixpath.dirname(current.directory) != preferred
         if preferred is not None:
             return [preferred]
-        counts = dict.fromkeys(self._live, 0)
-        for log in self.all_logs():
-            counts[posixpath.dirname(log.directory)] += 1
-        return sorted(counts, key=counts.__getitem__)
+        return sorted(self._live, key=lambda path: self._live[path].log_count)
 
     def _disown(self, directory: LogDirectory, topic_partition: TopicPartition) -> None:
         """Rule 2: drop what the checkpoints know of a deleted partition of the same name."""
@@ -402,6 +401,7 @@ class LogManager:
         log.rename_directory(f"{parent}/{name}")
         log.close_files()
         self.to_flush.discard(log)
+        self._live[parent].log_count -= 1
         self._retire(log.directory)
         logger.info("%s will be deleted", log)
         return parent
