@@ -313,6 +313,8 @@ class World:
         self.store_server = MemoryServer()
         self.controller_epoch = 1
 
+    batch = staticmethod(batch)
+
     def clock(self) -> int:
         return 1_700_000_000_000 + int(asyncio.get_running_loop().time() * 1000)
 

@@ -263,10 +263,11 @@ class FetchSet:
                 or data.preferred_read_replica >= 0
                 or data.diverging_epoch is not None
             )
-            self.dirty.pop(item, None)
-            if has_records or is_special or held_back:
-                # At the end of the queue, so that a busy partition does not starve the others.
-                self.dirty[item] = None
+            if not held_back:
+                self.dirty.pop(item, None)
+                if has_records or is_special:
+                    # At the end of the queue, so that a busy partition does not starve the others.
+                    self.dirty[item] = None
             if not incremental or has_records or is_special or told:
                 answers.append((item.topic_partition, data))
         return answers

@@ -1,0 +1,154 @@
+"""Operations that wait, and the wheel that ends them."""
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from odradek.replica.delayed import TICK_S, Delayed, DelayedByKey, TimeoutWheel
+from odradek.sim.loop import SimLoop
+
+
+class Operation(Delayed):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self.expired_at: float | None = None
+        self.left = 0
+
+    def unregister(self) -> None:
+        self.left += 1
+
+    def expire(self) -> None:
+        if self.finish():
+            self.expired_at = self._loop.time()
+
+
+@pytest.fixture
+def loop() -> SimLoop:
+    return SimLoop()
+
+
+def test_each_expires_after_its_time_and_within_a_tick(loop: SimLoop) -> None:
+    wheel = TimeoutWheel(loop)
+    rng = random.Random(1)
+    due = [(Operation(loop), rng.uniform(0.001, 40)) for _ in range(500)]
+    for operation, timeout in due:
+        wheel.add(operation, timeout)
+    assert len(wheel) == 500
+    loop.run_until_complete(asyncio.sleep(41))
+    for operation, timeout in due:
+        assert operation.expired_at is not None
+        assert timeout <= operation.expired_at <= timeout + 2 * TICK_S
+        assert operation.left == 1
+    assert len(wheel) == 0
+
+
+def test_one_that_ends_before_does_not_expire(loop: SimLoop) -> None:
+    wheel = TimeoutWheel(loop)
+    operation = Operation(loop)
+    wheel.add(operation, 1.0)
+    assert operation.finish()
+    assert not operation.finish()
+    loop.run_until_complete(asyncio.sleep(2))
+    assert operation.expired_at is None
+    assert (operation.left, len(wheel)) == (1, 0)
+
+
+def test_nobody_waiting_no_wakeup(loop: SimLoop) -> None:
+    wheel = TimeoutWheel(loop)
+    for _ in range(100):
+        operation = Operation(loop)
+        wheel.add(operation, 1.0)
+        operation.finish()
+    loop.run_until_complete(asyncio.sleep(2))
+    waits = loop._selector.waits
+    loop.run_until_complete(asyncio.sleep(100))
+    assert loop._selector.waits - waits <= 2
+
+
+def test_few_wakeups_however_many_wait(loop: SimLoop) -> None:
+    wheel = TimeoutWheel(loop)
+    for _ in range(10_000):
+        wheel.add(Operation(loop), 5.0)
+    before = loop._selector.waits
+    loop.run_until_complete(asyncio.sleep(6))
+    assert loop._selector.waits - before <= 3
+    assert wheel.statistics() == {"waiting": 0, "expired": 10_000, "buckets": 0}
+
+
+def test_an_earlier_one_added_later_expires_first(loop: SimLoop) -> None:
+    wheel = TimeoutWheel(loop)
+    late, soon = Operation(loop), Operation(loop)
+    wheel.add(late, 10.0)
+    wheel.add(soon, 0.5)
+    loop.run_until_complete(asyncio.sleep(1))
+    assert soon.expired_at is not None
+    assert late.expired_at is None
+
+
+def test_one_may_be_added_while_another_expires(loop: SimLoop) -> None:
+    wheel = TimeoutWheel(loop)
+
+    class Chain(Operation):
+        def expire(self) -> None:
+            super().expire()
+            wheel.add(last, 0.5)
+
+    last = Operation(loop)
+    wheel.add(Chain(loop), 0.5)
+    loop.run_until_complete(asyncio.sleep(2))
+    assert last.expired_at == pytest.approx(1.0, abs=3 * TICK_S)
+
+
+def test_the_cost_does_not_grow_with_the_number_waiting(loop: SimLoop) -> None:
+    def cost(waiting: int) -> float:
+        wheel = TimeoutWheel(loop)
+        for _ in range(waiting):
+            wheel.add(Operation(loop), 30.0)
+        best = float("inf")
+        for _ in range(5):
+            begun = time.process_time()
+            for _ in range(2000):
+                operation = Operation(loop)
+                wheel.add(operation, 30.0)
+                operation.finish()
+            best = min(best, time.process_time() - begun)
+        wheel.close()
+        return best
+
+    assert cost(50_000) < 5 * cost(10)
+
+
+class TestByKey:
+    def test_completed_by_any_of_its_keys_and_gone_from_all(self, loop: SimLoop) -> None:
+        waiting: DelayedByKey[str] = DelayedByKey(TimeoutWheel(loop))
+        ready = False
+        ended: list[bool] = []
+        waiting.wait(["a", "b"], 10.0, lambda: ready, ended.append)
+        assert waiting.check("a") == 0
+        ready = True
+        assert waiting.check("c") == 0
+        assert waiting.check("b") == 1
+        assert ended == [True]
+        assert waiting.keys() == []
+        loop.run_until_complete(asyncio.sleep(20))
+        assert ended == [True]
+
+    def test_what_holds_already_does_not_wait(self, loop: SimLoop) -> None:
+        waiting: DelayedByKey[str] = DelayedByKey(TimeoutWheel(loop))
+        ended: list[bool] = []
+        waiting.wait(["a"], 10.0, lambda: True, ended.append)
+        assert ended == [True]
+        assert len(waiting) == 0
+
+    def test_expires(self, loop: SimLoop) -> None:
+        waiting: DelayedByKey[str] = DelayedByKey(TimeoutWheel(loop))
+        ended: list[bool] = []
+        waiting.wait(["a", "b"], 10.0, lambda: False, ended.append)
+        waiting.wait(["a"], 0, lambda: False, ended.append)
+        assert (ended, len(waiting)) == ([False], 1)
+        loop.run_until_complete(asyncio.sleep(11))
+        assert ended == [False, False]
+        assert waiting.keys() == []

@@ -1,0 +1,194 @@
+"""The small pure decisions: truncation, throttles, the nearest replica, follower's sessions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.log.epochs import LeaderEpochs
+from odradek.replica.fetch_session import FollowerSession, Position
+from odradek.replica.fetchers import fetcher_index, java_hash
+from odradek.replica.selector import Candidate, rack_aware
+from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
+from odradek.replica.truncation import LostCommittedRecords, check_kept, truncation_for
+from odradek.wire.topics import TopicPartition
+
+
+class TestTruncation:
+    """BEHAVIOUR.md section 5.2; the follower has epochs 1 (from 0), 3 (from 10), ends at 20."""
+
+    def decide(self, leader_epoch: int, leader_end: int) -> tuple[int, bool]:
+        epochs = LeaderEpochs()
+        epochs.assign(1, 0)
+        epochs.assign(3, 10)
+        return tuple(
+            truncation_for(leader_epoch, leader_end, epochs=epochs, log_end=20, high_watermark=8)
+        )
+
+    @pytest.mark.parametrize(
+        ("leader_epoch", "leader_end", "expected"),
+        [
+            (-1, -1, (8, True)),  # the leader knows nothing of it: to our high watermark
+            (-1, 15, (15, True)),  # a leader without epochs
+            (-1, 30, (20, True)),
+            (3, 25, (20, True)),  # the same epoch, the leader has more
+            (3, 12, (12, True)),  # the same epoch, the leader has less
+            (2, 12, (10, False)),  # an epoch we do not have: to the end of the one before, ask on
+            (1, 12, (10, True)),  # an older epoch that ended earlier here
+            (1, 5, (5, True)),
+            (0, 7, (0, True)),  # older than all of ours: nothing of ours is the leader's
+        ],
+    )
+    def test_rows(self, leader_epoch: int, leader_end: int, expected: tuple[int, bool]) -> None:
+        assert self.decide(leader_epoch, leader_end) == expected
+
+    def test_a_follower_without_that_epoch_takes_the_leaders_word(self) -> None:
+        found = truncation_for(4, 12, epochs=LeaderEpochs(), log_end=20, high_watermark=8)
+        assert found == (12, True)
+
+    def test_committed_records_are_cut_only_where_that_was_permitted(self) -> None:
+        check_kept(8, 8, elected_from_isr=True, unclean_allowed=False)
+        check_kept(7, 8, elected_from_isr=False, unclean_allowed=False)
+        check_kept(7, 8, elected_from_isr=True, unclean_allowed=True)
+        with pytest.raises(LostCommittedRecords):
+            check_kept(7, 8, elected_from_isr=True, unclean_allowed=False)
+
+
+class TestThrottle:
+    def test_which_replicas(self) -> None:
+        assert is_throttled_replica(frozenset({"0:1", "1:2"}), 1, 2)
+        assert not is_throttled_replica(frozenset({"0:1", "1:2"}), 1, 1)
+        assert is_throttled_replica(frozenset({"*"}), 7, 7)
+        assert not is_throttled_replica(frozenset(), 0, 0)
+        assert not is_throttled_replica(frozenset({"none"}), 0, 0)
+
+    def test_exceeded_and_paid_back_by_silence(self) -> None:
+        now = 100.0
+        quota = ReplicationQuota(lambda: now, 1_000)
+        assert not quota.is_exceeded
+        quota.record(10_000)
+        assert not quota.is_exceeded
+        quota.record(10_000)
+        assert quota.is_exceeded
+        now = 109.0
+        assert quota.is_exceeded
+        now = 112.0
+        assert not quota.is_exceeded
+        assert quota.rate() == 0
+
+    def test_no_limit_by_default(self) -> None:
+        quota = ReplicationQuota(lambda: 5.0)
+        quota.record(2**40)
+        assert not quota.is_exceeded
+
+    @given(
+        st.lists(st.tuples(st.floats(0, 5), st.integers(0, 10**6)), max_size=40),
+    )
+    def test_the_rate_is_what_was_recorded_in_the_windows(
+        self, steps: list[tuple[float, int]]
+    ) -> None:
+        now = 50.0
+        quota = ReplicationQuota(lambda: now, 1)
+        recorded: list[tuple[float, int]] = []
+        for passed, byte_count in steps:
+            now += passed
+            quota.record(byte_count)
+            recorded.append((now, byte_count))
+        inside = sum(count for at, count in recorded if int(at) > int(now) - 11)
+        assert quota.rate() == pytest.approx(inside / (10 + now % 1))
+
+
+class TestNearestReplica:
+    LEADER = Candidate(1, "a", 10, 0.0)
+
+    def test_the_leader_serves_its_own_rack_and_strangers(self) -> None:
+        followers = [Candidate(2, "b", 10, 1.0)]
+        assert rack_aware("a", self.LEADER, followers) is None
+        assert rack_aware("", self.LEADER, followers) is None
+        assert rack_aware("c", self.LEADER, followers) is None
+
+    def test_the_most_caught_up_follower_in_the_rack(self) -> None:
+        followers = [
+            Candidate(2, "b", 9, 9.0),
+            Candidate(3, "b", 10, 1.0),
+            Candidate(4, "c", 10, 9.0),
+        ]
+        assert rack_aware("b", self.LEADER, followers) == 3
+
+
+class TestFollowerSession:
+    A, B, C = (TopicPartition("t", index) for index in range(3))
+
+    def at(self, offset: int) -> Position:
+        return Position(offset, 0, 1, 1000)
+
+    def named(self, request: object) -> list[tuple[int, int]]:
+        return [
+            (partition.partition, partition.fetch_offset)
+            for topic in request.topics  # type: ignore[attr-defined]  # of one request
+            for partition in topic.partitions
+        ]
+
+    def test_first_everything_then_what_changed(self) -> None:
+        session = FollowerSession()
+        wanted = {self.A: self.at(0), self.B: self.at(5)}
+        request = session.request(wanted, [], [])
+        assert (request.session_id, request.epoch) == (0, 0)
+        assert self.named(request) == [(0, 0), (1, 5)]
+        session.opened(77)
+        wanted[self.A] = self.at(3)
+        request = session.request(wanted, [self.A], [])
+        assert (request.session_id, request.epoch) == (77, 1)
+        assert self.named(request) == [(0, 3)]
+        request = session.request(wanted, [], [])
+        assert (request.epoch, request.topics, request.forgotten) == (2, [], [])
+
+    def test_what_is_no_longer_wanted_is_forgotten_once(self) -> None:
+        session = FollowerSession()
+        wanted = {self.A: self.at(0), self.B: self.at(5)}
+        session.request(wanted, [], [])
+        session.opened(77)
+        del wanted[self.B]
+        request = session.request(wanted, [], [self.B, self.C])
+        assert [(f.topic, f.partitions) for f in request.forgotten] == [("t", [1])]
+        assert session.request(wanted, [], [self.B]).forgotten == []
+
+    def test_a_leader_without_sessions_is_told_everything_every_time(self) -> None:
+        session = FollowerSession()
+        wanted = {self.A: self.at(0)}
+        session.request(wanted, [], [])
+        session.opened(0)
+        request = session.request(wanted, [], [])
+        assert (request.session_id, request.epoch) == (0, 0)
+        assert self.named(request) == [(0, 0)]
+
+    @pytest.mark.parametrize(("keep_id", "expected"), [(True, 77), (False, 0)])
+    def test_after_a_doubt_everything_again(self, keep_id: bool, expected: int) -> None:
+        session = FollowerSession()
+        wanted = {self.A: self.at(0)}
+        session.request(wanted, [], [])
+        session.opened(77)
+        session.restart(keep_id=keep_id)
+        request = session.request(wanted, [], [])
+        assert (request.session_id, request.epoch) == (expected, 0)
+        assert self.named(request) == [(0, 0)]
+
+    def test_the_epoch_wraps_to_one(self) -> None:
+        session = FollowerSession()
+        session.request({}, [], [])
+        session.opened(77)
+        session._epoch = 2**31 - 1
+        assert session.request({}, [], []).epoch == 2**31 - 1
+        assert session.request({}, [], []).epoch == 1
+
+
+class TestFetcherIndex:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [("", 0), ("a", 97), ("test", 3556498), ("__consumer_offsets", -970371369)],
+    )
+    def test_java_hash(self, text: str, expected: int) -> None:
+        assert java_hash(text) == expected
+
+    def test_within_range_and_spread(self) -> None:
+        found = {fetcher_index(TopicPartition("topic", index), 4) for index in range(16)}
+        assert found == {0, 1, 2, 3}
