@@ -130,34 +130,49 @@ class SortedEntries:
 
     def _last_at_or_below(self, target: int) -> int:
         """The slot of the largest first field that is ≤ target, or -1."""
-        count = self.entry_count
-        if len(self._tail) and self._first(self._stored) <= target:
-            return bisect_right(range(count), target, lo=self._stored, key=self._first) - 1
-        low, high = self._block_start, self._block_start + len(self._block) // self._entry.size
-        if low < high and self._first(low) <= target < self._first(high - 1):
-            return bisect_right(range(count), target, lo=low, hi=high, key=self._first) - 1
-        if not self._stored:
+        if self._stored < 0:
+            self._load()
+        if self._tail and self._first_of(self._tail, 0) <= target:
+            return self._stored + self._search(self._tail, target)
+        if not self._block_has(target) and (not self._stored or not self._find_block(target)):
             return -1
+        return self._block_start + self._search(self._block, target)
+
+    def _first_of(self, data: bytes | bytearray, slot: int) -> int:
+        value: int = self._entry.unpack_from(data, slot * self._entry.size)[0]
+        return value
+
+    def _search(self, data: bytes | bytearray, target: int) -> int:
+        """The last entry of `data` whose first field is ≤ target, which its first entry's is."""
+        unpack, size = self._entry.unpack_from, self._entry.size
+        slots = range(len(data) // size)
+        return bisect_right(slots, target, key=lambda slot: unpack(data, slot * size)[0]) - 1
+
+    def _block_has(self, target: int) -> bool:
+        """Whether the answer is in the block that was read last."""
+        count = len(self._block) // self._entry.size
+        if not count or self._first_of(self._block, 0) > target:
+            return False
+        # Nothing between the last stored entry and the tail, or the end, is nearer to the target.
+        is_last = self._block_start + count == self._stored
+        return is_last or target < self._first_of(self._block, count - 1)
+
+    def _find_block(self, target: int) -> bool:
+        """Read the block that has the answer; False if every entry is above the target."""
+        size = self._entry.size * BLOCK_ENTRIES
         file = self._disk.open(self.path)
         try:
             blocks = range((self._stored + BLOCK_ENTRIES - 1) // BLOCK_ENTRIES)
-            size = self._entry.size
 
-            def block_first(block: int) -> int:
-                value: int = self._entry.unpack(file.read(block * BLOCK_ENTRIES * size, size))[0]
-                return value
+            def first(block: int) -> int:
+                return self._first_of(file.read(block * size, self._entry.size), 0)
 
-            block = bisect_right(blocks, target, key=block_first) - 1
-            if block < 0:
-                return -1
-            self._read_block(block, file)
+            block = bisect_right(blocks, target, key=first) - 1
+            if block >= 0:
+                self._read_block(block, file)
+            return block >= 0
         finally:
             file.close()
-        low, high = self._block_start, self._block_start + len(self._block) // self._entry.size
-        return bisect_right(range(count), target, lo=low, hi=high, key=self._first) - 1
-
-    def _first(self, slot: int) -> int:
-        return self.entry(slot)[0]
 
     def _read_block(self, block: int, file: File | None = None) -> None:
         size = self._entry.size
