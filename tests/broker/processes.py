@@ -1,0 +1,95 @@
+"""A real broker process for tests: started, killed, started again, and its log read."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+_SERVES = re.compile(r"serves PLAINTEXT://127\.0\.0\.1:(\d+)")
+START_TIMEOUT_S = 30
+
+
+class BrokerProcess:
+    """One `odradek broker` on a data directory of its own. Keeps its port over restarts."""
+
+    def __init__(self, data: Path, *settings: str, broker_id: int = 1) -> None:
+        self.data = data
+        self.settings = settings
+        self.broker_id = broker_id
+        self.port = 0
+        self.log: list[str] = []
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> "BrokerProcess":
+        command = [sys.executable, "-m", "odradek", "broker", "--id", str(self.broker_id)]
+        command += ["--data", str(self.data), "--port", str(self.port)]
+        for setting in self.settings:
+            command += ["--set", setting]
+        self._process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+        )
+        ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, args=(self._process, ready), daemon=True)
+        self._reader.start()
+        if not ready.wait(START_TIMEOUT_S) or not self.port:
+            self.kill()
+            raise AssertionError("the broker did not start:\n" + "\n".join(self.log))
+        return self
+
+    def _read(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            self.log.append(line.rstrip())
+            found = _SERVES.search(line)
+            if found:
+                self.port = int(found[1])
+                ready.set()
+        ready.set()
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._ended()
+
+    def kill(self) -> int:
+        assert self._process is not None
+        self._process.kill()
+        return self._ended()
+
+    def _ended(self) -> int:
+        assert self._process is not None
+        assert self._reader is not None
+        code = self._process.wait(30)
+        self._reader.join(30)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._process = None
+        return code
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    def memory_mb(self) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+    @property
+    def tracebacks(self) -> list[str]:
+        return [line for line in self.log if "Traceback" in line or " ERROR " in line]
