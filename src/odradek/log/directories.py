@@ -8,9 +8,9 @@ must open what the other left.
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.log.checkpoints import (
     HIGH_WATERMARKS,
@@ -24,6 +24,9 @@ from odradek.log.checkpoints import (
 from odradek.log.disk import Disk
 from odradek.log.offload import Offload
 from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
 
 NAME_BYTES_MAX = 255
 # Sub-directories of other parts of Kafka, which a log manager passes over.
@@ -82,6 +85,22 @@ def name_for(topic_partition: TopicPartition, kind: DirectoryKind, unique: int) 
     return topic + rest
 
 
+def _start_offsets(logs: Iterable["Log"]) -> dict[TopicPartition, int]:
+    """Only what the segments themselves do not say."""
+    return {
+        log.topic_partition: log.start_offset
+        for log in logs
+        if log.start_offset > log.segments[0].base_offset
+    }
+
+
+def _recovery_points(logs: Iterable["Log"]) -> dict[TopicPartition, int]:
+    return {log.topic_partition: log.recovery_point for log in logs}
+
+
+_OFFSETS = {RECOVERY_POINTS: _recovery_points, LOG_START_OFFSETS: _start_offsets}
+
+
 class DirectoryInUse(Exception):
     """Another process has locked the directory."""
 
@@ -136,6 +155,10 @@ class LogDirectory:
         if offsets != self._offsets.get(name):
             self._checkpoints[name].write(offsets)
             self._offsets[name] = offsets
+
+    def checkpoint(self, name: str, logs: Iterable["Log"]) -> None:
+        """Write what these logs, which are all in the directory, are now."""
+        self.write(name, _OFFSETS[name](logs))
 
     def release(self) -> None:
         self._lock.release()

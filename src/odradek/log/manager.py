@@ -2,7 +2,7 @@
 
 Rules
 1. A directory that raises an OSError is gone for good: its logs go offline, the others go on, and
-   `on_directory_failure` is told, on the loop, after the call that met the error.
+   `on_directory_failure` is told, on the loop, after the call that met the error, or after `load`.
 2. Checkpoints are written from what the logs are now, and before a partition is created where one
    of its name was deleted, so that no log ever inherits another's offsets.
 3. A partition that stands in two directories is fatal: nobody can say which one is right.
@@ -58,22 +58,6 @@ class NoDirectoryLeft(Exception):
     """Every log directory has failed."""
 
 
-def _start_offsets(logs: Iterable[Log]) -> dict[TopicPartition, int]:
-    """Only what the segments themselves do not say."""
-    return {
-        log.topic_partition: log.start_offset
-        for log in logs
-        if log.start_offset > log.segments[0].base_offset
-    }
-
-
-def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:
-    return {log.topic_partition: log.recovery_point for log in logs}
-
-
-_OFFSETS = {RECOVERY_POINTS: _recovery_points, LOG_START_OFFSETS: _start_offsets}
-
-
 def _nobody(directory: str, partitions: list[TopicPartition]) -> None: ...
 
 
@@ -119,7 +103,9 @@ class LogManager:
         )
         self.to_flush: set[Log] = set()
         self.upkeep = Upkeep(self, upkeep_config)
+        # The loop, once everything is loaded; and the failures that came before.
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._untold: list[tuple[str, list[TopicPartition]]] = []
 
     # Starting
 
@@ -140,25 +126,22 @@ class LogManager:
 
     def meta_properties(self) -> dict[str, MetaProperties]:
         """What each directory says of its owner, where it says anything."""
-        found = {}
-        for path in self.live_dirs:
-            try:
-                properties = read_meta_properties(self.disk, path)
-            except OSError as error:
-                self.fail_directory(path, error)
-                continue
-            if properties is not None:
-                found[path] = properties
+        found: dict[str, MetaProperties | None] = {}
+
+        def read(path: str) -> None:
+            found[path] = read_meta_properties(self.disk, path)
+
+        self._on_each(self.live_dirs, read)
         self._require_live()
-        return found
+        return {path: properties for path, properties in found.items() if properties is not None}
 
     def claim(self, broker_id: int, cluster_id: str) -> None:
         """Make the directories this broker's. Raises InconsistentMetaProperties."""
-        for path in self.live_dirs:
-            try:
-                claim_meta_properties(self.disk, path, broker_id, cluster_id, self.clock())
-            except OSError as error:
-                self.fail_directory(path, error)
+
+        def claim(path: str) -> None:
+            claim_meta_properties(self.disk, path, broker_id, cluster_id, self.clock())
+
+        self._on_each(self.live_dirs, claim)
         self._require_live()
 
     async def load(self, configs: Mapping[str, LogConfig] | None = None) -> None:
@@ -166,7 +149,6 @@ class LogManager:
 
         `configs` are the topics that have settings of their own. Raises UnexpectedDirectory or
         DuplicateLog: the broker must not start; NoDirectoryLeft: it cannot."""
-        self._loop = asyncio.get_running_loop()
         self.open()
         loading = [self._load_directory(self._live[path], configs or {}) for path in self.live_dirs]
         # Let every directory finish, whatever happens to one, so that none is left half loaded.
@@ -176,6 +158,8 @@ class LogManager:
                 self._let_go()
                 raise outcome
         self._require_live()
+        self._loop = asyncio.get_running_loop()
+        self._tell()
 
     def start(self) -> None:
         """Begin retention, cleaning, flushing and checkpoints, on the running loop."""
@@ -427,12 +411,8 @@ class LogManager:
 
     def _checkpoint_directories(self, paths: Iterable[str]) -> None:
         for path in sorted(paths):
-            self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS))
-            if path in self._live:
-                try:
-                    self.cleaner.checkpoint(path)
-                except OSError as error:
-                    self.fail_directory(path, error)
+            if self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS)):
+                self._on_each([path], self.cleaner.checkpoint)
 
     def _write_checkpoints(self, path: str, names: Sequence[str]) -> bool:
         """Write checkpoints of one directory; says whether it still works."""
@@ -441,7 +421,7 @@ class LogManager:
             return False
         try:
             for name in names:
-                directory.write(name, _OFFSETS[name](self.logs_in(path)))
+                directory.checkpoint(name, self.logs_in(path))
         except OSError as error:
             self.fail_directory(path, error)
             return False
@@ -458,10 +438,11 @@ class LogManager:
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Keep the high watermarks of the logs in use, and of the copies under way. A log that is
         not mentioned keeps what it had: nobody has led or followed it since the start."""
-        for path in self.live_dirs:
-            directory = self._live.get(path)
-            if directory is None or not directory.is_loaded:
-                continue
+
+        def write(path: str) -> None:
+            directory = self._live[path]
+            if not directory.is_loaded:
+                return
             offsets = dict(directory.offsets(HIGH_WATERMARKS))
             logs = {log.topic_partition: log for log in self.logs_in(path)}
             for topic_partition, log in logs.items():
@@ -469,11 +450,10 @@ class LogManager:
                     offsets[topic_partition] = log.high_watermark
                 elif topic_partition in high_watermarks:
                     offsets[topic_partition] = high_watermarks[topic_partition]
-            offsets = {tp: offset for tp, offset in offsets.items() if tp in logs}
-            try:
-                directory.write(HIGH_WATERMARKS, offsets)
-            except OSError as error:
-                self.fail_directory(path, error)
+            known = {tp: offset for tp, offset in offsets.items() if tp in logs}
+            directory.write(HIGH_WATERMARKS, known)
+
+        self._on_each(self.live_dirs, write)
 
     # Flushing
 
@@ -542,10 +522,23 @@ class LogManager:
         self.retired.forget_in(path)
         if directory is not None:
             directory.release()
-        if self._loop is None:
-            self.on_directory_failure(path, partitions)
-        else:
-            self._loop.call_soon(self.on_directory_failure, path, partitions)
+        self._untold.append((path, partitions))
+        self._tell()
+
+    def _tell(self) -> None:
+        """Pass failures on, but not before everything is loaded and can take them."""
+        if self._loop is not None:
+            for failure in self._untold:
+                self._loop.call_soon(self.on_directory_failure, *failure)
+            self._untold.clear()
+
+    def _on_each(self, paths: Iterable[str], work: Callable[[str], None]) -> None:
+        """Do something to directories; one that fails goes offline and the others are done."""
+        for path in paths:
+            try:
+                work(path)
+            except OSError as error:
+                self.fail_directory(path, error)
 
     def _require_live(self) -> None:
         if not self._live:
@@ -565,10 +558,7 @@ class LogManager:
                 except KafkaError as error:
                     logger.error("cannot close %s: %s", log, error.message)
             if self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS)):
-                try:
-                    write_clean_shutdown(self.disk, path)
-                except OSError as error:
-                    self.fail_directory(path, error)
+                self._on_each([path], partial(write_clean_shutdown, self.disk))
         self._let_go()
 
     def _let_go(self) -> None:
