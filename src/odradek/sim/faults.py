@@ -10,11 +10,14 @@ tolerates. Everything else strikes at any time.
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .checkers import Snapshot
+from odradek.log.log import Log
+from odradek.wire.topics import TopicPartition
+
+from .checkers import Snapshot, hosted
 from .world import Host, World
 
 
@@ -172,13 +175,39 @@ class Mischief:
             self.world.network.cut(source.name, target.name)
 
     def _may_destroy(self) -> bool:
+        """Whether every copy there ought to be is there, whole: not only in the controller's eyes,
+        which learns of a death when a session ends, but in the logs themselves."""
         if any(not host.is_up or host.is_paused for host in self.world.hosts.values()):
             return False
         now = Snapshot(self.world)
+        logs: dict[tuple[TopicPartition, int], Log] = {}
+        ends: dict[TopicPartition, int] = {}
+        for broker, partition in hosted(self.world):
+            logs[partition.topic_partition, broker.id] = partition.local_log
+            if partition.is_leader:
+                ends[partition.topic_partition] = partition.local_log.end_offset
         return all(
             len(replicas) > 1
-            and (state := now.states.get((name, number))) is not None  # type: ignore[call-overload]
-            and set(state.isr) == set(replicas)
+            and self._is_whole(TopicPartition(name, number), replicas, now, ends, logs)
             for name, node in now.topics.items()
             for number, replicas in node.partitions.items()
+        )
+
+    @staticmethod
+    def _is_whole(
+        of: TopicPartition,
+        replicas: Sequence[int],
+        now: Snapshot,
+        ends: Mapping[TopicPartition, int],
+        logs: Mapping[tuple[TopicPartition, int], Log],
+    ) -> bool:
+        state = now.states.get(of)
+        return (
+            state is not None
+            and set(state.isr) == set(replicas)
+            and of in ends
+            and all(
+                (of, replica) in logs and logs[of, replica].end_offset >= ends[of]
+                for replica in replicas
+            )
         )

@@ -26,8 +26,8 @@ class History:
     acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     # The first that anybody read at an offset.
     read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
-    # The end of the log as consumers were last told it.
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    # The end of each log as consumers were last told it, and in which leader's epoch.
+    ends: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     # Values sent by idempotent producers, which may stand in a log once.
     idempotent: set[bytes] = field(default_factory=set)
     committed: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)

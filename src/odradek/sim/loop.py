@@ -203,10 +203,16 @@ class SimLoop(base_events.BaseEventLoop):
         self._graveyard.extend(task for task in tasks if not task.done())
 
     async def create_server(
-        self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
+        self,
+        protocol_factory: Any,
+        host: Any = None,
+        port: Any = None,
+        *,
+        start_serving: bool = True,
+        **_: Any,
     ) -> Any:
         assert self.network is not None, "this loop has no network"
-        return self.network.listen(protocol_factory, host, port)
+        return self.network.listen(protocol_factory, host, port, start_serving)
 
     async def create_connection(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any

@@ -72,7 +72,13 @@ class Network:
             if (endpoint.host, endpoint.peer_host) == (one, other):
                 endpoint.reset()
 
-    def listen(self, factory: Callable[[], Any], host: str | None, port: int | None) -> "_Server":
+    def listen(
+        self,
+        factory: Callable[[], Any],
+        host: str | None,
+        port: int | None,
+        start_serving: bool = True,
+    ) -> "_Server":
         process = _current()
         if not port:
             self._next_port += 1
@@ -80,6 +86,7 @@ class Network:
         if (process.host, port) in self.listeners:
             raise OSError(98, f"address already in use: {process.host}:{port}")
         server = _Server(self, process, factory, process.host, port)
+        server.serving = start_serving
         self.listeners[process.host, port] = server
         return server
 
@@ -101,7 +108,7 @@ class Network:
             await asyncio.sleep(self.CONNECT_AFTER_S)
             raise TimeoutError(110, f"connection to {host}:{port} timed out")
         server = self.listeners.get((host, port))
-        if server is None or not server.process.alive:
+        if server is None or not server.serving:
             raise ConnectionRefusedError(111, f"connection refused by {host}:{port}")
         self._next_id += 2
         near = _Endpoint(self, self._next_id, process, host, (host, port))
@@ -153,17 +160,20 @@ class _Server:
         self.factory = factory
         self.sockets = [_Socket((host, port))]
         self.closed = False
+        self.serving = False
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
+            self.serving = False
             del self.network.listeners[self.sockets[0].getsockname()]
 
     def is_serving(self) -> bool:
-        return not self.closed
+        return self.serving
 
     async def start_serving(self) -> None:
-        """It serves from the start."""
+        """From now on connections are accepted; before, the port was only taken."""
+        self.serving = True
 
     async def wait_closed(self) -> None:
         """It is closed when close returns."""

@@ -181,18 +181,26 @@ class Workload:
             )
 
     async def _check_ends(self, client: Client, partitions: list[TopicPartition]) -> None:
-        """The end of a partition never goes back for consumers."""
-        before = {of: self.history.ends.get(of, 0) for of in partitions}
+        """HighWatermarkNeverGoesBack: the end of a partition never recedes for consumers.
+
+        A leader that was deposed and does not know it answers from the past; a client that has
+        heard of a later epoch takes no notice, and neither do we.
+        """
+        before = {of: self.history.ends.get(of, (-1, 0)) for of in partitions}
         for of, found in (await offsets_at(client, dict.fromkeys(partitions, LATEST))).items():
-            if not self.history.protected(of):
+            epoch, end = before[of]
+            if not self.history.protected(of) or found.leader_epoch < epoch:
                 continue
-            if found.offset < before[of]:
+            if found.offset < end:
                 self.history.violated(
                     "HighWatermarkNeverGoesBack",
                     self.world.loop.time(),
-                    f"{of} ended at {before[of]}, and now at {found.offset}",
+                    f"{of} ended at {end} in epoch {epoch}, and now at {found.offset} in epoch "
+                    f"{found.leader_epoch}",
                 )
-            self.history.ends[of] = max(self.history.ends.get(of, 0), found.offset)
+            known_epoch, known_end = self.history.ends.get(of, (-1, 0))
+            if found.leader_epoch >= known_epoch:
+                self.history.ends[of] = (found.leader_epoch, max(found.offset, known_end))
 
     # Administering
 

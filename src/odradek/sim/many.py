@@ -1,0 +1,93 @@
+"""Many seeds on all cores, and what came of them."""
+
+import logging
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from .run import draw_plan, run
+
+
+class Outcome(NamedTuple):
+    """One seed's result, small enough to send between processes."""
+
+    seed: int
+    virtual_s: float
+    faults: dict[str, int]
+    reason: str | None
+
+
+@dataclass(slots=True)
+class Summary:
+    """What many seeds add up to."""
+
+    seeds: int = 0
+    virtual_s: float = 0.0
+    real_s: float = 0.0
+    faults: dict[str, int] = field(default_factory=dict)
+    failures: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.virtual_s += outcome.virtual_s
+        for kind, number in outcome.faults.items():
+            self.faults[kind] = self.faults.get(kind, 0) + number
+        if outcome.reason is not None:
+            self.failures.append((outcome.seed, outcome.reason))
+
+    def __str__(self) -> str:
+        speed = self.virtual_s / self.real_s if self.real_s else 0.0
+        return (
+            f"{self.seeds} seeds, {self.virtual_s / 3600:.2f} simulated hours, "
+            f"{sum(self.faults.values())} faults, {len(self.failures)} failures, "
+            f"{speed:.0f}x real time"
+        )
+
+
+def try_seed(task: tuple[int, float]) -> Outcome:
+    """Run one seed; an exception of the simulation itself counts as a failure of the seed."""
+    logging.disable(logging.CRITICAL)
+    seed, seconds = task
+    try:
+        report = run(draw_plan(seed, seconds))
+    except Exception as error:
+        return Outcome(seed, 0.0, {}, f"the run itself failed: {error!r}")
+    reason = None
+    if not report.passed:
+        reason = "; ".join([*map(str, report.violations), *report.findings][:2])
+    return Outcome(seed, report.virtual_s, {str(k): n for k, n in report.faults.items()}, reason)
+
+
+def run_many(
+    first: int,
+    last: int | None,
+    deadline: float | None,
+    seconds: float,
+    progress: Callable[[Summary], None],
+) -> Summary:
+    """Seeds from `first`, until `last` or the deadline (of time.monotonic), on all cores."""
+    summary = Summary()
+    began = time.monotonic()
+    # The pool takes tasks as fast as they come: let it have only a few more than it works on.
+    room = threading.BoundedSemaphore(2 * (os.cpu_count() or 1))
+
+    def tasks() -> Iterator[tuple[int, float]]:
+        for seed in range(first, last) if last is not None else count(first):
+            room.acquire()
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            yield seed, seconds
+
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(os.cpu_count()) as pool:
+        for outcome in pool.imap_unordered(try_seed, tasks()):
+            room.release()
+            summary.add(outcome)
+            summary.real_s = time.monotonic() - began
+            progress(summary)
+    return summary
