@@ -365,7 +365,8 @@ class Log:
             assert active.size == 0, f"{active} is not empty and cannot be rolled to itself"
             return active
         with self._storage():
-            active.seal()
+            # What is flushed already will not be flushed again, so its last index entries must be.
+            active.seal(sync=self.recovery_point >= self.end_offset)
             self.producers.end_offset = base_offset
             self.producers.take_snapshot(sync=False)
             segment = self._new_segment(base_offset)
@@ -384,11 +385,11 @@ class Log:
             create=True,
         )
 
-    def start_flush(self) -> Flush | None:
+    def start_flush(self, *, force: bool = False) -> Flush | None:
         """The first step of a flush up to the log's end, or None if there is nothing to do."""
         if self.offline:
             raise self._storage_error()
-        if self.end_offset <= self.recovery_point:
+        if self.end_offset <= self.recovery_point and not force:
             return None
         # The segment of the last flushed record too: it may have been sealed since.
         dirty = self.segments.from_offset(self.recovery_point - 1)
@@ -404,9 +405,9 @@ class Log:
         ]
         return Flush(self.disk, self.directory, self.end_offset, files, paths)
 
-    def flush(self) -> None:
+    def flush(self, *, force: bool = False) -> None:
         """Make everything appended so far survive a crash."""
-        flush = self.start_flush()
+        flush = self.start_flush(force=force)
         if flush is not None:
             with self._storage():
                 flush.sync()
@@ -545,12 +546,13 @@ class Log:
         if self.offline:
             self.close_files()
             return
-        self.flush()
         with self._storage():
             self.producers.end_offset = self.end_offset
             self.producers.take_snapshot()
-            for segment in self.segments:
-                segment.close()
+            self.segments.active.seal()
+        self.flush(force=True)
+        for segment in self.segments:
+            segment.close_file()
 
     def close_files(self) -> None:
         """Let go of all files without writing: the directory has failed, or is to be deleted."""

@@ -122,7 +122,7 @@ def after_batch(
     if header.is_transactional:
         if transaction_start == NONE:
             transaction_start = first_offset
-    elif transaction_start != NONE:
+    elif transaction_start != NONE and origin is not Origin.REPLICATION:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
             f"producer {producer_id} wrote outside its open transaction at offset {first_offset}",

@@ -8,6 +8,7 @@ torn or full of zeros; indexes with fewer entries than there could be. Recovery 
 cuts it at the first bad batch and builds the indexes anew (recovery.py).
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -15,7 +16,18 @@ from typing import NamedTuple
 from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, File
 from odradek.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
-from odradek.wire.batch import HEADER_BYTES, MAGIC, OVERHEAD_BYTES, BatchHeader, CorruptBatch, scan
+from odradek.wire.batch import (
+    HEADER_BYTES,
+    LENGTH_MIN,
+    LENGTH_OFFSET,
+    MAGIC,
+    MAGIC_OFFSET,
+    OVERHEAD_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    UnsupportedMagic,
+    scan,
+)
 from odradek.wire.records import NO_TIMESTAMP, decode_records
 
 LOG_SUFFIX = ".log"
@@ -38,6 +50,7 @@ SCAN_BYTES = 4 * 1024 * 1024
 # Base offset, length, magic and last offset delta: what a search needs of a header.
 _PEEK = Struct(">qi4xb6xi")
 _peek = _PEEK.unpack_from
+_OLD_HEADER = Struct(">iI")
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -197,11 +210,11 @@ class Segment:
         self.offset_index.append(offset, position)
         self.time_index.append(*greatest)
 
-    def seal(self) -> None:
+    def seal(self, *, sync: bool = False) -> None:
         """No more appends: the indexes get their final entry and lose their padding."""
         self.time_index.append(*self.greatest_timestamp)
-        self.offset_index.trim()
-        self.time_index.trim()
+        self.offset_index.flush(sync)
+        self.time_index.flush(sync)
 
     # Finding
 
@@ -373,15 +386,32 @@ class Segment:
                 valid += header.size_bytes
         except CorruptBatch:
             pass  # The end of what can be kept.
+        except UnsupportedMagic:
+            # Zeros in a torn header look like an old format; a right checksum does not come about.
+            if self._is_old_message(valid):
+                raise
         cut = self.size - valid
         if cut:
             self.file.truncate(valid)
             self.size = valid
+        # Made to last before anything is built on it: the process that was killed may have cut the
+        # file, and a power failure now would bring the old end back.
+        self.file.sync()
         self._greatest = greatest
         self._first_timestamp = None
         self._bytes_since_index = valid - indexed
         self.seal()
         return cut
+
+    def _is_old_message(self, position: int) -> bool:
+        """Whether a message of magic 0 or 1 begins here: size i32, CRC-32 of the rest, magic."""
+        start = self.file.read(position + LENGTH_OFFSET, 8)
+        if len(start) < 8:
+            return False
+        length, crc = _OLD_HEADER.unpack(start)
+        if not LENGTH_MIN <= length <= self.size - position - OVERHEAD_BYTES:
+            return False
+        return bool(zlib.crc32(self.file.read(position + MAGIC_OFFSET, length - 4)) == crc)
 
     def change_suffix(self, suffix: str) -> None:
         """Rename all files of the segment: the log last, for it is what makes the others count."""
@@ -402,16 +432,9 @@ class Segment:
     def write_indexes(self) -> None:
         self.offset_index.flush()
         self.time_index.flush()
-        self.transaction_index.flush()
 
     def index_paths(self) -> list[str]:
         return [self.offset_index.path, self.time_index.path, self.transaction_index.path]
-
-    def close(self) -> None:
-        """Leave the files as a clean shutdown must: final time-index entry, indexes trimmed."""
-        self.seal()
-        self.transaction_index.close()
-        self.close_file()
 
     def close_file(self) -> None:
         """Let go of the file without writing anything."""

@@ -137,7 +137,9 @@ class Segments:
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
         for segment in self._items:
             if segment.largest_timestamp >= timestamp:
-                return segment.find_timestamp(timestamp, start_offset)
+                found = segment.find_timestamp(timestamp, start_offset)
+                if found is not None:
+                    return found
         return None
 
     def find_greatest_timestamp(self) -> tuple[int, int, int] | None:
