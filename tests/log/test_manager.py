@@ -326,10 +326,28 @@ async def test_a_directory_that_fails_while_checkpoints_are_written(world: Any) 
     assert failures == [(A, [TP])]
 
 
+async def test_a_directory_that_fails_while_it_is_closed(world: Any) -> None:
+    failures = Failures()
+    manager = await started(world, on_directory_failure=failures)
+    for topic_partition in tps(4):
+        put(manager.get_or_create(topic_partition))
+    world.platter.failed.add(A)
+    await manager.close()
+    await asyncio.sleep(0)
+    world.platter.failed.clear()
+    assert [directory for directory, _ in failures] == [A]
+    assert world.disk().exists(f"{B}/.kafka_cleanshutdown")
+    assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
+
+
 async def test_a_directory_that_cannot_be_opened_at_the_start(world: Any) -> None:
     failures = Failures()
     world.platter.failed.add(A)
-    manager = await started(world, on_directory_failure=failures)
+    manager = make(world, on_directory_failure=failures)
+    manager.open()
+    await asyncio.sleep(0)
+    assert failures == []  # not before whoever is told can do something about it
+    await manager.load()
     await asyncio.sleep(0)
     assert manager.live_dirs == [B] and failures == [(A, [])]
     world.platter.failed.add(B)

@@ -47,6 +47,8 @@ from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+CLOSED_AT_ONCE = 8
+
 OnDirectoryFailure = Callable[[str, list[TopicPartition]], None]
 
 
@@ -106,6 +108,8 @@ class LogManager:
         # The loop, once everything is loaded; and the failures that came before.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._untold: list[tuple[str, list[TopicPartition]]] = []
+        # While logs are being closed, which happens off the loop: those that failed.
+        self._closing: dict[Log, OSError] | None = None
 
     # Starting
 
@@ -477,16 +481,6 @@ class LogManager:
         await self.flush(log)
         self._write_checkpoints(posixpath.dirname(log.directory), (RECOVERY_POINTS,))
 
-    def due_for_flush(self) -> list[Log]:
-        """Logs whose `flush.ms` has passed with something unflushed."""
-        now_ms = self.clock()
-        return [
-            log
-            for log in self.all_logs()
-            if log.end_offset > log.recovery_point
-            and now_ms - log.last_flush_ms >= log.config.flush_ms
-        ]
-
     def _on_roll(self, log: Log) -> None:
         self.to_flush.add(log)
         self.upkeep.wake()
@@ -501,7 +495,11 @@ class LogManager:
     # Failure
 
     def _on_log_failure(self, log: Log, error: OSError) -> None:
-        self.fail_directory(posixpath.dirname(log.directory), error)
+        if self._closing is None:
+            self.fail_directory(posixpath.dirname(log.directory), error)
+        else:
+            # Not on the loop: only remembered here.
+            self._closing[log] = error
 
     def fail_directory(self, path: str, error: OSError) -> None:
         """Take a directory out of use, with all logs in it."""
@@ -550,16 +548,23 @@ class LogManager:
         """Close every log, and mark each directory clean in which all went well."""
         await self.upkeep.stop()
         for path in self.live_dirs:
-            for log in self.logs_in(path):
-                await self.flush(log)
-            for log in self.logs_in(path):
-                try:
-                    log.close()
-                except KafkaError as error:
-                    logger.error("cannot close %s: %s", log, error.message)
+            waiting = self.logs_in(path)
+            # Several at a time: the file system commits what is synced together once.
+            self._closing = {}
+            await asyncio.gather(*(self._close_logs(waiting) for _ in range(CLOSED_AT_ONCE)))
+            for log, error in self._closing.items():
+                self.fail_directory(posixpath.dirname(log.directory), error)
             if self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS)):
                 self._on_each([path], partial(write_clean_shutdown, self.disk))
         self._let_go()
+
+    async def _close_logs(self, waiting: list[Log]) -> None:
+        while waiting:
+            log = waiting.pop()
+            try:
+                await self.offload(log.close)
+            except KafkaError as error:
+                logger.error("cannot close %s: %s", log, error.message)
 
     def _let_go(self) -> None:
         for log in self.all_logs():

@@ -82,8 +82,12 @@ class Upkeep:
         await self._for_each_log(lambda log: log.producers.remove_expired(now_ms))
 
     async def flush_by_time(self) -> None:
-        for log in self._manager.due_for_flush():
-            await self._manager.flush(log)
+        """Flush the logs whose `flush.ms` has passed with something unflushed."""
+        now_ms = self._manager.clock()
+        for log in self._manager.all_logs():
+            is_due = now_ms - log.last_flush_ms >= log.config.flush_ms
+            if is_due and log.end_offset > log.recovery_point:
+                await self._manager.flush(log)
 
     async def work_off(self) -> None:
         """Flush the logs that have rolled, remove the directories whose time has come."""
