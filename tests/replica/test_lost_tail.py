@@ -1,0 +1,132 @@
+"""KIP-966: a replica that lost committed records neither leads nor cuts the others silently."""
+
+from typing import Any
+
+import pytest
+
+from odradek.log.config import LogConfig
+from odradek.wire.errors import ErrorCode
+from odradek.wire.topics import TopicPartition
+
+T0 = TopicPartition("t", 0)
+UNCLEAN = LogConfig(unclean_leader_election_enable=True)
+
+
+async def last_in_sync_loses_its_tail(world: Any, *, checkpoint: bool) -> tuple[Any, Any]:
+    """Ten records are committed on both; then only broker 1 is in sync, and loses the last five.
+
+    Without a checkpoint it does not know how far it had been.
+    """
+    first, second = await world.start(1, 2)
+    await world.elect(1, [1, 2], [1, 2])
+    for number in range(10):
+        await first.produce(b"record %d" % number)
+    await world.until(lambda: second.log().high_watermark == 10)
+    await world.elect(1, [1])
+    await first.stop(clean=False)
+    if not checkpoint:
+        (first.dirs[0] / "replication-offset-checkpoint").unlink()
+    (segment,) = (first.dirs[0] / "t-0").glob("*.log")
+    size = segment.stat().st_size
+    with segment.open("r+b") as file:
+        file.truncate(size // 2)
+    await world.elect(-1, [1], without=[1])
+    await world.restart(1)
+    return first, second
+
+
+def test_it_refuses_to_lead_when_it_knows(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not first.partition().is_leader
+        assert second.log().end_offset == 10
+
+    simulate(story)
+
+
+def test_the_other_refuses_to_cut_when_it_does_not_know(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        first, second = await last_in_sync_loses_its_tail(world, checkpoint=False)
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.NONE
+        await world.until(lambda: not second.replicas.fetchers.is_following(T0))
+        assert first.log().end_offset == 5
+        assert second.log().end_offset == 10
+        assert second.replicas.statistics()["failed_partitions"] == 1
+        # The one with the records may still be elected, and then the first follows it.
+        await world.elect(2, [2])
+        await world.until(lambda: first.log().end_offset == 10)
+        assert first.contents() == second.contents()
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_where_unclean_elections_are_permitted_it_leads_and_the_other_cuts(
+    simulate: Any, checkpoint: bool
+) -> None:
+    async def story(world: Any) -> None:
+        first, second = await last_in_sync_loses_its_tail(world, checkpoint=checkpoint)
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.NONE
+        await world.until(lambda: second.log().end_offset == 5)
+        assert first.contents() == second.contents()
+
+    simulate(story, log_config=UNCLEAN)
+
+
+def test_an_election_outside_the_isr_is_followed(simulate: Any) -> None:
+    """An administrator elected broker 2, which had less: that was asked for."""
+
+    async def story(world: Any) -> None:
+        first, second = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await first.produce(b"both")
+        await world.until(lambda: second.log().high_watermark == 1)
+        second.replicas.fetchers.remove([T0])
+        await world.elect(1, [1], without=[2])
+        for _ in range(4):
+            await first.produce(b"only first")
+        assert first.log().high_watermark == 5
+        await world.elect(2, [2])
+        await world.until(lambda: first.log().end_offset == 1)
+        second.append(b"new")
+        await world.until(lambda: first.contents() == second.contents())
+
+    simulate(story)
+
+
+def test_as_a_follower_it_heals(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)
+        await world.elect(1, [1])
+        assert first.partition().lost_tail
+        await world.elect(2, [2])
+        await world.until(lambda: first.log().high_watermark == 10)
+        assert not first.partition().lost_tail
+        await world.until_stored({1, 2})
+        errors = await world.elect(1, [1, 2])
+        assert errors[1] == ErrorCode.NONE
+        assert first.contents() == second.contents()
+
+    simulate(story)
+
+
+def test_with_no_other_replica_there_is_nobody_to_ask(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        (only,) = await world.start(1)
+        await world.elect(1, [1], [1])
+        for number in range(10):
+            only.append(b"record %d" % number)
+        await only.stop(clean=False)
+        (segment,) = (only.dirs[0] / "t-0").glob("*.log")
+        with segment.open("r+b") as file:
+            file.truncate(100)
+        await world.restart(1)
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.NONE
+        assert only.log().end_offset == 1
+
+    simulate(story)

@@ -1,0 +1,348 @@
+"""Who is in sync: shrinking, expanding, the store's word, notifications, incarnations."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.replica.fetching import FetchParams, FetchSet
+from odradek.wire.errors import ErrorCode
+from odradek.wire.topics import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+class Puppet:
+    """A follower in the hand of the test: it fetches from wherever the test says."""
+
+    def __init__(self, leader: Any, broker_id: int, epoch: int = 0) -> None:
+        self.leader = leader
+        self.id = broker_id
+        self.epoch = epoch
+        self.fetch_set = FetchSet(broker_id, is_session=True)
+
+    def fetch(self, offset: int | None = None, *, wait_ms: int = 0) -> Any:
+        if self.fetch_set.parked is not None:
+            self.fetch_set.parked.try_complete(force=True)
+        if offset is not None:
+            self.fetch_set.put(T0, offset, 1 << 20, leader_epoch=self.epoch, log_start_offset=0)
+        params = FetchParams(replica_id=self.id, max_wait_ms=wait_ms)
+        return self.leader.replicas.fetch(params, self.fetch_set)
+
+
+async def led(world: Any, isr: list[int], *others: int) -> Any:
+    """Broker 1 leads with one record; the others are registered, and fetch nothing of their own."""
+    leader, *_ = await world.start(1, *others)
+    await world.elect(1, isr, [1, 2, 3], without=others)
+    world.update_metadata(to=1)
+    leader.append(b"a")
+    return leader
+
+
+def test_a_follower_that_goes_silent_leaves_after_the_lag_time(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, _, third = await world.start(1, 2, 3)
+        await world.elect(1, [1, 2, 3], [1, 2, 3])
+        await leader.produce(b"a")
+        third.replicas.fetchers.remove([T0])
+        waiting = leader.append(b"b", acks=-1)
+        begun = leader.replicas.now()
+        state = await world.until_stored({1, 2})
+        # Looked for every half lag time, so after one to one and a half.
+        assert 9.5 < leader.replicas.now() - begun <= 15.5
+        assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 0, 1)
+        await world.until(lambda: leader.partition().isr.committed == (1, 2))
+        assert (await waiting)[T0].error == ErrorCode.NONE
+        assert leader.log().high_watermark == 2
+
+    simulate(story)
+
+
+def test_a_follower_that_is_level_never_leaves_however_quiet_it_is(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, _ = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"a")
+        await asyncio.sleep(300)
+        leader.append(b"b")
+        await asyncio.sleep(300)
+        assert leader.partition().isr.committed == (1, 2)
+        assert leader.replicas.statistics()["isr_shrunk"] == 0
+
+    simulate(story)
+
+
+def test_who_has_caught_up_is_let_in_and_the_controller_is_told(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, _ = await world.start(1, 2)
+        await world.elect(1, [1], [1, 2])
+        leader.append(b"a")
+        begun = leader.replicas.now()
+        state = await world.until_stored({1, 2})
+        assert leader.replicas.now() - begun < 0.5  # nothing waits for a long poll
+        assert (state.isr, state.partition_epoch) == ((1, 2), 1)
+        await world.until(lambda: leader.partition().isr.committed == (1, 2))
+        assert await leader.store.isr_notifications() == []
+        await asyncio.sleep(4.5)
+        assert await leader.store.isr_notifications() == []
+        await asyncio.sleep(3.5)
+        (name,) = await leader.store.isr_notifications()
+        assert await leader.store.isr_changes([name]) == {T0}
+
+    simulate(story)
+
+
+def test_it_needs_the_high_watermark_and_the_epochs_start(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader = await led(world, [1], 2)
+        puppet = Puppet(leader, 2)
+        for _ in range(5):
+            puppet.fetch(0)
+            await asyncio.sleep(0.1)
+        assert leader.partition().isr.committed == (1,)
+        for _ in range(3):
+            puppet.fetch(1)
+            await asyncio.sleep(0.1)
+        assert leader.partition().isr.committed == (1, 2)
+
+    simulate(story)
+
+
+def test_a_broker_that_is_not_alive_is_not_let_in(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader = await led(world, [1], 2)
+        world.update_metadata(without=[2])
+        puppet = Puppet(leader, 2)
+        for _ in range(5):
+            puppet.fetch(1)
+            await asyncio.sleep(0.1)
+        assert leader.partition().isr.committed == (1,)
+        world.update_metadata(to=1)
+        for _ in range(3):
+            puppet.fetch()
+            await asyncio.sleep(0.1)
+        assert leader.partition().isr.committed == (1, 2)
+
+    simulate(story)
+
+
+def test_while_a_change_is_under_way_the_mark_waits_for_the_newcomer(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader = await led(world, [1], 2)
+        puppet = Puppet(leader, 2)
+        for _ in range(3):
+            puppet.fetch(1)
+            await asyncio.sleep(0.01)
+        world.store_server.disconnect(leader.session)
+        leader.partition().isr = leader.partition().isr.__class__((1,))
+        puppet.fetch(1)
+        partition = leader.partition()
+        assert partition.isr.maximal == (1, 2)
+        assert partition.isr.committed == (1,)
+        leader.append(b"b")
+        assert leader.log().high_watermark == 1
+        puppet.fetch(2)
+        assert leader.log().high_watermark == 2
+        world.store_server.reconnect(leader.session)
+
+    simulate(story)
+
+
+def test_the_controller_was_faster(simulate: Any) -> None:
+    """A change refused for its version stays pending; nothing else is tried until we are told."""
+
+    async def story(world: Any) -> None:
+        leader = await led(world, [1], 2)
+        partition = leader.partition()
+        partition.partition_epoch = -5  # as if the controller had written since
+        puppet = Puppet(leader, 2)
+        for _ in range(20):
+            puppet.fetch(1)
+            await asyncio.sleep(0.1)
+        assert leader.replicas.statistics()["isr_refused"] == 1
+        assert partition.isr.in_flight
+        assert (await world.stored()).isr == (1,)
+        await world.elect(1, [1], without=[2])
+        world.update_metadata(to=1)
+        puppet.epoch = 1
+        for _ in range(3):
+            puppet.fetch(1)
+            await asyncio.sleep(0.1)
+        assert (await world.stored()).isr == (1, 2)
+
+    simulate(story)
+
+
+def test_a_write_that_was_taken_but_not_answered_counts(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader = await led(world, [1], 2)
+        puppet = Puppet(leader, 2)
+        written = leader.store.update_isr
+
+        async def lose_the_answer(of: Any, state: Any) -> Any:
+            leader.store.update_isr = written
+            assert await written(of, state) is not None
+            return await written(of, state)
+
+        leader.store.update_isr = lose_the_answer
+        for _ in range(4):
+            puppet.fetch(1)
+            await asyncio.sleep(0.1)
+        assert leader.partition().isr.committed == (1, 2)
+        assert leader.partition().partition_epoch == (await world.stored()).partition_epoch == 1
+
+    simulate(story)
+
+
+def test_a_lost_session_is_waited_out(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader = await led(world, [1], 2)
+        puppet = Puppet(leader, 2)
+        for _ in range(2):
+            puppet.fetch(1)
+            await asyncio.sleep(0.01)
+        world.store_server.disconnect(leader.session)
+        puppet.fetch(1)
+        await asyncio.sleep(3)
+        assert leader.partition().isr.committed == (1,)
+        world.store_server.reconnect(leader.session)
+        await world.until(lambda: leader.partition().isr.committed == (1, 2))
+
+    simulate(story)
+
+
+def test_many_partitions_join_together(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, _ = await world.start(1, 2)
+        partitions = [TopicPartition("t", index) for index in range(40)]
+        for of in partitions:
+            await world.elect(1, [1], [1, 2], of=of)
+        for of in partitions:
+            await world.until_stored({1, 2}, of)
+        await asyncio.sleep(20)
+        names = await leader.store.isr_notifications()
+        assert await leader.store.isr_changes(names) == set(partitions)
+        assert len(names) <= 3
+
+    simulate(story)
+
+
+class TestIncarnations:
+    """KIP-903: what a broker had before it came back with an empty disk does not count."""
+
+    @staticmethod
+    async def come_back_empty(world: Any) -> None:
+        node = world.nodes[2]
+        old = node.epoch
+        await node.stop()
+        for path in node.dirs:
+            for entry in path.glob("t-*"):
+                for file in entry.iterdir():
+                    file.unlink()
+                entry.rmdir()
+        await world.restart(2)
+        assert node.epoch > old
+
+    def test_decided_before_the_restart_written_after_it(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader = await led(world, [1], 2)
+            puppet = Puppet(leader, 2)
+            for _ in range(2):
+                puppet.fetch(1)
+                await asyncio.sleep(0.01)
+            world.store_server.disconnect(leader.session)
+            puppet.fetch(1)
+            assert leader.partition().isr.in_flight
+            await self.come_back_empty(world)
+            world.store_server.reconnect(leader.session)
+            await asyncio.sleep(5)
+            assert (await world.stored()).isr == (1,)
+            partition = leader.partition()
+            assert partition.isr.committed == (1,)
+            assert not partition.isr.in_flight
+            assert partition.followers[2].log_end == -1
+            assert leader.replicas.statistics()["isr_voided"] == 1
+
+        simulate(story)
+
+    def test_it_restarts_between_the_check_and_the_write(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader = await led(world, [1], 2)
+            puppet = Puppet(leader, 2)
+            written = leader.store.update_isr
+            seen = []
+
+            async def restart_first(of: Any, state: Any) -> Any:
+                if not seen:
+                    await self.come_back_empty(world)
+                seen.append(state.isr)
+                return await written(of, state)
+
+            leader.store.update_isr = restart_first
+            for _ in range(3):
+                puppet.fetch(1)
+                await asyncio.sleep(0.01)
+            await world.until(lambda: not leader.partition().isr.in_flight)
+            assert seen == [(1, 2), (1,)]  # taken back, before it counted
+            assert leader.partition().isr.committed == (1,)
+            state = await world.stored()
+            assert (state.isr, state.partition_epoch) == ((1,), 2)
+            assert leader.partition().partition_epoch == 2
+
+        simulate(story)
+
+    def test_a_fetch_left_over_from_the_dead_lets_nobody_in(self, simulate: Any) -> None:
+        """The old incarnation's last fetch is served after the new one's registration was read."""
+
+        async def story(world: Any) -> None:
+            leader = await led(world, [1], 2)
+            puppet = Puppet(leader, 2)
+            world.store_server.disconnect(leader.session)
+            puppet.fetch(1)  # answered; and then it sent one more, and died
+            await self.come_back_empty(world)
+            world.store_server.reconnect(leader.session)
+            await world.until(lambda: puppet.fetch_set.link.epoch == world.nodes[2].epoch)
+            puppet.fetch()
+            await asyncio.sleep(5)
+            assert (await world.stored()).isr == (1,)
+
+        simulate(story)
+
+    def test_the_new_incarnation_is_let_in_once_it_has_caught_up(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader, follower = await world.start(1, 2)
+            await world.elect(1, [1, 2], [1, 2])
+            await leader.produce(b"a")
+            await self.come_back_empty(world)
+            await world.elect(1, [1])
+            await world.until_stored({1, 2})
+            assert follower.contents() == leader.contents()
+
+        simulate(story)
+
+    def test_an_empty_follower_takes_back_what_its_predecessor_claimed(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader = await led(world, [1, 2], 2)
+            Puppet(leader, 2).fetch(1)
+            assert leader.log().high_watermark == 1
+            leader.append(b"b")
+            Puppet(leader, 2).fetch(0)
+            assert leader.partition().followers[2].log_end == 0
+            assert leader.log().high_watermark == 1
+
+        simulate(story)
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+def test_a_follower_without_sessions_joins_as_well(simulate: Any, sessions: bool) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        if not sessions:
+            leader.sessions._slots = 0
+        await world.elect(1, [1], [1, 2])
+        leader.append(b"a")
+        await world.until_stored({1, 2})
+        assert follower.contents() == leader.contents()
+        assert bool(leader.sessions.statistics()["sessions"]) is sessions
+
+    simulate(story)
