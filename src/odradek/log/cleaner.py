@@ -15,7 +15,7 @@ import asyncio
 import logging
 import posixpath
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -194,12 +194,12 @@ class Cleaner:
 
     # Choosing
 
-    def dirtiest(self) -> DirtyLog | None:
+    def dirtiest(self, skip: Collection[Log] = ()) -> DirtyLog | None:
         """The log most in need of cleaning among those that are due."""
         now_ms = self.clock()
         due = []
         for topic_partition, log in list(self.logs.items()):
-            if not log.config.compact or log.offline:
+            if not log.config.compact or log.offline or log in skip:
                 continue
             if self._uncleanable.get(topic_partition) is log:
                 continue
@@ -209,11 +209,15 @@ class Cleaner:
         return max(due, key=lambda dirty: dirty.ratio, default=None)
 
     async def run(self) -> int:
-        """Clean until no log is due; returns how many were cleaned."""
+        """Clean until no log is due; returns how many were cleaned. What was interrupted waits for
+        the next time."""
         count = 0
-        while (dirty := self.dirtiest()) is not None:
-            await self.clean(dirty)
-            count += 1
+        interrupted: set[Log] = set()
+        while (dirty := self.dirtiest(interrupted)) is not None:
+            if await self.clean(dirty):
+                count += 1
+            else:
+                interrupted.add(dirty.log)
         return count
 
     async def clean(self, dirty: DirtyLog) -> bool:
@@ -226,16 +230,15 @@ class Cleaner:
             self._aborted += 1
             logger.info("cleaning of %s was aborted: %s", log, error)
             return False
-        except (CorruptBatch, DecodeError) as error:
-            self._failed += 1
-            self._uncleanable[log.topic_partition] = log
-            logger.error("%s cannot be cleaned: %s", log, error)
-            return False
-        except KafkaError as error:
-            logger.error("cleaning of %s stopped: %s", log, error.message)
-            return False
         except OSError as error:
             log.fail(error)
+            return False
+        except Exception as error:
+            # Whatever is wrong with this log must not keep the others from being cleaned.
+            self._failed += 1
+            self._uncleanable[log.topic_partition] = log
+            is_damage = isinstance(error, KafkaError | DecodeError)
+            logger.error("%s cannot be cleaned: %s", log, error, exc_info=not is_damage)
             return False
         self._cleaned_to[log.topic_partition] = cleaned_to
         try:

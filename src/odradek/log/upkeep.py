@@ -99,7 +99,10 @@ class Upkeep:
     async def _work_off(self) -> None:
         while True:
             self._work.clear()
-            await self.work_off()
+            try:
+                await self.work_off()
+            except Exception:
+                logger.exception("upkeep failed; it will be tried again")
             due_ms = self._manager.retired.next_due_ms
             wait_s = None if due_ms is None else max(0, due_ms - self._manager.clock()) / 1000
             try:
@@ -110,7 +113,10 @@ class Upkeep:
     async def _repeat(self, interval_ms: int, work: Callable[[], Awaitable[object]]) -> None:
         await asyncio.sleep(min(interval_ms, self.config.initial_task_delay_ms) / 1000)
         while True:
-            await work()
+            try:
+                await work()
+            except Exception:
+                logger.exception("upkeep failed; it will be tried again")
             await asyncio.sleep(interval_ms / 1000)
 
     async def _for_each_log(self, work: Callable[["Log"], object]) -> None:
