@@ -398,7 +398,7 @@ async def crash_while_cleaning(world: Any, changes: int) -> bool:
     crashing.set_high_watermark(crashing.end_offset)
     try:
         await clean(world, crashing)
-    except world.Crash:
+    except world.Died:
         return True
     return False
 
@@ -444,7 +444,7 @@ async def test_a_full_disk_takes_the_log_offline_but_spoils_nothing(
         expected = table(log)
         full = open_log(world, world.disk(full=True), recovery_point=30)
         full.set_high_watermark(30)
-        full.disk.changes_left = changes  # type: ignore[attr-defined]
+        full.disk.changes_left = changes
         cleaner = make_cleaner(world, full)
         dirty = cleaner.dirtiest()
         assert dirty is not None
