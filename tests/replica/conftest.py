@@ -21,7 +21,7 @@ from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
 from odradek.log.manager import LogManager
 from odradek.replica.config import ReplicaConfig
-from odradek.replica.fetching import FetchParams
+from odradek.replica.fetching import FetchParams, FetchSet
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.metadata_cache import MetadataCache
 from odradek.sim.loop import SimLoop
@@ -276,6 +276,12 @@ class Node:
     def append(self, *values: bytes, acks: int = 1, of: TopicPartition = T0) -> Any:
         return self.replicas.append(acks, 30_000, {of: batch(*values)})
 
+    def fetch_later(self, of: TopicPartition = T0) -> Any:
+        """A consumer at the end of the log, waiting."""
+        fetch_set = FetchSet()
+        fetch_set.put(of, self.log(of).end_offset, 1 << 20)
+        return self.replicas.fetch(FetchParams(max_wait_ms=60_000), fetch_set)
+
     async def produce(
         self, *values: bytes, of: TopicPartition = T0, timeout_ms: int = 30_000
     ) -> Any:
@@ -314,6 +320,7 @@ class World:
         self.controller_epoch = 1
 
     batch = staticmethod(batch)
+    scan = staticmethod(scan)
 
     def clock(self) -> int:
         return 1_700_000_000_000 + int(asyncio.get_running_loop().time() * 1000)

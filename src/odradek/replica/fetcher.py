@@ -84,11 +84,10 @@ class FetcherHost(Protocol):
 class Followed:
     """One partition as its fetcher sees it."""
 
-    __slots__ = ("backoff_s", "lag", "leader_epoch", "log", "partition", "phase", "rests_until")
+    __slots__ = ("backoff_s", "lag", "leader_epoch", "partition", "phase", "rests_until")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.log: Log = partition.local_log
         self.leader_epoch = partition.leader_epoch
         self.phase = Phase.TRUNCATING
         self.rests_until = 0.0
@@ -98,6 +97,11 @@ class Followed:
     @property
     def topic_partition(self) -> TopicPartition:
         return self.partition.topic_partition
+
+    @property
+    def log(self) -> Log:
+        """As it is now: a move to another directory puts another in its place."""
+        return self.partition.local_log
 
 
 class ReplicaFetcher:
@@ -338,7 +342,7 @@ class ReplicaFetcher:
                 elected_from_isr=partition.elected_from_isr,
                 unclean_allowed=log.config.unclean_leader_election_enable,
             )
-            if log.truncate_to(offset):
+            if partition.truncate(offset):
                 self._counts["truncations"] += 1
                 logger.info("%s is cut to %d", partition.topic_partition, log.end_offset)
 
@@ -374,8 +378,8 @@ class ReplicaFetcher:
         if leader_start is None:
             return
         if leader_start > log.end_offset:
-            start = leader_start
-            if not self._locally(followed, lambda: log.truncate_fully_and_start_at(start)):
+            start, partition = leader_start, followed.partition
+            if not self._locally(followed, lambda: partition.restart_at(start)):
                 return
         self._settle(followed)
 

@@ -34,6 +34,7 @@ from odradek.replica.fetching import (
 )
 from odradek.replica.membership import Membership
 from odradek.replica.metadata_cache import MetadataCache
+from odradek.replica.moving import Mover
 from odradek.replica.partition import IsrProposal, Partition
 from odradek.replica.producing import DelayedProduce, ProduceResult
 from odradek.replica.reading import Reader
@@ -105,6 +106,7 @@ class ReplicaManager:
             on_identified=self._link_identified,
         )
         self.fetchers = FetcherManager(self)
+        self.mover = Mover(self)
         self._changes = StateChanges(self, topic_configs)
         self._checkpoints = HighWatermarkCheckpoints(logs, self.partitions)
         self._shrinker: asyncio.TimerHandle | None = None
@@ -123,6 +125,7 @@ class ReplicaManager:
             if timer is not None:
                 timer.cancel()
         await self.fetchers.close()
+        await self.mover.close()
         await self._membership.close()
         for partition in self.partitions.values():
             partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -324,6 +327,7 @@ class ReplicaManager:
 
     def delete_log(self, of: TopicPartition) -> None:
         self._checkpoints.forget(of)
+        self.mover.cancel(of)
         self.logs.async_delete(of)
 
     def begin_checkpoints(self) -> None:
@@ -341,6 +345,7 @@ class ReplicaManager:
         """The partition's directory has failed: answer KAFKA_STORAGE_ERROR from now on."""
         self.offline.add(of)
         self.fetchers.remove([of])
+        self.mover.stop(of)
         partition = self.partitions.pop(of, None)
         if partition is not None:
             partition.release(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -351,9 +356,18 @@ class ReplicaManager:
         The partitions go offline and the controller is told, who finds out which by asking."""
         logger.error("directory %s is offline with %d partitions", path, len(partitions))
         for of in partitions:
-            self.mark_offline(of)
+            if self.logs.get(of) is None:
+                self.mark_offline(of)
+            else:
+                self.mover.stop(of)  # only the copy was there
         self.run_wakeups()
         self._membership.announce_directory_failure()
+
+    def alter_replica_log_dirs(
+        self, targets: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Move replicas to other directories of this broker; answers when that has begun."""
+        return self.mover.alter(targets)
 
     # Following
 
@@ -399,6 +413,7 @@ class ReplicaManager:
             "fetches": self._fetches,
             "failed_partitions": self._failed_partitions,
             "waiting": len(self.wheel),
+            **self.mover.statistics(),
             **{f"isr_{name}": count for name, count in self._membership.statistics().items()},
             **{f"fetcher_{name}": count for name, count in self.fetchers.statistics().items()},
         }

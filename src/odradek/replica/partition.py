@@ -490,6 +490,18 @@ class Partition:
             if self.watchers:
                 self._announce_high_watermark()
 
+    def truncate(self, offset: int) -> bool:
+        """As follower: cut the log, and its copy in another directory with it."""
+        if self.future_log is not None:
+            self.future_log.truncate_to(offset)
+        return self.local_log.truncate_to(offset)
+
+    def restart_at(self, offset: int) -> None:
+        """As follower: throw everything away and go on at `offset`."""
+        if self.future_log is not None:
+            self.future_log.truncate_fully_and_start_at(offset)
+        self.local_log.truncate_fully_and_start_at(offset)
+
     def watch(self, item: FetchItem) -> None:
         """Tell this item of everything new from now on."""
         item.partition = self

@@ -94,6 +94,8 @@ class StateChanges:
                 (to_lead if leads else to_follow)[partition] = state
         led = self._make_leaders(to_lead, configs, errors)
         followed = self._make_followers(to_follow, configs, errors)
+        for partition in (*to_lead, *to_follow):
+            self._manager.mover.resume(partition)
         self._manager.begin_checkpoints()
         self._manager.roles_changed(led, followed)
         return _response(request, version, ErrorCode.NONE, errors)

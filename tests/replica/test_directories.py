@@ -1,0 +1,220 @@
+"""Log directories: one fails, replicas move between them. BEHAVIOUR.md section 5.6, KIP-113."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from odradek.log.config import LogConfig
+from odradek.wire.errors import ErrorCode
+from odradek.wire.topics import TopicPartition
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+
+
+def directory_of(node: Any, of: TopicPartition = T0) -> str:
+    path: str = node.log(of).directory
+    return path.rsplit("/", 1)[0]
+
+
+def other_directory(node: Any, of: TopicPartition = T0) -> str:
+    (other,) = {str(path) for path in node.dirs} - {directory_of(node, of)}
+    return other
+
+
+class TestFailure:
+    def test_its_partitions_go_offline_the_others_serve_and_the_controller_is_told(
+        self, simulate: Any
+    ) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            await world.elect(1, [1], [1], of=T1)
+            assert directory_of(node, T0) != directory_of(node, T1)
+            node.logs.fail_directory(directory_of(node), OSError(5, "gone"))
+            await asyncio.sleep(0)
+            assert node.append(b"x")[T0].error == ErrorCode.KAFKA_STORAGE_ERROR
+            assert node.append(b"x", of=T1)[T1].error == ErrorCode.NONE
+            assert world.stop(node) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await world.elect(1, [1]))[1] == ErrorCode.KAFKA_STORAGE_ERROR
+            assert node.replicas.statistics()["offline"] == 1
+            await asyncio.sleep(1)
+            (name,) = await node.store.log_dir_notifications()
+            assert await node.store.log_dir_failures([name]) == {1}
+
+        simulate(story)
+
+    def test_an_append_that_meets_the_error_is_answered_with_it(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            node.append(b"a")
+
+            segment = node.log().segments.active
+            segment.file.close()  # every write to it fails from now on
+            waiting = node.fetch_later()
+            assert node.append(b"b")[T0].error == ErrorCode.KAFKA_STORAGE_ERROR
+            await asyncio.sleep(0.01)
+            ((_, data),) = await waiting
+            assert data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert T0 in node.replicas.offline
+
+        simulate(story)
+
+    def test_a_waiting_produce_is_told(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1, 2], [1, 2])
+            waiting = node.append(b"x", acks=-1)
+            node.logs.fail_directory(directory_of(node), OSError(5, "gone"))
+            await asyncio.sleep(0)
+            assert waiting.result()[T0].error == ErrorCode.KAFKA_STORAGE_ERROR
+
+        simulate(story)
+
+    def test_a_follower_drops_the_partition(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader, follower = await world.start(1, 2, dirs=2)
+            await world.elect(1, [1, 2], [1, 2])
+            await leader.produce(b"a")
+            follower.logs.fail_directory(directory_of(follower), OSError(5, "gone"))
+            leader.append(b"b")
+            await world.until(lambda: not follower.replicas.fetchers.is_following(T0))
+            await world.until(lambda: leader.partition().isr.committed == (1,))
+
+        simulate(story)
+
+    def test_with_a_failed_directory_only_new_partitions_get_a_log(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            node.logs.fail_directory(other_directory(node), OSError(5, "gone"))
+            await asyncio.sleep(0)
+            world.states[T1] = replace(world.states[T0])
+            world.replicas_of[T1] = [1]
+            response = await node.replicas.leader_and_isr(world.request(T1, is_new=False))
+            (error,) = response.partition_errors
+            assert error.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert T1 in node.replicas.offline
+            new = TopicPartition("new", 0)
+            assert (await world.elect(1, [1], [1], of=new))[1] == ErrorCode.NONE
+
+        simulate(story)
+
+
+class TestMoving:
+    def test_a_replica_moves_under_load_and_loses_nothing(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            for number in range(200):
+                node.append(b"%d" % number * 5000)
+            before, target = directory_of(node), other_directory(node)
+            assert node.replicas.alter_replica_log_dirs({T0: target}) == {T0: ErrorCode.NONE}
+            number = 200
+            while directory_of(node) == before:
+                node.append(b"%d" % number)
+                number += 1
+                assert number < 1000
+                await asyncio.sleep(0)
+            assert directory_of(node) == target
+            assert node.log().end_offset == node.log().high_watermark == number
+            node.append(b"after")
+            offsets = [header.base_offset for header in world.scan(node.contents())]
+            assert offsets == list(range(number + 1))
+            names = {path.name for path in node.dirs[0].parent.glob("*/t-*")}
+            assert "t-0" in names
+            assert len(names) == 2  # the old one waits to be removed
+
+        simulate(story)
+
+    def test_a_follower_moves_too_and_is_cut_with_its_copy(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader, follower = await world.start(1, 2, dirs=2)
+            await world.elect(1, [1, 2], [1, 2])
+            for _ in range(100):
+                await leader.produce(b"x" * 50_000)
+            target = other_directory(follower)
+            follower.replicas.mover.quota.bytes_per_second = 200_000
+            follower.replicas.alter_replica_log_dirs({T0: target})
+            await asyncio.sleep(0.5)
+            assert follower.partition().future_log is not None
+            await world.elect(1, [1, 2])
+            for number in range(100):
+                await leader.produce(b"%d" % number * 3000)
+            await world.until(lambda: directory_of(follower) == target)
+            await leader.produce(b"after")
+            await world.until(lambda: follower.contents() == leader.contents())
+
+        simulate(story)
+
+    def test_errors(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            alter = node.replicas.alter_replica_log_dirs
+            here, there = directory_of(node), other_directory(node)
+            assert alter({T0: here}) == {T0: ErrorCode.NONE}
+            assert alter({T0: "/nowhere"}) == {T0: ErrorCode.LOG_DIR_NOT_FOUND}
+            assert alter({T1: there}) == {T1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            await world.elect(1, [1], [1], of=T1)
+            assert directory_of(node, T1) == there  # as it was told before it was made
+            node.logs.fail_directory(there, OSError(5, "gone"))
+            assert alter({T0: there}) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
+
+        simulate(story)
+
+    def test_it_can_be_called_off(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            for _ in range(50):
+                node.append(b"x" * 50_000)
+            here, there = directory_of(node), other_directory(node)
+            node.replicas.mover.quota.bytes_per_second = 1000
+            node.replicas.alter_replica_log_dirs({T0: there})
+            await asyncio.sleep(1)
+            node.replicas.alter_replica_log_dirs({T0: here})
+            assert node.logs.get(T0, future=True) is None
+            await asyncio.sleep(60)
+            assert directory_of(node) == here
+            assert node.replicas.statistics()["moving"] == 0
+
+        simulate(story)
+
+    def test_it_goes_on_after_a_restart(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            for _ in range(50):
+                node.append(b"x" * 50_000)
+            there = other_directory(node)
+            node.replicas.mover.quota.bytes_per_second = 1000
+            node.replicas.alter_replica_log_dirs({T0: there})
+            await asyncio.sleep(1)
+            contents = node.contents()
+            await node.stop()
+            await world.restart(1)
+            await world.elect(1, [1])
+            await world.until(lambda: directory_of(node) == there)
+            assert node.contents() == contents
+
+        simulate(story)
+
+    def test_when_the_target_fails_the_replica_stays_where_it_is(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            for _ in range(50):
+                node.append(b"x" * 50_000)
+            here, there = directory_of(node), other_directory(node)
+            node.replicas.mover.quota.bytes_per_second = 1000
+            node.replicas.alter_replica_log_dirs({T0: there})
+            await asyncio.sleep(1)
+            node.logs.fail_directory(there, OSError(5, "gone"))
+            await asyncio.sleep(1)
+            assert node.append(b"y")[T0].error == ErrorCode.NONE
+            assert directory_of(node) == here
+            assert node.partition().future_log is None
+
+        simulate(story, log_config=LogConfig())
