@@ -155,8 +155,9 @@ class Cluster:
 
     def kill(self, broker: int) -> None:
         """SIGKILL: the process is gone before this returns, and has done nothing in farewell."""
-        self._process(broker).kill()
-        self._process(broker).wait()
+        process = self._process(broker)
+        process.kill()
+        process.wait()
         self._paused.discard(broker)
 
     def stop(self, broker: int) -> None:
