@@ -89,10 +89,14 @@ class Crash(Exception):
 
 
 class CrashingDisk:
-    """A disk that stops the machine before its n-th change, or half-way through it."""
+    """A disk that stops the machine before its n-th change, or half-way through it; or that fails
+    from there on with another error."""
 
-    def __init__(self, disk: Disk, changes: int | None = None) -> None:
+    def __init__(
+        self, disk: Disk, changes: int | None = None, error: Callable[[], Exception] = Crash
+    ) -> None:
         self._disk = disk
+        self._error = error
         self.changes_left = changes
         self.changes = 0
 
@@ -102,7 +106,7 @@ class CrashingDisk:
                 if partly is not None and self.changes_left == 0:
                     self.changes_left = -1
                     partly()
-                raise Crash
+                raise self._error()
             self.changes_left -= 1
         self.changes += 1
 

@@ -11,6 +11,7 @@ What a crash leaves
 - `Disk.rename`, `remove`, creation: durable after `sync_dir` of the parent; before it, done or not.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -145,6 +146,9 @@ class RealFile:
         self._size = size
 
     def sync(self) -> None:
+        # A flush may find the file closed, and with it deleted, by the time it gets to it.
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, "file is closed", self.path)
         os.fsync(self._descriptor)
 
     def close(self) -> None:

@@ -403,7 +403,7 @@ class Log:
             for offset in self.producers.snapshots
             if offset > self.recovery_point
         ]
-        return Flush(self.disk, self.directory, self.end_offset, files, paths)
+        return Flush(self.disk, self.directory, self.end_offset, self.truncations, files, paths)
 
     def flush(self, *, force: bool = False) -> None:
         """Make everything appended so far survive a crash."""
@@ -414,8 +414,9 @@ class Log:
             self.finish_flush(flush)
 
     def finish_flush(self, flush: Flush) -> None:
-        # The log may have been cut while the disk was at work.
-        self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.end_offset))
+        """The disk is done. If the log was cut meanwhile, what stands there now is not flushed."""
+        if flush.truncations == self.truncations:
+            self.recovery_point = max(self.recovery_point, flush.end_offset)
         self.last_flush_ms = self._clock()
 
     # Shrinking

@@ -5,9 +5,9 @@ Steps, in order (INTERCHANGE.md section D.2, BEHAVIOUR.md section 6):
 2. Segments are opened. One without its indexes is scanned and gets new ones.
 3. Without a clean shutdown, every segment that reaches beyond the recovery point is scanned: each
    batch's checksum, its place in the order, its leader epoch. The first bad batch ends the log:
-   it and everything after it is removed. So does a hole between two segments, which only
-   compaction can make rightly: the end of the first was lost with the power, that of the second
-   was not.
+   it and everything after it is removed. So does a hole in the offsets, which only compaction can
+   make rightly: the end of one segment was lost with the power and that of the next was not, or a
+   base offset, which no checksum covers, was damaged.
 4. Producer state is the newest readable snapshot plus the batches after it.
 
 A message of magic 0 or 1 is not corruption: the log is left alone and refuses to load.
@@ -79,8 +79,8 @@ def load_log(
     epochs = LeaderEpochs(f"{directory}/{EPOCHS_FILE}", disk=disk)
     producers = ProducerStates(disk, directory, expiration_ms=producer_expiration_ms)
     segments = _open_segments(disk, directory, config, now_ms)
-    recovery = _Recovery(disk, segments, epochs, producers, start_offset, now_ms)
-    recovery.run(recovery_point, clean, holes=config.compact)
+    recovery = _Recovery(disk, segments, epochs, producers, start_offset, config, now_ms)
+    recovery.run(recovery_point, clean)
 
     end_offset = segments[-1].next_offset() if segments else -1
     if segments and end_offset < start_offset:
@@ -189,6 +189,7 @@ class _Recovery:
         epochs: LeaderEpochs,
         producers: ProducerStates,
         start_offset: int,
+        config: LogConfig,
         now_ms: int,
     ) -> None:
         self._disk = disk
@@ -196,9 +197,10 @@ class _Recovery:
         self._epochs = epochs
         self._producers = producers
         self._start_offset = start_offset
+        self._holes_allowed = config.compact
         self._now_ms = now_ms
 
-    def run(self, recovery_point: int, clean: bool, *, holes: bool) -> None:
+    def run(self, recovery_point: int, clean: bool) -> None:
         """Scan what must be; a cut ends the log there, and what came after it is removed."""
         segments = self._segments
         for index, segment in enumerate(segments):
@@ -206,9 +208,9 @@ class _Recovery:
             unflushed = not clean and (following is None or following > recovery_point)
             if not unflushed and self._has_indexes(segment):
                 continue
-            cut = self._scan(index, following)
-            hole = following is not None and self._producers.end_offset < following and not holes
-            if cut or (unflushed and hole):
+            cut = self._scan(index, following, self._holes_allowed or not unflushed)
+            hole = following is not None and self._producers.end_offset < following
+            if cut or (unflushed and hole and not self._holes_allowed):
                 logger.warning("%s: the log ends here; %s bad bytes were cut", segment, cut)
                 for later in segments[index + 1 :]:
                     later.delete()
@@ -225,7 +227,7 @@ class _Recovery:
             self._disk.exists(segment.path(kind)) for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
         )
 
-    def _scan(self, index: int, following: int | None) -> int:
+    def _scan(self, index: int, following: int | None, holes_allowed: bool) -> int:
         """Check and index one segment anew; returns how many bytes were cut from its end."""
         segment = self._segments[index]
         producers = self._producers
@@ -247,6 +249,7 @@ class _Recovery:
             nonlocal next_offset
             if (
                 header.base_offset < next_offset
+                or (header.base_offset > next_offset and not holes_allowed)
                 or header.last_offset_delta < 0
                 or header.last_offset > offset_max
                 or not crc_ok(chunk, header)

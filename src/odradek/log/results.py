@@ -44,6 +44,7 @@ class Flush:
     disk: Disk
     directory: str
     end_offset: int
+    truncations: int
     files: list[File]
     paths: list[str]
 

@@ -252,9 +252,9 @@ class Segment:
 
     def next_offset(self) -> int:
         """The offset after the last batch, read from the file."""
-        position = self.offset_index.lookup(self.offset_index.last_offset)[1]
+        found = self.find(self.offset_index.last_offset)
         end = self.base_offset
-        for _, header in self.batches(position):
+        for _, header in self.batches(found.position if found else 0):
             end = header.next_offset
         return end
 
@@ -360,8 +360,8 @@ class Segment:
             self.created_ms = now_ms
             self._first_timestamp = None
         greatest = self.time_index.last_entry
-        position = self.offset_index.lookup(greatest[1])[1]
-        for _, header in self.batches(position):
+        found = self.find(greatest[1])
+        for _, header in self.batches(found.position if found else 0):
             if header.max_timestamp > greatest[0]:
                 greatest = (header.max_timestamp, header.last_offset)
         self._greatest = greatest
