@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.broker.processes import BrokerProcess
 
-SETTINGS = ("offsets.topic.replication.factor=1", "group.initial.rebalance.delay.ms=0")
+SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,7 @@ STORE_FILE = "metadata.db"
 @click.option(
     "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting; may be repeated."
 )
+@click.option("--stop-on-eof", is_flag=True, help="Stop when standard input ends, with a parent.")
 @click.option("--verbose", "-v", is_flag=True, help="Log at debug level.")
 def broker(
     broker_id: int | None,
@@ -48,6 +49,7 @@ def broker(
     rack: str | None,
     config: str | None,
     assignments: tuple[str, ...],
+    stop_on_eof: bool,
     verbose: bool,
 ) -> None:
     """Run one broker.
@@ -73,13 +75,16 @@ def broker(
         if host is not None or port is not None:
             address = f"{host or DEFAULT_HOST}:{DEFAULT_PORT if port is None else port}"
             written["listeners"] = f"PLAINTEXT://{address}"
+        if store is None and "zookeeper.connect" not in written:
+            # Nobody shares its metadata, so it is alone, and nobody else can hold a replica.
+            written.setdefault("offsets.topic.replication.factor", "1")
         settings = BrokerConfig(written)
         if not settings.log_dirs():
             raise click.UsageError("say where the logs are to be kept: --data DIR")
         url = store or _store_of(settings, data)
     except KafkaError as error:
         raise click.ClickException(error.message) from None
-    reason = asyncio.run(_run(settings, url))
+    reason = asyncio.run(_run(settings, url, stop_on_eof))
     if reason is not None:
         raise click.ClickException(reason)
 
@@ -107,7 +112,7 @@ def _store_of(settings: "BrokerConfig", data: str | None) -> str:
     return f"sqlite:{directory}/{STORE_FILE}"
 
 
-async def _run(settings: "BrokerConfig", store_url: str) -> str | None:
+async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> str | None:
     """Runs a broker until a signal, or until it fails: then the reason."""
     from random import Random
 
@@ -120,6 +125,9 @@ async def _run(settings: "BrokerConfig", store_url: str) -> str | None:
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
+    if stop_on_eof:
+        # The parent holds the other end and never writes: readable means that it is gone.
+        loop.add_reader(sys.stdin, told.set)
     store = open_store(
         store_url, session_timeout_ms=settings.integer("zookeeper.session.timeout.ms")
     )
