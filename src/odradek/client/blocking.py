@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Self, TypeVar
 
 from odradek.client.admin import Admin
-from odradek.client.client import TIMEOUT_S, Client
+from odradek.client.client import MISSING_TOPIC_S, TIMEOUT_S, Client
 from odradek.client.groups import Groups
 from odradek.client.reading import FETCH_BYTES, FETCH_WAIT_MS, Isolation, Reader
 
@@ -30,11 +30,17 @@ class Blocking:
         *,
         client_id: str = "odradek",
         timeout_s: float = TIMEOUT_S,
+        missing_topic_s: float = MISSING_TOPIC_S,
         rack: str = "",
         rng: Random | None = None,
     ) -> None:
         self.client = Client(
-            bootstrap, client_id=client_id, timeout_s=timeout_s, rack=rack, rng=rng
+            bootstrap,
+            client_id=client_id,
+            timeout_s=timeout_s,
+            missing_topic_s=missing_topic_s,
+            rack=rack,
+            rng=rng,
         )
         self.admin = Admin(self.client)
         self.groups = Groups(self.client)

@@ -37,11 +37,13 @@ class Client:
         *,
         client_id: str = "odradek",
         timeout_s: float = TIMEOUT_S,
+        missing_topic_s: float = MISSING_TOPIC_S,
         rack: str = "",
         rng: Random | None = None,
     ) -> None:
         self.bootstrap = parse_addresses(bootstrap)
         self.timeout_s = timeout_s
+        self.missing_topic_s = missing_topic_s
         self.rack = rack
         self.rng = rng or Random()
         self.view = View()
@@ -76,11 +78,12 @@ class Client:
         return await link.request(message, timeout=timeout)
 
     async def ask_any(self, message: Message) -> Any:
-        """The answer of whichever broker answers first, in random order."""
+        """The answer of any broker: of one we are connected to, else in random order."""
         patience = self.patience()
         while True:
             known = [node.address for node in self.view.nodes.values()]
             self.rng.shuffle(known)
+            known.sort(key=self._links.is_open, reverse=True)
             failures: dict[Address, Exception] = {}
             for address in dict.fromkeys([*known, *self.bootstrap]):
                 try:
@@ -106,7 +109,7 @@ class Client:
     async def known_topics(self, topics: Iterable[str]) -> View:
         """A view in which all these topics are; KafkaError says what is wrong with one."""
         names = sorted(set(topics))
-        patience = self.patience(MISSING_TOPIC_S)
+        patience = self.patience(self.missing_topic_s)
         while True:
             await self.refresh(names)
             missing = [name for name in names if name not in self.view.topics]
@@ -192,7 +195,7 @@ class Client:
         """Who leads each partition; waits until each has a leader."""
         partitions = list(partitions)
         patience = self.patience(timeout_s)
-        missing = self.patience(MISSING_TOPIC_S)
+        missing = self.patience(min(self.missing_topic_s, patience.remaining_s))
         looked = False
         while True:
             try:

@@ -112,6 +112,9 @@ class Links:
         # Shielded: if one of several that wait gives up, the others still get their link.
         return await asyncio.shield(task)
 
+    def is_open(self, address: Address) -> bool:
+        return address in self._links and not _is_broken(self._links[address])
+
     async def _open(self, address: Address) -> Link:
         try:
             return await self._open_asking(address, FIRST_QUESTION)
