@@ -108,6 +108,10 @@ class SqliteBackend:
         with tree.writing():
             assert tree.end_session(store.session_id)
         tree.close()
+        for bell in self.path.with_name("metadata.db.sessions").glob("*.bell"):
+            descriptor = os.open(bell, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(descriptor, b"!")
+            os.close(descriptor)
 
     async def close(self) -> None:
         for store in self._stores:
@@ -217,39 +221,56 @@ def zookeeper_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     server.stop()
 
 
-def make_backend(name: str, request: pytest.FixtureRequest) -> Any:
-    if name == "memory":
-        return MemoryBackend()
-    if name == "sqlite":
-        return SqliteBackend(request.getfixturevalue("tmp_path"))
-    return ZooKeeperBackend(request.getfixturevalue("zookeeper_address"))
+@pytest.fixture
+def backend_factory(request: pytest.FixtureRequest) -> Callable[[str, Path], Any]:
+    """A store by its name, with a directory of its own if it needs one."""
+
+    def make(name: str, directory: Path) -> Any:
+        if name == "memory":
+            return MemoryBackend()
+        if name == "sqlite":
+            return SqliteBackend(directory)
+        return ZooKeeperBackend(request.getfixturevalue("zookeeper_address"))
+
+    return make
+
+
+async def use(
+    request: pytest.FixtureRequest, factory: Callable[[str, Path], Any], directory: Path
+) -> AsyncIterator[Any]:
+    made = factory(request.param, directory)
+    yield made
+    await made.close()
 
 
 ZOOKEEPER = pytest.param("zookeeper", marks=pytest.mark.process)
 
 
 @pytest.fixture(params=["memory", "sqlite", ZOOKEEPER])
-async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+async def backend(
+    request: pytest.FixtureRequest, backend_factory: Callable[[str, Path], Any], tmp_path: Path
+) -> AsyncIterator[Backend]:
     """Each store in turn."""
-    made = make_backend(request.param, request)
-    yield made
-    await made.close()
+    async for made in use(request, backend_factory, tmp_path):
+        yield made
 
 
 @pytest.fixture(params=["memory", ZOOKEEPER])
-async def remote(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+async def remote(
+    request: pytest.FixtureRequest, backend_factory: Callable[[str, Path], Any], tmp_path: Path
+) -> AsyncIterator[Any]:
     """The stores that are reached over a connection."""
-    made = make_backend(request.param, request)
-    yield made
-    await made.close()
+    async for made in use(request, backend_factory, tmp_path):
+        yield made
 
 
 @pytest.fixture(params=["sqlite", ZOOKEEPER])
-async def shared(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+async def shared(
+    request: pytest.FixtureRequest, backend_factory: Callable[[str, Path], Any], tmp_path: Path
+) -> AsyncIterator[Any]:
     """The stores that other processes can open."""
-    made = make_backend(request.param, request)
-    yield made
-    await made.close()
+    async for made in use(request, backend_factory, tmp_path):
+        yield made
 
 
 @pytest.fixture
