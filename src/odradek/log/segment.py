@@ -28,7 +28,8 @@ from odradek.wire.batch import (
     UnsupportedMagic,
     scan,
 )
-from odradek.wire.records import NO_TIMESTAMP, decode_records
+from odradek.wire.errors import DecodeError
+from odradek.wire.records import NO_TIMESTAMP, iterate_records
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -305,31 +306,30 @@ class Segment:
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record at or after both arguments."""
         offset = max(self.time_index.lookup(timestamp)[1], start_offset)
-        found = self.find(offset)
+        return self._first_record(offset, timestamp, start_offset)
+
+    def find_greatest_timestamp(self) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
+        greatest, offset = self.greatest_timestamp
+        return None if greatest < 0 else self._first_record(offset, greatest, self.base_offset)
+
+    def _first_record(
+        self, search_from: int, timestamp: int, start_offset: int
+    ) -> tuple[int, int, int] | None:
+        found = self.find(search_from)
         if found is None:
             return None
         for chunk, header in self.batches(found.position):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            for record in decode_records(chunk, header):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return record.timestamp, record.offset, header.leader_epoch
-        return None
-
-    def find_greatest_timestamp(self) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
-        greatest, offset = self.greatest_timestamp
-        return None if greatest < 0 else self._first_with(greatest, offset)
-
-    def _first_with(self, timestamp: int, offset: int) -> tuple[int, int, int] | None:
-        found = self.find(offset)
-        if found is None:
-            return None
-        for chunk, header in self.batches(found.position):
-            if header.max_timestamp == timestamp:
-                for record in decode_records(chunk, header):
-                    if record.timestamp == timestamp:
-                        return timestamp, record.offset, header.leader_epoch
+            try:
+                for record in iterate_records(chunk, header):
+                    if record.timestamp >= timestamp and record.offset >= start_offset:
+                        return record.timestamp, record.offset, header.leader_epoch
+            except DecodeError:
+                # Nobody has opened it before us; what its header says must do.
+                offset = max(header.base_offset, start_offset)
+                return header.max_timestamp, offset, header.leader_epoch
         return None
 
     # Shrinking and moving

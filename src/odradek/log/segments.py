@@ -13,7 +13,7 @@ from odradek.log.indexes import AbortedTransaction
 from odradek.log.results import LogRead
 from odradek.log.segment import Segment
 
-BOUNDARIES_MAX = 256
+BOUNDARIES_MAX = 64
 
 
 class Segments:

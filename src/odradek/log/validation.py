@@ -20,7 +20,7 @@ from odradek.wire.batch import (
 )
 from odradek.wire.compression import Codec
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
-from odradek.wire.records import NO_TIMESTAMP, Record, decode_records, encode_batch
+from odradek.wire.records import NO_TIMESTAMP, iterate_records, recompress
 
 WritableBuffer = bytearray | memoryview
 
@@ -67,7 +67,7 @@ def check_batch(
     if not config.log_append_time:
         _check_timestamps(header, config, now_ms)
     if config.compact and not header.is_control:
-        _check_keys(open_batch(buffer, header))
+        _check_keys(buffer, header)
 
 
 def _check_client(header: BatchHeader) -> None:
@@ -96,15 +96,11 @@ def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> No
         )
 
 
-def _check_keys(records: list[Record]) -> None:
-    for index, record in enumerate(records):
-        if record.key is None:
-            raise _invalid(f"record {index} has no key, which a compacted topic needs")
-
-
-def open_batch(buffer: WritableBuffer, header: BatchHeader) -> list[Record]:
+def _check_keys(buffer: WritableBuffer, header: BatchHeader) -> None:
     try:
-        return decode_records(buffer, header)
+        for index, record in enumerate(iterate_records(buffer, header)):
+            if record.key is None:
+                raise _invalid(f"record {index} has no key, which a compacted topic needs")
     except DecodeError as error:
         raise _invalid(str(error)) from None
 
@@ -113,8 +109,6 @@ def recompressed(
     buffer: WritableBuffer, header: BatchHeader, config: LogConfig
 ) -> WritableBuffer | None:
     """The batch in the codec that the topic prescribes, or None if it is in it already."""
-    if config.compression_type == "producer":
-        return None
     codec = COMPRESSION_TYPES[config.compression_type]
     if codec == header.codec or header.is_control:
         return None
@@ -122,17 +116,10 @@ def recompressed(
         Codec.GZIP: config.compression_gzip_level,
         Codec.ZSTD: config.compression_zstd_level,
     }.get(codec)
-    batch = encode_batch(
-        open_batch(buffer, header),
-        base_offset=header.base_offset,
-        codec=codec,
-        level=level,
-        leader_epoch=header.leader_epoch,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-    )
+    try:
+        batch = recompress(buffer, header, codec, level)
+    except DecodeError as error:
+        raise _invalid(str(error)) from None
     if len(batch) > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,

@@ -16,8 +16,8 @@ from odradek.wire.errors import DecodeError
 
 Buffer = bytes | bytearray | memoryview
 
-# No batch that a broker accepts opens to more than this.
-SIZE_MAX = 256 * 1024 * 1024
+# No batch that we open opens to more than this.
+SIZE_MAX = 128 * 1024 * 1024
 FIRST_GUESS_BYTES_MIN = 64 * 1024
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"

@@ -9,18 +9,19 @@ A control batch holds one record whose key is (version i16, type i16); the end o
 the value (version i16, coordinator epoch i32).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
 from odradek.wire.batch import (
     ATTRIBUTES_OFFSET,
+    CODEC_MASK,
     CONTROL_BIT,
-    CRC_OFFSET,
     DELETE_HORIZON_BIT,
     HEADER,
     HEADER_BYTES,
+    LENGTH_OFFSET,
     MAGIC,
     OVERHEAD_BYTES,
     TIMESTAMP_TYPE_BIT,
@@ -28,9 +29,10 @@ from odradek.wire.batch import (
     BatchHeader,
     Buffer,
     TimestampType,
+    header_at,
+    set_crc,
 )
 from odradek.wire.compression import SIZE_MAX, Codec, compress, decompress
-from odradek.wire.crc32c import crc32c
 from odradek.wire.errors import DecodeError
 
 NO_TIMESTAMP = -1
@@ -40,7 +42,8 @@ RECORD_BYTES_MIN = 7
 
 _CONTROL_KEY = Struct(">hh")
 _END_MARKER = Struct(">hi")
-_CRC = Struct(">I")
+_LENGTH = Struct(">i")
+_ATTRIBUTES = Struct(">h")
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -134,36 +137,55 @@ def encode_batch(
         base_sequence,
         len(records),
     )
-    with memoryview(batch) as view:
-        _CRC.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+    set_crc(batch, header_at(batch))
     return batch
 
 
 def decode_records(buffer: Buffer, header: BatchHeader, size_max: int = SIZE_MAX) -> list[Record]:
     """The records of the batch that `header` describes; DecodeError if they are damaged."""
-    with memoryview(buffer) as view:
-        data = decompress(
-            header.codec, view[header.position + HEADER_BYTES : header.end_position], size_max
-        )
+    return list(iterate_records(buffer, header, size_max))
+
+
+def iterate_records(
+    buffer: Buffer, header: BatchHeader, size_max: int = SIZE_MAX
+) -> Iterator[Record]:
+    """The records one by one, for whoever need not hold them all. Damage may show late."""
+    data = _body(buffer, header, size_max)
     count = header.record_count
     if not 0 <= count <= len(data) // RECORD_BYTES_MIN:
         raise DecodeError(f"{len(data)} bytes cannot hold {count} records")
     append_time = None
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         append_time = header.max_timestamp
-    records = []
     position = 0
     try:
         for _ in range(count):
             record, position = _decode_record(data, position, header, append_time)
-            records.append(record)
+            yield record
     except IndexError:
         raise DecodeError("record runs past the end of its batch") from None
     except UnicodeDecodeError as error:
         raise DecodeError(f"header key is not UTF-8: {error}") from None
     if position != len(data):
         raise DecodeError(f"{len(data) - position} bytes left after the last record")
-    return records
+
+
+def recompress(
+    buffer: Buffer, header: BatchHeader, codec: Codec, level: int | None = None
+) -> bytearray:
+    """The same batch in another codec; its records are not looked at."""
+    batch = bytearray(buffer[header.position : header.position + HEADER_BYTES])
+    batch += compress(codec, _body(buffer, header, SIZE_MAX), level)
+    _LENGTH.pack_into(batch, LENGTH_OFFSET, len(batch) - OVERHEAD_BYTES)
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_OFFSET, header.attributes & ~CODEC_MASK | codec)
+    set_crc(batch, header_at(batch))
+    return batch
+
+
+def _body(buffer: Buffer, header: BatchHeader, size_max: int) -> bytes:
+    with memoryview(buffer) as view:
+        start = header.position + HEADER_BYTES
+        return decompress(header.codec, view[start : header.end_position], size_max)
 
 
 def encode_transaction_end(
