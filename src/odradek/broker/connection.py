@@ -17,13 +17,14 @@ import socket
 from collections import deque
 from collections.abc import Coroutine
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.requests import RequestContext, Route, Routes, Waiting, refusal
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.frames import Buffer, FrameProtocol
-from odradek.wire.header import RequestHeader, decode_request_header, encode_response
+from odradek.wire.header import decode_request_header, encode_response
 from odradek.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ __all__ = ["ClientConnection"]
 
 # Answers that wait for the client, or for an answer before them; one more may be added to these.
 HELD_BYTES_MAX = 16 * 1024 * 1024
+
+# API key, version and correlation id: what every version of every header begins with.
+_START = Struct(">hhi")
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +106,14 @@ class ClientConnection(FrameProtocol):
     def is_idle(self) -> bool:
         return not (self._slots or self._waiting or self._task)
 
+    @property
+    def held_bytes(self) -> int:
+        """Answers that have not left for the client."""
+        in_transport = 0
+        if self.transport is not None:
+            in_transport = self.transport.get_write_buffer_size()
+        return self._held_bytes + self.outgoing_bytes + in_transport
+
     def mute(self, seconds: float) -> None:
         """Takes no request for a while: the client went over its quota (KIP-219)."""
         if not self._muted:
@@ -142,17 +154,21 @@ class ClientConnection(FrameProtocol):
             self.resume_reading()
 
     def drained(self) -> None:
-        self.pump()
+        if self._stopped_reading:
+            self.pump()
 
     def _start(self, frame: bytearray) -> None:
         self.requests += 1
         self.last_active = self._loop.time()
         try:
-            header, offset = decode_request_header(frame)
-            route = self._routes.find(header.api_key, header.api_version)
+            if len(frame) < _START.size:
+                raise DecodeError(f"a frame of {len(frame)} bytes")
+            key, version, correlation_id = _START.unpack_from(frame)
+            route = self._routes.find(key, version)
             if route is None:
-                self._unsupported(header)
+                self._unsupported(key, version, correlation_id)
                 return
+            header, offset = decode_request_header(frame)
             request = route.decode(memoryview(frame)[offset:])
         except DecodeError as error:
             _log.warning("%s: closing, a request that cannot be read: %s", self.peer, error)
@@ -175,19 +191,14 @@ class ClientConnection(FrameProtocol):
         else:
             self._run(answer, route, request, context)
 
-    def _unsupported(self, header: RequestHeader) -> None:
+    def _unsupported(self, key: int, version: int, correlation_id: int) -> None:
         """ApiVersions is answered in its first version, so that the client can choose another."""
-        if header.api_key == ApiKey.API_VERSIONS:
+        if key == ApiKey.API_VERSIONS:
             from odradek.broker.handlers.api_versions import unsupported
 
-            self._put(encode_response(unsupported(), 0, header.correlation_id))
+            self._put(encode_response(unsupported(), 0, correlation_id))
             return
-        _log.warning(
-            "%s: closing, API %d version %d is not served",
-            self.peer,
-            header.api_key,
-            header.api_version,
-        )
+        _log.warning("%s: closing, API %d version %d is not served", self.peer, key, version)
         self.close()
 
     def _refused(
@@ -287,7 +298,7 @@ class ClientConnection(FrameProtocol):
             "requests": self.requests,
             "in_flight": len(self._slots),
             "waiting": len(self._waiting),
-            "held_bytes": self._held_bytes + self.outgoing_bytes,
+            "held_bytes": self.held_bytes,
             "bytes_received": self.bytes_received,
             "bytes_sent": self.bytes_sent,
         }

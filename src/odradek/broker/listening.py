@@ -145,5 +145,6 @@ class Connections:
             "connections": len(self._open),
             "refused": self._refused,
             "in_flight": sum(not connection.is_idle for connection in self._open),
+            "held_bytes": sum(connection.held_bytes for connection in self._open),
             "requests": self._routes.statistics(),
         }

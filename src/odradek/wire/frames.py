@@ -40,7 +40,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
     """One end of a connection that speaks in frames. Subclasses say what a frame means.
 
     A subclass overrides `frame_received`, and where it matters `read_finished` (all frames of one
-    read were handed over), `drained` (the peer reads again) and `lost` (the connection is gone).
+    read were handed over), `drained` (nothing waits to be sent) and `lost` (the connection is
+    gone).
     """
 
     def __init__(self, frame_bytes_max: int, scratch: memoryview | None = None) -> None:
@@ -72,7 +73,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """All frames of one read were handed over."""
 
     def drained(self) -> None:
-        """What was sent has left for the kernel after the peer had been slow."""
+        """Everything that was sent has been taken over by the transport, which can take more."""
 
     def lost(self, error: Exception | None) -> None:
         """The connection has ended, by either side or by a fault."""
@@ -191,10 +192,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._blocked = False
-        if self._outgoing:
-            self.flush()
-        if not self._blocked:
-            self.drained()
+        self.flush()
 
     def send(self, parts: list[Buffer]) -> None:
         """Queues one whole frame, its size included, for the end of this turn of the loop."""
@@ -226,6 +224,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.bytes_sent += size
             # A view lets the transport cut off what was sent without copying the rest.
             transport.write(memoryview(part) if size >= JOIN_BYTES else part)
+        if not self._blocked:
+            self.drained()
 
     def _joined(self, part: Buffer) -> bytes | Buffer:
         """This part and the small ones that follow it, as one."""
