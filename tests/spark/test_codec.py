@@ -15,9 +15,9 @@ from odradek.spark.decode import (
     SCHEMA,
     SCHEMA_WITH_HEADERS,
     Decoder,
-    MalformedRecord,
 )
 from odradek.spark.encode import BytesColumn, Columns, encode_rows, partitions_of
+from odradek.spark.errors import MalformedRecord
 from odradek.wire.batch import CONTROL_BIT, HEADER, header_at, set_crc
 from odradek.wire.compression import Codec
 from odradek.wire.errors import KafkaError
@@ -65,15 +65,21 @@ def expected(content: list[Any], base: int = 0) -> list[dict[str, Any]]:
     ]
 
 
+def only(decoder: Decoder, records: bytes | bytearray, **more: Any) -> pa.RecordBatch:
+    """The rows of what fits into one piece."""
+    (rows,) = decoder.decode(records, **more)
+    return rows
+
+
 @settings(max_examples=60, deadline=None)
 @given(content=rows, codec=st.sampled_from([0, 1, 2, 3, 4]), base=st.integers(0, 2**40))
 def test_what_a_client_wrote_is_what_arrow_holds(content: Any, codec: int, base: int) -> None:
     decoder = Decoder("t", 2, 0, MAX, include_headers=True)
-    decoded = decoder.decode(built_by_aiokafka(content, codec, base))
-    assert decoded.rows.schema == SCHEMA_WITH_HEADERS
-    decoded.rows.validate(full=True)
-    assert decoded.rows.to_pylist() == expected(content, base)
-    assert decoded.next_offset == base + len(content)
+    rows = only(decoder, built_by_aiokafka(content, codec, base))
+    assert rows.schema == SCHEMA_WITH_HEADERS
+    rows.validate(full=True)
+    assert rows.to_pylist() == expected(content, base)
+    assert decoder.start == base + len(content)
 
 
 @settings(max_examples=60, deadline=None)
@@ -121,13 +127,22 @@ def test_rows_outside_the_range_are_left_out_and_a_partial_batch_waits() -> None
     content = [(None, b"%d" % i, []) for i in range(10)]
     two = built_by_aiokafka(content) + built_by_aiokafka(content, base=10)
     decoder = Decoder("t", 0, 4, 17)
-    first = decoder.decode(two[:-1])
-    assert first.rows["offset"].to_pylist() == [4, 5, 6, 7, 8, 9]
-    assert first.rows.schema == SCHEMA
-    assert first.next_offset == 10
-    rest = decoder.decode(two)
-    assert rest.rows["offset"].to_pylist() == [10, 11, 12, 13, 14, 15, 16]
-    assert decoder.decode(b"").rows is None
+    first = only(decoder, two[:-1])
+    assert first["offset"].to_pylist() == [4, 5, 6, 7, 8, 9]
+    assert first.schema == SCHEMA
+    assert decoder.start == 10
+    rest = only(decoder, two)
+    assert rest["offset"].to_pylist() == [10, 11, 12, 13, 14, 15, 16]
+    assert list(decoder.decode(b"")) == []
+
+
+def test_what_is_opened_at_a_time_is_bounded() -> None:
+    content = [(None, b"%d" % i * 100, []) for i in range(10)]
+    log = b"".join(built_by_aiokafka(content, codec=4, base=base) for base in range(0, 100, 10))
+    decoder = Decoder("t", 0, 0, MAX, piece_bytes=4000)
+    pieces = list(decoder.decode(log))
+    assert len(pieces) == 4
+    assert [x for piece in pieces for x in piece["offset"].to_pylist()] == list(range(100))
 
 
 def test_append_time_is_the_time_of_every_record() -> None:
@@ -137,7 +152,7 @@ def test_append_time_is_the_time_of_every_record() -> None:
     fields[8] = NOW + 77
     HEADER.pack_into(raw, 0, *fields)
     set_crc(raw, header_at(raw))
-    batch = Decoder("t", 0, 0, MAX).decode(raw).rows
+    batch = only(Decoder("t", 0, 0, MAX), raw)
     assert batch["timestampType"].to_pylist() == [1, 1]
     assert batch["timestamp"].cast(pa.int64()).to_pylist() == [(NOW + 77) * 1000] * 2
 
@@ -145,7 +160,7 @@ def test_append_time_is_the_time_of_every_record() -> None:
 def test_a_timestamp_beyond_microseconds_names_its_record() -> None:
     raw = encode_batch([Record(offset=0, timestamp=2**62, key=None, value=b"", headers=())])
     with pytest.raises(MalformedRecord, match=r"KAFKA_MALFORMED_RECORD_TIMESTAMP: t-5 offset 0"):
-        Decoder("t", 5, 0, MAX).decode(raw)
+        only(Decoder("t", 5, 0, MAX), raw)
 
 
 def transactional(producer: int, base: int, value: bytes) -> bytes:
@@ -186,18 +201,19 @@ def test_control_batches_and_aborted_transactions_are_not_rows() -> None:
         + marker(1, 4, 1)
         + marker(2, 5, 1)
     )
-    committed = Decoder("t", 0, 0, MAX).decode(log, aborted=[(1, 0)])
-    assert committed.rows["value"].to_pylist() == [b"committed", b"second try"]
-    assert committed.next_offset == 6
-    everything = Decoder("t", 0, 0, MAX).decode(log)
-    assert everything.rows["offset"].to_pylist() == [0, 1, 3]
+    decoder = Decoder("t", 0, 0, MAX)
+    committed = only(decoder, log, aborted=[(1, 0)])
+    assert committed["value"].to_pylist() == [b"committed", b"second try"]
+    assert decoder.start == 6
+    everything = only(Decoder("t", 0, 0, MAX), log)
+    assert everything["offset"].to_pylist() == [0, 1, 3]
 
 
 def test_a_changed_byte_is_noticed_by_its_checksum() -> None:
     raw = bytearray(built_by_aiokafka([(b"k", b"v", [])]))
     raw[-1] ^= 1
     with pytest.raises(MalformedRecord, match=r"t-0: the batch at offset 0 .*checksum"):
-        Decoder("t", 0, 0, MAX).decode(raw)
+        only(Decoder("t", 0, 0, MAX), raw)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -212,10 +228,10 @@ def test_damage_under_a_right_checksum_is_refused_or_read_never_worse(
     header = header_at(raw)
     set_crc(raw, header)
     try:
-        batch = Decoder("t", 0, -(2**63), MAX, include_headers=True).decode(raw).rows
+        batches = list(Decoder("t", 0, -(2**63), MAX, include_headers=True).decode(raw))
     except (MalformedRecord, KafkaError):
         return
-    if batch is not None:
+    for batch in batches:
         batch.validate(full=True)
         assert batch.num_rows <= len(raw) * 300
 
@@ -227,7 +243,7 @@ def test_a_count_of_records_that_cannot_be_true_allocates_nothing() -> None:
     HEADER.pack_into(raw, 0, *fields)
     set_crc(raw, header_at(raw))
     with pytest.raises(MalformedRecord, match="cannot hold 2147483647 records"):
-        Decoder("t", 0, 0, MAX).decode(raw)
+        only(Decoder("t", 0, 0, MAX), raw)
     assert not fields[5] & CONTROL_BIT
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from odradek.spark.errors import OptionError
 from odradek.spark.options import (
     Choice,
     Kind,
     Limit,
-    OptionError,
     SourceOptions,
     duration_ms,
     source_options,

@@ -4,8 +4,8 @@ SPARK_FORMAT.md section 2. What is refused names topic, partition and offset; wh
 (control batches, aborted transactions, offsets outside the range) is passed over.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from odradek.wire.compression import Codec, decompress
 from odradek.wire.errors import DecodeError, KafkaError
 
 from . import kernels
+from .errors import MalformedRecord
 
 Buffer = bytes | bytearray | memoryview
 Array = np.ndarray[Any, Any]
@@ -43,24 +44,15 @@ SCHEMA = pa.schema(
 )
 SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", HEADERS))
 
-OFFSET, TIMESTAMP_US, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT, HEADER_COUNT = range(8)
-
 ABORT_MARKER = 0
 CONTROL_KEY_BYTES = 4
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two sizes, a count of headers
 MAX_OFFSET = 2**63 - 1
 
-
-class MalformedRecord(Exception):
-    """A batch that cannot be read; says where."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """The rows of some batches, and the offset to go on from."""
-
-    rows: pa.RecordBatch | None
-    next_offset: int
+# How much is opened at a time, unless one batch is larger: a worker's memory is bounded by it.
+PIECE_BYTES = 8 * 1024 * 1024
+# Arrow's binary columns have 32-bit offsets.
+PIECE_BYTES_MAX = 2**31 - 1
 
 
 class AbortedTransactions:
@@ -87,54 +79,130 @@ class _Part:
 
     header: BatchHeader
     data: Array
-    first_row: int = 0
-    last_row: int = 0
+    rows: slice = field(default_factory=lambda: slice(0, 0))
+
+
+class _BytesColumn:
+    """A column of byte strings being filled: where each ends, which are there, and the bytes."""
+
+    def __init__(self, rows_max: int, bytes_max: int) -> None:
+        self.ends = np.zeros(rows_max + 1, np.int32)
+        self.valid = np.zeros((rows_max + 7) // 8, np.uint8)
+        # Memory that is never written to is never taken from the machine.
+        self.out = np.empty(bytes_max, np.uint8)
+
+    def finish(self, count: int, kind: pa.DataType) -> pa.Array:
+        buffers = [self.valid, self.ends[: count + 1], self.out[: self.ends[count]]]
+        return pa.Array.from_buffers(kind, count, [pa.py_buffer(buffer) for buffer in buffers])
+
+
+class _Columns:
+    """The columns of some batches being filled."""
+
+    def __init__(self, parts: list[_Part], include_headers: bool) -> None:
+        rows_max = sum(part.header.record_count for part in parts)
+        bytes_max = sum(len(part.data) for part in parts)
+        self.offsets = np.empty(rows_max, np.int64)
+        self.timestamps = np.empty(rows_max, np.int64)
+        self.timestamp_types = np.empty(rows_max, np.int32)
+        self.keys = _BytesColumn(rows_max, bytes_max)
+        self.values = _BytesColumn(rows_max, bytes_max)
+        self.headers_at = np.empty(rows_max if include_headers else 0, np.int64)
+        self.header_counts = np.empty(rows_max if include_headers else 0, np.int64)
+        self.count = 0
+
+    def add(self, part: _Part, start: int, end: int) -> tuple[int, int]:
+        """Read a batch's records with offsets in [start, end); the kernel's answer."""
+        header = part.header
+        by_broker = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        keys, values = self.keys, self.values
+        answer: tuple[int, int] = kernels.read_records(
+            part.data,
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp if by_broker else -1,
+            start,
+            end,
+            self.offsets,
+            self.timestamps,
+            keys.ends,
+            keys.valid,
+            keys.out,
+            values.ends,
+            values.valid,
+            values.out,
+            self.headers_at,
+            self.header_counts,
+            self.count,
+        )
+        following, wrong = answer
+        if not wrong:
+            part.rows = slice(self.count, following)
+            self.timestamp_types[part.rows] = header.timestamp_type
+            self.count = following
+        return answer
 
 
 class Decoder:
-    """Turns fetched bytes of one partition into Arrow, within [start, end) of its offsets."""
+    """Turns fetched bytes of one partition into Arrow, within [start, end) of its offsets.
+
+    `start` moves on with what was read.
+    """
 
     def __init__(
-        self, topic: str, partition: int, start: int, end: int, include_headers: bool = False
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        include_headers: bool = False,
+        piece_bytes: int = PIECE_BYTES,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.start = start
         self.end = end
         self.include_headers = include_headers
+        self.piece_bytes = piece_bytes
         self.schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
 
-    def decode(self, records: Buffer, aborted: Sequence[tuple[int, int]] = ()) -> Decoded:
-        """All complete batches in `records`, in one Arrow batch; None when no row is visible."""
+    def decode(
+        self, records: Buffer, aborted: Sequence[tuple[int, int]] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of all complete batches in `records`, a piece at a time."""
         transactions = AbortedTransactions(aborted)
         parts: list[_Part] = []
+        opened_bytes = 0
         next_offset = self.start
         for header in scan(records):
             if header.next_offset <= self.start:
                 continue
             if header.base_offset >= self.end:
                 break
-            next_offset = header.next_offset
             if not crc_ok(records, header):
                 raise self._malformed(header, "its checksum does not match")
             if header.is_control:
                 transactions.marker(header.producer_id, self._marker_kind(records, header))
             elif not transactions.hides(header):
-                parts.append(self._open(records, header))
-        rows = self._rows(parts) if parts else None
+                part = self._open(records, header)
+                if parts and opened_bytes + len(part.data) > self.piece_bytes:
+                    yield from self._rows(parts)
+                    self.start = next_offset
+                    parts, opened_bytes = [], 0
+                parts.append(part)
+                opened_bytes += len(part.data)
+            next_offset = header.next_offset
+        if parts:
+            yield from self._rows(parts)
         self.start = next_offset
-        return Decoded(rows, next_offset)
 
     def _marker_kind(self, records: Buffer, header: BatchHeader) -> int:
-        part = self._open(records, header)
-        numbers = np.empty((header.record_count, 8), np.int64)
-        count, wrong = kernels.index_records(
-            part.data, header.record_count, header.base_offset, 0, -1, 0, MAX_OFFSET, numbers, 0
-        )
-        if wrong or count < 1 or numbers[0, KEY_SIZE] < CONTROL_KEY_BYTES:
+        columns = _Columns([part := self._open(records, header)], include_headers=False)
+        count, wrong = columns.add(part, -(2**63), MAX_OFFSET)
+        if wrong or count < 1 or columns.keys.ends[1] < CONTROL_KEY_BYTES:
             raise self._malformed(header, "its control record is not one")
-        kind_at = int(numbers[0, KEY_AT]) + 2
-        return int.from_bytes(part.data[kind_at : kind_at + 2].tobytes(), "big")
+        return int.from_bytes(columns.keys.out[2:4].tobytes(), "big")
 
     def _open(self, records: Buffer, header: BatchHeader) -> _Part:
         body = memoryview(records)[header.position + HEADER_BYTES : header.end_position]
@@ -145,97 +213,79 @@ class Decoder:
             raise self._malformed(header, str(error)) from None
         if not 0 <= header.record_count <= len(opened) // RECORD_BYTES_MIN:
             raise self._malformed(header, f"it cannot hold {header.record_count} records")
+        if len(opened) > PIECE_BYTES_MAX:
+            raise self._malformed(header, f"it opens to {len(opened)} bytes")
         return _Part(header, np.frombuffer(opened, np.uint8))
 
-    def _rows(self, parts: list[_Part]) -> pa.RecordBatch | None:
-        numbers = np.empty((sum(part.header.record_count for part in parts), 8), np.int64)
-        row = 0
+    def _rows(self, parts: list[_Part]) -> Iterator[pa.RecordBatch]:
+        """One batch of rows, or none."""
+        columns = _Columns(parts, self.include_headers)
         for part in parts:
-            header = part.header
-            by_broker = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-            following, wrong = kernels.index_records(
-                part.data,
-                header.record_count,
-                header.base_offset,
-                header.base_timestamp,
-                header.max_timestamp if by_broker else -1,
-                self.start,
-                self.end,
-                numbers,
-                row,
-            )
+            where, wrong = columns.add(part, self.start, self.end)
             if wrong == kernels.BAD_TIMESTAMP:
                 raise MalformedRecord(
                     f"KAFKA_MALFORMED_RECORD_TIMESTAMP: {self.topic}-{self.partition} offset "
-                    f"{following}: its timestamp does not fit microseconds"
+                    f"{where}: its timestamp does not fit microseconds"
                 )
             if wrong:
-                raise self._malformed(header, f"no record at byte {following} of its records")
-            part.first_row, part.last_row = row, following
-            row = following
-        return self._batch(numbers[:row], parts) if row else None
+                raise self._malformed(part.header, f"no record at byte {where} of its records")
+        if columns.count:
+            yield self._batch(columns, parts)
 
-    def _batch(self, numbers: Array, parts: list[_Part]) -> pa.RecordBatch:
-        count = len(numbers)
-        timestamp_types = np.empty(count, np.int32)
-        for part in parts:
-            timestamp_types[part.first_row : part.last_row] = part.header.timestamp_type
-        columns = [
-            _column(numbers, KEY_AT, parts, pa.binary()),
-            _column(numbers, VALUE_AT, parts, pa.binary()),
+    def _batch(self, columns: _Columns, parts: list[_Part]) -> pa.RecordBatch:
+        count = columns.count
+        arrays = [
+            columns.keys.finish(count, pa.binary()),
+            columns.values.finish(count, pa.binary()),
             pa.repeat(pa.scalar(self.topic, pa.string()), count),
             pa.array(np.full(count, self.partition, np.int32)),
-            pa.array(np.ascontiguousarray(numbers[:, OFFSET])),
-            pa.array(np.ascontiguousarray(numbers[:, TIMESTAMP_US])).view(TIMESTAMP),
-            pa.array(timestamp_types),
+            pa.array(columns.offsets[:count]),
+            pa.array(columns.timestamps[:count]).view(TIMESTAMP),
+            pa.array(columns.timestamp_types[:count]),
         ]
         if self.include_headers:
-            columns.append(_headers(numbers, parts))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            arrays.append(self._headers(columns, parts))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _headers(self, columns: _Columns, parts: list[_Part]) -> pa.Array:
+        """The headers of each record as a list; none is NULL, as in Spark's own format."""
+        counts = columns.header_counts[: columns.count]
+        total = int(counts.sum())
+        bytes_max = sum(len(part.data) for part in parts) if total else 0
+        keys, values = _BytesColumn(total, bytes_max), _BytesColumn(total, bytes_max)
+        row = 0
+        for part in parts:
+            row = kernels.read_headers(
+                part.data,
+                columns.headers_at[part.rows],
+                columns.header_counts[part.rows],
+                keys.ends,
+                keys.valid,
+                keys.out,
+                values.ends,
+                values.valid,
+                values.out,
+                row,
+            )
+        names = keys.finish(total, pa.string())
+        try:
+            names.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise MalformedRecord(
+                f"{self.topic}-{self.partition}: a header from offset {columns.offsets[0]} on has "
+                f"a key that is not UTF-8: {error}"
+            ) from None
+        ends = np.zeros(len(counts) + 1, np.int32)
+        np.cumsum(counts, out=ends[1:])
+        structs = pa.StructArray.from_arrays(
+            [names, values.finish(total, pa.binary())], fields=list(HEADERS.value_type)
+        )
+        return pa.ListArray.from_arrays(
+            pa.array(ends), structs, type=HEADERS, mask=pa.array(counts == 0)
+        )
 
     def _malformed(self, header: BatchHeader, why: str) -> MalformedRecord:
         return MalformedRecord(
             f"{self.topic}-{self.partition}: the batch at offset {header.base_offset} cannot be "
             f"read: {why}"
         )
-
-
-def _column(numbers: Array, at: int, parts: list[_Part], kind: pa.DataType) -> pa.Array:
-    """A column of bytes; `at` is the number that says where its pieces are, the next their size."""
-    count = len(numbers)
-    sizes = numbers[:, at + 1]
-    offsets = np.zeros(count + 1, np.int32)
-    valid = np.zeros((count + 7) // 8, np.uint8)
-    out = np.empty(int(np.maximum(sizes, 0).sum()), np.uint8)
-    for part in parts:
-        rows = slice(part.first_row, part.last_row)
-        kernels.gather(part.data, numbers[rows, at], sizes[rows], out, offsets, valid, rows.start)
-    buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(out)]
-    return pa.Array.from_buffers(kind, count, buffers)
-
-
-def _headers(numbers: Array, parts: list[_Part]) -> pa.Array:
-    """The headers of each record as a list; none is NULL, as in Spark's own format."""
-    counts = numbers[:, HEADER_COUNT]
-    header_numbers = np.empty((int(counts.sum()), 4), np.int64)
-    header_parts: list[_Part] = []
-    row = 0
-    for part in parts:
-        rows = slice(part.first_row, part.last_row)
-        following = kernels.index_headers(
-            part.data, numbers[rows, HEADERS_AT], counts[rows], header_numbers, row
-        )
-        header_parts.append(_Part(part.header, part.data, row, following))
-        row = following
-    keys = _column(header_numbers, 0, header_parts, pa.string())
-    values = _column(header_numbers, 2, header_parts, pa.binary())
-    try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise MalformedRecord(f"a header's key is not UTF-8: {error}") from None
-    offsets = np.zeros(len(numbers) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
-    return pa.ListArray.from_arrays(
-        pa.array(offsets), structs, type=HEADERS, mask=pa.array(counts == 0)
-    )

@@ -17,6 +17,7 @@ from odradek.wire.batch import HEADER, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, head
 from odradek.wire.compression import Codec, compress
 
 from . import kernels
+from .errors import BadRow
 
 Array = np.ndarray[Any, Any]
 
@@ -80,7 +81,7 @@ def _headers(column: pa.ListArray) -> tuple[Array, BytesColumn, BytesColumn]:
     flat = column.flatten()
     keys = flat.field("key")
     if flat.null_count or keys.null_count:
-        raise ValueError("a header must have a key")
+        raise BadRow("a header must have a key")
     lists = np.zeros(len(column) + 1, np.int64)
     np.cumsum(filled, out=lists[1:])
     return lists, BytesColumn.of(keys), BytesColumn.of(flat.field("value"))
@@ -95,6 +96,15 @@ def partitions_of(batch: pa.RecordBatch, keys: BytesColumn, count: int, keyless:
     kernels.partition_keys(keys.offsets, keys.data, keys.valid, count, chosen)
     chosen[chosen < 0] = keyless
     return chosen
+
+
+def rows_by_partition(chosen: Array) -> Iterator[tuple[int, Array]]:
+    """Each partition with its rows, in their order."""
+    order = np.argsort(chosen, kind="stable")
+    sorted_partitions = chosen[order]
+    bounds = np.flatnonzero(np.diff(sorted_partitions)) + 1
+    for rows in np.split(order, bounds):
+        yield int(chosen[rows[0]]), rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,14 @@ length, key, value length (-1 null), value.
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 Array = np.ndarray[Any, Any]
 Number = Any  # an int to Python, a machine word to the compiler
+
+raw_memcpy: Any = cgutils.raw_memcpy
 
 # Kinds of nonsense, as negative results; a position is told apart by being the other result.
 OK = 0
@@ -26,6 +30,32 @@ BAD_TIMESTAMP = -2
 # Milliseconds beyond these do not fit a timestamp of microseconds.
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 TIMESTAMP_MS_MIN = -(2**63) // 1000 + 1
+
+
+def _copy(typing: Any, out: Any, out_at: Any, data: Any, data_at: Any, size: Any) -> Any:
+    """out[out_at:out_at + size] = data[data_at:data_at + size] as one memcpy, unchecked.
+
+    The compiler does not find out by itself that two arrays do not overlap, and copies bytes.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, to_at, source, source_at, count = arguments
+        to = context.make_array(signature.args[0])(context, builder, to)
+        source = context.make_array(signature.args[2])(context, builder, source)
+        raw_memcpy(
+            builder,
+            builder.gep(to.data, [to_at]),
+            builder.gep(source.data, [source_at]),
+            count,
+            1,
+        )
+        return context.get_dummy_value()
+
+    index = types.int64
+    return types.none(out, index, data, index, index), generate
+
+
+copy: Any = intrinsic(_copy)
 
 
 @njit(cache=True, nogil=True)
@@ -59,7 +89,7 @@ def skip_headers(data: Array, position: int, end: int, count: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def index_records(
+def read_records(
     data: Array,
     count: int,
     base_offset: int,
@@ -67,13 +97,24 @@ def index_records(
     append_time: int,
     first_offset: int,
     until_offset: int,
-    numbers: Array,
+    offsets: Array,
+    timestamps: Array,
+    key_ends: Array,
+    key_valid: Array,
+    keys: Array,
+    value_ends: Array,
+    value_valid: Array,
+    values: Array,
+    headers_at: Array,
+    header_counts: Array,
     row: int,
 ) -> tuple[int, int]:
-    """Note where the parts of each record with first <= offset < until are, from `row` on.
+    """Put each record with first <= offset < until into the columns, from `row` on.
 
-    `numbers` has a row per record: offset, timestamp µs, key at, key size, value at, value size,
-    headers at, header count. Returns the next free row and OK, or where and what is wrong.
+    `key_ends[row]` says where row's key begins in `keys`, the next where it ends, and its bit in
+    `key_valid` whether it is there; values likewise. The columns have room for all records of the
+    batch and all bytes of `data`. Headers are only noted, if `headers_at` has room for that.
+    Returns the next free row and OK, or where and what is wrong.
     """
     position = 0
     end = len(data)
@@ -95,68 +136,65 @@ def index_records(
         value_size, value_at = read_varint(data, key_at + max(key_size, 0), stop)
         if value_at < 0 or value_size < -1 or value_size > stop - value_at:
             return began, BAD_RECORD
-        header_count, headers_at = read_varint(data, value_at + max(value_size, 0), stop)
+        header_count, header_at = read_varint(data, value_at + max(value_size, 0), stop)
         # A header takes two bytes at least, so a count beyond that cannot be true.
-        if headers_at < 0 or header_count < 0 or header_count > (stop - headers_at) // 2:
+        if header_at < 0 or header_count < 0 or header_count > (stop - header_at) // 2:
             return began, BAD_RECORD
-        if skip_headers(data, headers_at, stop, header_count) != stop:
+        if skip_headers(data, header_at, stop, header_count) != stop:
             return began, BAD_RECORD
         position = stop
         offset = base_offset + offset_delta
         if offset < first_offset or offset >= until_offset:
             continue
-        if row >= len(numbers):
-            return began, BAD_RECORD
         timestamp = append_time if append_time >= 0 else base_timestamp + timestamp_delta
         if timestamp > TIMESTAMP_MS_MAX or timestamp < TIMESTAMP_MS_MIN:
             return offset, BAD_TIMESTAMP
-        numbers[row, 0] = offset
-        numbers[row, 1] = timestamp * 1000
-        numbers[row, 2] = key_at
-        numbers[row, 3] = key_size
-        numbers[row, 4] = value_at
-        numbers[row, 5] = value_size
-        numbers[row, 6] = headers_at
-        numbers[row, 7] = header_count
+        offsets[row] = offset
+        timestamps[row] = timestamp * 1000
+        append_bytes(keys, key_ends, key_valid, row, data, key_at, key_size)
+        append_bytes(values, value_ends, value_valid, row, data, value_at, value_size)
+        if row < len(headers_at):
+            headers_at[row] = header_at
+            header_counts[row] = header_count
         row += 1
     return row, OK
 
 
 @njit(cache=True, nogil=True)
-def gather(
-    data: Array, at: Array, sizes: Array, out: Array, offsets: Array, valid: Array, row: int
+def append_bytes(
+    out: Array, ends: Array, valid: Array, row: int, data: Array, at: int, size: int
 ) -> None:
-    """Copy the pieces `at`, `sizes` (-1 null) of `data` behind each other into `out`.
-
-    Row i of the call becomes row `row` + i of the column: offsets[row] says where it begins, and
-    its bit in `valid` whether it is there.
-    """
-    position = offsets[row]
-    for index in range(len(at)):
-        size = sizes[index]
-        if size >= 0:
-            start = at[index]
-            for k in range(size):
-                out[position + k] = data[start + k]
-            position += size
-            valid[row >> 3] |= np.uint8(1 << (row & 7))
-        row += 1
-        offsets[row] = position
+    """Add data[at:at + size] to a column as its row; a size of -1 is null."""
+    position = ends[row]
+    if size >= 0:
+        copy(out, position, data, at, size)
+        valid[row >> 3] |= np.uint8(1 << (row & 7))
+        position += size
+    ends[row + 1] = position
 
 
 @njit(cache=True, nogil=True)
-def index_headers(data: Array, at: Array, counts: Array, numbers: Array, row: int) -> int:
-    """Note key at, key size, value at, value size of every header of the given records."""
+def read_headers(
+    data: Array,
+    at: Array,
+    counts: Array,
+    key_ends: Array,
+    key_valid: Array,
+    keys: Array,
+    value_ends: Array,
+    value_valid: Array,
+    values: Array,
+    row: int,
+) -> int:
+    """Put every header of the given records, checked before, into the columns."""
     end = len(data)
     for index in range(len(at)):
         position = at[index]
         for _ in range(counts[index]):
             key_size, key_at = read_varint(data, position, end)
             value_size, value_at = read_varint(data, key_at + key_size, end)
-            numbers[row, 0] = key_at
-            numbers[row, 1] = key_size
-            numbers[row, 2] = value_at
-            numbers[row, 3] = value_size
+            append_bytes(keys, key_ends, key_valid, row, data, key_at, key_size)
+            append_bytes(values, value_ends, value_valid, row, data, value_at, value_size)
             position = value_at + max(value_size, 0)
             row += 1
     return row
@@ -189,9 +227,10 @@ def write_varint(out: Array, position: int, value: int) -> int:
 def write_bytes(out: Array, position: int, data: Array, start: int, size: int) -> int:
     """Write a length and as many bytes; a negative length is null and has none."""
     position = write_varint(out, position, size)
-    for k in range(size):
-        out[position + k] = data[start + k]
-    return position + max(size, 0)
+    if size > 0:
+        copy(out, position, data, start, size)
+        position += size
+    return position
 
 
 @njit(cache=True, nogil=True)

@@ -8,10 +8,12 @@ a misspelt name, and a stream that silently starts at `latest` has lost data bef
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from odradek.client.links import parse_addresses
+from odradek.spark.errors import OptionError
 from odradek.wire.topics import TopicPartition
 
 EARLIEST = -2
@@ -52,7 +54,18 @@ NAMES = (
     "includeHeaders",
     "commitGroup",
 )
-KNOWN = {name.lower(): name for name in NAMES}
+
+PLAINTEXT = "PLAINTEXT"
+WHOLE_NUMBERS = (
+    "kafka.fetch.max.bytes",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.fetch.min.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.request.timeout.ms",
+    "kafka.delivery.timeout.ms",
+    "kafka.batch.size",
+    "kafka.buffer.memory",
+)
 
 # The client settings this client heeds; others of the Java client are accepted and have no effect.
 HEEDED_KAFKA = (
@@ -67,10 +80,6 @@ HEEDED_KAFKA = (
     "kafka.request.timeout.ms",
     "kafka.group.id",
 )
-
-
-class OptionError(ValueError):
-    """An option that is missing, unknown, malformed or at odds with another."""
 
 
 class Choice(Enum):
@@ -143,7 +152,7 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         for name in ("endingOffsets", "endingOffsetsByTimestamp"):
             if name.lower() in given:
                 raise OptionError(f"{name} is for batch reads; a stream has no end")
-    _refuse_unknown(given)
+    refuse_unknown(given, (*NAMES, *HEEDED_KAFKA))
     start = _start(given, streaming)
     end = _end(given)
     topics = _topics(given)
@@ -154,12 +163,8 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
     if ttl == 0 or ttl < -1:
         raise OptionError("partition.metadata.cache.ttl.ms must be -1 (off) or positive")
     max_records = _positive(given, "maxRecordsPerPartition")
-    for name, advice in FORBIDDEN_KAFKA.items():
-        if name in given:
-            raise OptionError(f"{name} is not supported: {advice}")
-    bootstrap = given.get("kafka.bootstrap.servers", "").strip()
-    if not bootstrap:
-        raise OptionError('kafka.bootstrap.servers must be given, such as "localhost:9092"')
+    refuse_kafka(given, FORBIDDEN_KAFKA)
+    bootstrap = bootstrap_of(given)
     min_offsets, max_offsets = (
         _positive(given, "minOffsetsPerTrigger"),
         _positive(given, "maxOffsetsPerTrigger"),
@@ -175,7 +180,7 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         start=start,
         end=end,
         start_strategy_latest=_strategy(given) == "latest",
-        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+        fail_on_data_loss=boolean_option(given, "failOnDataLoss", True),
         poll_timeout_ms=_integer(given, "kafkaConsumer.pollTimeoutMs", 120_000),
         attempts=_integer(given, "fetchOffset.numRetries", 3),
         retry_interval_ms=_integer(given, "fetchOffset.retryIntervalMs", 1000),
@@ -185,7 +190,7 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         max_delay_ms=duration_ms(given.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
         min_partitions=min_partitions,
         max_records=max_records,
-        include_headers=_boolean(given, "includeHeaders", False),
+        include_headers=boolean_option(given, "includeHeaders", False),
         commit_group=given.get("commitgroup") or None,
         read_committed=_isolation(given) == "read_committed",
         client=client_settings(given),
@@ -201,14 +206,40 @@ def client_settings(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
+def refuse_unknown(given: Mapping[str, str], names: Iterable[str]) -> None:
+    """OptionError for a name that nobody knows, with the nearest that somebody does."""
+    known = {name.lower(): name for name in names}
     for name in given:
-        if name in KNOWN or name.startswith("kafka."):
+        if name in known or name.startswith("kafka."):
             continue
-        candidates = [*KNOWN, *HEEDED_KAFKA]
-        near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
-        hint = f"; did you mean {KNOWN.get(near[0], near[0])}?" if near else ""
+        near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+        hint = f"; did you mean {known[near[0]]}?" if near else ""
         raise OptionError(f"unknown option {name}{hint}")
+
+
+def refuse_kafka(given: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
+    """OptionError for a client setting that is not the user's to choose, or beyond this client."""
+    for name, advice in forbidden.items():
+        if name in given:
+            raise OptionError(f"{name} is not supported: {advice}")
+    protocol = given.get("kafka.security.protocol", PLAINTEXT)
+    if protocol.upper() != PLAINTEXT:
+        # Ignored, it would send what should be secret in the clear.
+        raise OptionError(f"kafka.security.protocol can only be {PLAINTEXT}, got {protocol}")
+    for name in WHOLE_NUMBERS:
+        if name in given:
+            _integer(given, name, 0)
+
+
+def bootstrap_of(given: Mapping[str, str]) -> str:
+    bootstrap = given.get("kafka.bootstrap.servers", "").strip()
+    if not bootstrap:
+        raise OptionError('kafka.bootstrap.servers must be given, such as "localhost:9092"')
+    try:
+        parse_addresses(bootstrap)
+    except ValueError as error:
+        raise OptionError(f"kafka.bootstrap.servers: {error}") from None
+    return bootstrap
 
 
 def _topics(given: Mapping[str, str]) -> Topics:
@@ -369,7 +400,7 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     return value
 
 
-def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+def boolean_option(given: Mapping[str, str], name: str, default: bool = False) -> bool:
     value = given.get(name.lower(), str(default)).lower()
     if value not in ("true", "false"):
         raise OptionError(f"{name} must be true or false, got {value!r}")

@@ -4,14 +4,14 @@ Pure functions, all of SPARK_FORMAT.md section 3 that needs no broker. Offsets a
 Spark compares offsets as text, so there is one spelling of each: topics and partitions in order.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from odradek.wire.topics import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
+T = TypeVar("T")
 
 LONG_MAX = 2**63 - 1
 
@@ -28,19 +28,18 @@ class OffsetRange(NamedTuple):
         return self.end - self.start
 
 
-def offsets_json(offsets: Offsets) -> str:
-    """Spark's spelling of an offset, the same text for the same offsets."""
-    topics: dict[str, dict[str, int]] = {}
+def nested_offsets(offsets: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+    """Topics, their partitions and what belongs to each, always in the same order."""
+    topics: dict[str, dict[str, T]] = {}
     for topic, partition in sorted(offsets):
         topics.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
-    return json.dumps(topics, separators=(",", ":"))
+    return topics
 
 
-def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """What `offsets_json` or Spark's own format wrote. ValueError on anything else."""
-    topics = json.loads(text)
+def read_nested(topics: object) -> dict[TopicPartition, int]:
+    """The offsets in what `nested_offsets` or Spark's own format made. ValueError otherwise."""
     if not isinstance(topics, dict):
-        raise ValueError(f"expected an object of topics, got {text[:80]!r}")
+        raise ValueError(f"expected an object of topics, got {topics!r:.80}")
     offsets = {}
     for topic, partitions in topics.items():
         if not isinstance(partitions, dict):

