@@ -1,15 +1,16 @@
 """A puppet broker: a real socket and a real session with the store, and no log.
 
-It answers control requests as a broker must (BEHAVIOUR.md sections 4.9, 5.1 and 5.6), remembers what
-they made of its replicas, and does as it is told: be silent, refuse a partition, write an ISR.
+It answers control requests as a broker must (BEHAVIOUR.md sections 4.9, 5.1 and 5.6), remembers
+what they made of its replicas, and does as it is told: be silent, refuse a partition, write an
+ISR.
 """
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from odradek.store.cluster import ClusterStore
-from odradek.store.payloads import BrokerRegistration, Endpoint
+from odradek.store.payloads import BrokerRegistration, Endpoint, PartitionState
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.frames import FrameProtocol
@@ -113,21 +114,24 @@ class Puppet:
     async def change_isr(
         self, key: TopicPartition, isr: Iterable[int], *, notify: bool = True
     ) -> bool:
-        """As leader, write an ISR under the version we know; answers whether it passed."""
+        """As leader, decide on an ISR and write it; answers whether it passed the version check."""
+        return await self.write_isr(key, self.decide_isr(key, isr), notify=notify)
+
+    def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> PartitionState:
+        """What the leader would write, by what it knows now."""
         held = self.replicas[key]
         assert held.leader == self.id, f"broker {self.id} does not lead {key}"
-        state = await self.store.partition_state(key)
-        assert state is not None
-        wanted = replace(
-            state,
-            leader=held.leader,
-            leader_epoch=held.leader_epoch,
-            isr=tuple(isr),
-            partition_epoch=held.partition_epoch,
+        return PartitionState(
+            held.leader, held.leader_epoch, tuple(isr), held.controller_epoch, held.partition_epoch
         )
+
+    async def write_isr(
+        self, key: TopicPartition, wanted: PartitionState, *, notify: bool = True
+    ) -> bool:
         written = await self.store.update_isr(key, wanted)
         if written is None:
             return False
+        held = self.replicas[key]
         held.isr, held.partition_epoch = written.isr, written.partition_epoch
         if notify:
             await self.store.notify_isr_changes([key])
@@ -185,9 +189,7 @@ class Puppet:
         self.controller_epoch = request.controller_epoch
         return ErrorCode.NONE
 
-    def _lead_or_follow(
-        self, key: TopicPartition, state: LeaderAndIsrPartitionState
-    ) -> ErrorCode:
+    def _lead_or_follow(self, key: TopicPartition, state: LeaderAndIsrPartitionState) -> ErrorCode:
         if key in self.broken:
             self.replicas.pop(key, None)
             return ErrorCode.KAFKA_STORAGE_ERROR

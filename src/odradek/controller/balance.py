@@ -57,7 +57,11 @@ async def elect_leaders(
 ) -> dict[TopicPartition, ApiError]:
     """Elect on an operator's request. None is every partition; then those at home are left out."""
     context = office.context
-    asked = [partition.key for partition in context.partitions()] if keys is None else list(keys)
+    asked = (
+        [partition.key for partition in context.partitions()]
+        if keys is None
+        else list(dict.fromkeys(keys))
+    )
     results: dict[TopicPartition, ApiError] = {}
     electable: list[Partition] = []
     for key in asked:

@@ -133,12 +133,12 @@ async def _fence_earlier_incarnations(office: Office, ids: Collection[int]) -> N
         office.batch.send()
 
 
-async def retry_offline(office: Office, topic: str | None = None) -> bool:
-    """Try every partition without a leader again; answers whether one was elected."""
+async def retry_offline(office: Office, topic: str | None = None) -> set[TopicPartition]:
+    """Try every partition without a leader again; answers those that have one now."""
     outcomes = await office.machines.partitions_to(
         office.context.partitions_without_leader(topic), partition_states.ONLINE
     )
-    return any(isinstance(outcome, Leadership) for outcome in outcomes.values())
+    return {key for key, outcome in outcomes.items() if isinstance(outcome, Leadership)}
 
 
 async def failed(office: Office, ids: Collection[int]) -> None:
@@ -164,7 +164,16 @@ async def _replicas_offline(office: Office, replicas: list[Replica], *, fence: b
             leaderless[key] = partition
     await office.machines.partitions_to(leaderless.values(), partition_states.OFFLINE)
     elected = await retry_offline(office)
-    await office.machines.replicas_to(others, replica_states.OFFLINE, fence=fence)
+    # Whoever led or fetched until now may have an ISR change on its way, unless an election has
+    # just written the state.
+    unfenced = [
+        key
+        for key, id in others
+        if fence
+        and key not in elected
+        and context.replica_state(key, id) is not replica_states.OFFLINE
+    ]
+    await office.machines.replicas_to(others, replica_states.OFFLINE, fence=unfenced)
     await office.deletion.failed(doomed)
     if not others and not elected:
         office.announce(list(context.brokers))

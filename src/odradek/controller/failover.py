@@ -26,7 +26,7 @@ async def take_office(office: Office) -> None:
     await office.deletion.take_over()
     office.announce(list(context.brokers))
     await start_replicas(office, judgements)
-    await start_partitions(office, judgements)
+    await start_partitions(office)
     await _resume_reassignments(office)
     await office.deletion.go_on()
     await balance.legacy_preferred_election(office)
@@ -79,7 +79,10 @@ async def load(office: Office) -> dict[Partition, Judgement]:
 
 
 async def start_replicas(office: Office, judgements: dict[Partition, Judgement]) -> None:
-    """The replica machine: the live go online, the rest offline, those that came back do both."""
+    """The replica machine: the live go online, the rest offline.
+
+    Those that came back unseen come first: they must not hear of a leadership they may have lost.
+    """
     context = office.context
     online: list[Replica] = []
     offline: list[Replica] = []
@@ -89,46 +92,50 @@ async def start_replicas(office: Office, judgements: dict[Partition, Judgement])
             is_online = context.is_replica_online(key, replica)
             context.set_replica_state(key, replica, replica_states.initial(is_online))
             (online if is_online else offline).append((key, replica))
-    await office.machines.replicas_to(online, replica_states.ONLINE)
-    await office.machines.replicas_to(offline, replica_states.OFFLINE)
-    came_back = [
-        (partition.key, replica)
+    judged = {
+        partition: judgement
         for partition, judgement in judgements.items()
         if not context.is_queued_for_deletion(partition.key.topic)
+    }
+    leaving = [
+        (partition.key, replica)
+        for partition, judgement in judged.items()
         for replica in judgement.leaving
         if replica in partition.assignment.replicas
     ]
-    if came_back:
-        office.note(f"came back unseen: {len(came_back)} in-sync replicas")
-        await office.machines.replicas_to(came_back, replica_states.OFFLINE)
-        await office.machines.replicas_to(came_back, replica_states.ONLINE)
-    unfenced = [
+    if judged:
+        office.note(f"replicas came back unseen in {len(judged)} partitions")
+        await office.machines.replicas_to(leaving, replica_states.OFFLINE)
+    await office.machines.replicas_to(offline, replica_states.OFFLINE)
+    await _raise_epochs(
+        office, [partition for partition, judgement in judged.items() if judgement.raise_epoch]
+    )
+    await office.machines.replicas_to(online, replica_states.ONLINE)
+
+
+async def _raise_epochs(office: Office, partitions: list[Partition]) -> None:
+    """Write the states that this term has not written yet."""
+    unwritten = [
         partition
-        for partition, judgement in judgements.items()
-        if judgement.fence
-        and partition.leadership is not None
-        and partition.leadership.controller_epoch != context.epoch
-        and not context.is_queued_for_deletion(partition.key.topic)
+        for partition in partitions
+        if partition.leadership is not None
+        and partition.leadership.controller_epoch != office.context.epoch
     ]
-    if unfenced:
-        office.note(f"came back unseen: replicas outside the ISR of {len(unfenced)} partitions")
+    if unwritten:
         office.batch.open()
-        await office.machines.raise_epochs(unfenced)
+        await office.machines.raise_epochs(unwritten)
         office.batch.send()
 
 
-async def start_partitions(office: Office, judgements: dict[Partition, Judgement]) -> None:
+async def start_partitions(office: Office) -> None:
     """The partition machine: everything without a live leader gets an election."""
     context = office.context
     for partition in context.partitions():
         leadership = partition.leadership
-        judgement = judgements.get(partition, incarnations.NOTHING)
-        is_leader_online = (
-            leadership is not None
-            and context.is_replica_online(partition.key, leadership.leader)
-            and not (judgement.elect and leadership.controller_epoch != context.epoch)
+        state = partition_states.initial(
+            leadership is not None,
+            leadership is not None and context.is_replica_online(partition.key, leadership.leader),
         )
-        state = partition_states.initial(leadership is not None, is_leader_online)
         context.set_partition_state(partition, state)
     await brokers.retry_offline(office)
 

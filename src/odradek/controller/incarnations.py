@@ -32,11 +32,10 @@ class Judgement:
     """What a new controller does about a partition whose replicas came back."""
 
     leaving: tuple[int, ...] = ()  # members of the ISR that must earn their place again
-    elect: bool = False  # the leader came back and nobody stayed: a new epoch, whoever leads
-    fence: bool = False  # the state must be written, so that no old ISR change can land
+    raise_epoch: bool = False  # nobody leaves, but nothing may go on in the old epoch
 
     def __bool__(self) -> bool:
-        return bool(self.leaving) or self.elect or self.fence
+        return bool(self.leaving) or self.raise_epoch
 
 
 NOTHING = Judgement()
@@ -48,7 +47,12 @@ def judge(
     written: int,
     live_epochs: Mapping[int, int],
 ) -> Judgement:
-    """`written`: the transaction that last wrote the state; `live_epochs`: the registrations'."""
+    """`written`: the transaction that last wrote the state; `live_epochs`: the registrations'.
+
+    Members that came back leave the ISR if one stayed. Otherwise a leader that came back goes on in
+    a new epoch; and where a replica outside the ISR came back, writing a new epoch keeps out an ISR
+    change decided before.
+    """
     came_back = {
         replica
         for replica in (*assignment.replicas, *leadership.isr)
@@ -58,7 +62,8 @@ def judge(
         return NOTHING
     stayed = any(m in live_epochs and m not in came_back for m in leadership.isr)
     leaving = tuple(member for member in leadership.isr if stayed and member in came_back)
-    elect = leadership.leader in came_back and not stayed
+    if leaving:
+        return Judgement(leaving)
     outside = any(replica not in leadership.isr for replica in came_back)
-    fence = outside and leadership.leader in live_epochs and not leaving and not elect
-    return Judgement(leaving, elect, fence)
+    leads = leadership.leader in live_epochs
+    return Judgement(raise_epoch=leads and (leadership.leader in came_back or outside))

@@ -223,26 +223,36 @@ class StateMachines:
     # Replicas
 
     async def replicas_to(
-        self, replicas: Collection[Replica], target: ReplicaState, *, fence: bool = False
+        self,
+        replicas: Collection[Replica],
+        target: ReplicaState,
+        *,
+        fence: Iterable[TopicPartition] = (),
     ) -> None:
         """Move replicas to `target`.
 
-        With `fence`, one that goes offline and is not in the ISR has its partition's state written
-        all the same: an ISR change that its leader decided before cannot land afterwards (KIP-903).
+        The states of partitions in `fence` are written even if a replica that goes offline is not
+        in their ISR: an ISR change that the leader decided before cannot land afterwards
+        (KIP-903).
         """
         if not replicas:
             return
         self._batch.open()
+        unfenced = set(fence)
         try:
             for broker_id, keys in grouped_by_broker(replicas).items():
-                await self._move_replicas(broker_id, keys, target, fence)
+                await self._move_replicas(broker_id, keys, target, unfenced)
         except StoreError as error:
             self._failed(f"moving {len(replicas)} replicas to {target.name}: {error}")
             return
         self._batch.send()
 
     async def _move_replicas(
-        self, broker_id: int, keys: list[TopicPartition], target: ReplicaState, fence: bool
+        self,
+        broker_id: int,
+        keys: list[TopicPartition],
+        target: ReplicaState,
+        unfenced: set[TopicPartition],
     ) -> None:
         states = self._context.replica_states_on(broker_id)
         valid_previous = replica_states.VALID_PREVIOUS[target]
@@ -272,7 +282,7 @@ class StateMachines:
             else:
                 self._replica_moved(key, broker_id, previous, target)
         if leaving:
-            await self._leave_isr(broker_id, leaving, fence)
+            await self._leave_isr(broker_id, leaving, unfenced)
 
     def _apply(self, effect: Effect, partition: Partition, broker_id: int) -> None:
         batch = self._batch
@@ -296,7 +306,9 @@ class StateMachines:
                     type(assignment)(joined, assignment.adding, assignment.removing),
                 )
 
-    async def _leave_isr(self, broker_id: int, partitions: list[Partition], fence: bool) -> None:
+    async def _leave_isr(
+        self, broker_id: int, partitions: list[Partition], unfenced: set[TopicPartition]
+    ) -> None:
         """Write each partition's state without the replica, tell the others, record it offline."""
         outcomes: dict[TopicPartition, Outcome] = {}
         remaining = partitions
@@ -304,7 +316,7 @@ class StateMachines:
             stored = await self._read_states(remaining, outcomes)
             decided: dict[TopicPartition, Leadership] = {}
             for key, (_, state) in stored.items():
-                if broker_id in state.isr or (fence and state.leader >= 0):
+                if broker_id in state.isr or (key in unfenced and state.leader >= 0):
                     decided[key] = leaderships.without_replica(
                         state, broker_id, self._context.epoch
                     )
@@ -317,8 +329,11 @@ class StateMachines:
             for key, result in written.items():
                 if isinstance(result, BadVersion):
                     remaining.append(stored[key][0])
+                elif isinstance(result, Leadership):
+                    outcomes[key] = result
+                    unfenced.discard(key)
                 else:
-                    outcomes[key] = result if isinstance(result, Leadership) else repr(result)
+                    outcomes[key] = repr(result)
             if not remaining:
                 break
         for partition in partitions:

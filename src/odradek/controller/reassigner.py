@@ -211,9 +211,11 @@ class Reassigner:
 
     async def _move(self, moves: Moves) -> dict[TopicPartition, ApiError]:
         """Take every partition as far as it goes now."""
+        refused = await self._secure(moves)
+        results = {key: refused.get(key, NO_ERROR) for key in moves}
+        moves = {key: assignment for key, assignment in moves.items() if key not in refused}
         if not moves:
-            return {}
-        results = dict.fromkeys(moves, NO_ERROR)
+            return results
         self._deletion.halt(
             dict.fromkeys(key.topic for key in moves), "a reassignment is in progress"
         )
@@ -227,6 +229,44 @@ class Reassigner:
             await self._finish([self._partition(key) for key in complete])
         return results
 
+    async def _secure(self, moves: Moves) -> dict[TopicPartition, ApiError]:
+        """Refuse the moves that would let the last in-sync replica go, and have the others led by a
+        replica that stays: a leader is always in sync, so from then on somebody who stays is."""
+        dropping = {
+            key: assignment
+            for key, assignment in moves.items()
+            if set(self._context.assignment(key).replicas) - set(assignment.replicas)
+        }
+        if not dropping:
+            return {}
+        refused: dict[TopicPartition, ApiError] = {}
+        states = await self._store.partition_states(dropping)
+        for key, state in states.items():
+            assignment, partition = dropping[key], self._partition(key)
+            self._machines.learned(partition, state)
+            error = reassignment.loses_the_last(assignment.replicas, state.isr)
+            if error is None and state.leader >= 0 and state.leader not in assignment.replicas:
+                error = await self._hand_over(partition, assignment)
+            if error is not None:
+                refused[key] = error
+                self._record(key, f"refused: {error.message}")
+        return refused
+
+    async def _hand_over(
+        self, partition: Partition, assignment: ReplicaAssignment
+    ) -> ApiError | None:
+        """Elect among the replicas that the plan keeps, before it is written."""
+        before = partition.assignment
+        self._context.set_assignment(partition.key, assignment)
+        outcomes = await self._machines.partitions_to([partition], partition_states.ONLINE)
+        self._context.set_assignment(partition.key, before)
+        if isinstance(outcomes[partition.key], str):
+            return ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"none of the replicas {list(assignment.replicas)} that stay can lead",
+            )
+        return None
+
     async def _write_plan(self, moves: Moves) -> None:
         changed = {
             key: assignment
@@ -236,21 +276,22 @@ class Reassigner:
         if not changed:
             return
         before = {key: self._context.assignment(key) for key in changed}
-        for key, assignment in changed.items():
-            self._step(key, Step.WRITE_PLAN, str(before[key]), str(assignment))
-        await self._write_assignments(changed)
-        for key, assignment in changed.items():
-            self._context.set_assignment(key, assignment)
         unneeded = [
             (key, replica)
             for key, assignment in changed.items()
             for replica in before[key].replicas
             if replica not in assignment.replicas
         ]
-        if unneeded:
-            for key in dict.fromkeys(key for key, _ in unneeded):
-                self._step(key, Step.STOP_UNNEEDED)
-            await self._stop(unneeded)
+        # Out of the ISR before it is out of the assignment: whoever reads the store in between
+        # finds an ISR of assigned replicas.
+        leaving = await self._leave(unneeded)
+        for key, assignment in changed.items():
+            self._step(key, Step.WRITE_PLAN, str(before[key]), str(assignment))
+        await self._write_assignments(changed)
+        for key, assignment in changed.items():
+            self._context.set_assignment(key, assignment)
+        self._steps(dict.fromkeys(key for key, _ in unneeded), Step.STOP_UNNEEDED)
+        await self._delete(leaving)
 
     async def _complete_ones(self, moves: Moves) -> list[TopicPartition]:
         """Which of these are ready for part B. Leaves a watch on the state of the others."""
@@ -287,7 +328,6 @@ class Reassigner:
         context = self._context
         moved = {partition.key: partition.assignment for partition in partitions}
         adding = [(key, replica) for key, of in moved.items() for replica in of.adding]
-        removing = [(key, replica) for key, of in moved.items() for replica in of.removing]
         targets = {key: ReplicaAssignment(of.target) for key, of in moved.items()}
         self._steps(moved, Step.ADDING_ONLINE)
         # A replica can be in the ISR that an earlier controller started: NEW is then behind it.
@@ -300,8 +340,15 @@ class Reassigner:
             context.set_assignment(key, target)
         self._steps(moved, Step.MOVE_LEADER)
         await self._move_leaders(partitions)
+        for key in self._put_off(moved):
+            del moved[key], targets[key]
+        partitions = [partition for partition in partitions if partition.key in moved]
         self._steps(moved, Step.STOP_REMOVING)
-        await self._stop(removing)
+        leaving = await self._leave(
+            [(key, replica) for key, of in moved.items() for replica in of.removing]
+        )
+        self._steps(dict.fromkeys(key for key, _ in leaving), Step.DELETE_REMOVING)
+        await self._delete(leaving)
         self._steps(moved, Step.WRITE_TARGET)
         await self._write_assignments(targets)
         self._steps(moved, Step.FORGET_MOVE)
@@ -332,17 +379,44 @@ class Reassigner:
             await self._machines.raise_epochs(staying)
             self._batch.send()
 
-    async def _stop(self, replicas: list[Replica]) -> None:
-        """Take replicas out of the ISR and delete them. Nobody waits for their brokers."""
-        unborn = [replica for replica in replicas if self._is_unborn(*replica)]
-        for key, replica in unborn:
-            self._context.forget_replica(key, replica)
-        born = [replica for replica in replicas if replica not in unborn]
+    def _put_off(self, moved: Moves) -> list[TopicPartition]:
+        """The moves whose target could not take the leadership after all. Their replicas must not
+        be let go: the plan stays, and is tried again when something has changed."""
+        put_off = []
+        for key, assignment in moved.items():
+            leadership = self._partition(key).leadership
+            if assignment.removing and (
+                leadership is None or leadership.leader not in assignment.target
+            ):
+                put_off.append(key)
+                self._context.set_assignment(key, assignment)
+                self._record(key, "put off: nobody of the target can lead")
+        return put_off
+
+    async def _leave(self, replicas: list[Replica]) -> list[Replica]:
+        """Take replicas out of the ISR; answers those that may be deleted then. Nobody waits for
+        their brokers."""
+        born = []
+        for key, replica in replicas:
+            if self._is_unborn(key, replica):
+                self._context.forget_replica(key, replica)
+            else:
+                born.append((key, replica))
         await self._machines.replicas_to(born, replica_states.OFFLINE)
-        self._steps(dict.fromkeys(key for key, _ in born), Step.DELETE_REMOVING)
-        await self._machines.replicas_to(born, replica_states.DELETION_STARTED)
-        await self._machines.replicas_to(born, replica_states.DELETION_SUCCESSFUL)
-        await self._machines.replicas_to(born, replica_states.NON_EXISTENT)
+        return [(key, replica) for key, replica in born if not self._is_in_sync(key, replica)]
+
+    async def _delete(self, replicas: list[Replica]) -> None:
+        await self._machines.replicas_to(replicas, replica_states.DELETION_STARTED)
+        await self._machines.replicas_to(replicas, replica_states.DELETION_SUCCESSFUL)
+        await self._machines.replicas_to(replicas, replica_states.NON_EXISTENT)
+
+    def _is_in_sync(self, key: TopicPartition, replica: int) -> bool:
+        """Still in the ISR after leaving it: the last one, and its log the last copy."""
+        leadership = self._partition(key).leadership
+        last = leadership is not None and replica in leadership.isr
+        if last:
+            self._record(key, f"broker {replica} keeps its log: it is the last in sync")
+        return last
 
     def _is_unborn(self, key: TopicPartition, replica: int) -> bool:
         return self._context.replica_state(key, replica) is replica_states.NON_EXISTENT

@@ -66,6 +66,16 @@ def wanted(current: ReplicaAssignment, target: Target) -> ReplicaAssignment | No
     return current.reassign_to(target)
 
 
+def loses_the_last(kept: Collection[int], isr: Collection[int]) -> ApiError | None:
+    """What is wrong with keeping only these replicas: nobody of them may have every record."""
+    if set(kept) & set(isr):
+        return None
+    return ApiError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"none of the replicas {list(kept)} that stay is in sync; in sync are {list(isr)}",
+    )
+
+
 def is_complete(assignment: ReplicaAssignment, isr: Collection[int] | None) -> bool:
     """Whether part B may begin. The ISR is None where there is no state node."""
     if not assignment.is_reassigning:
