@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Results = dict[TopicPartition, ProduceResult]
 
+MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 22
 CODEC_BITS = 7
 ADMIN_CLIENT_ID = "__admin_client"
@@ -50,6 +51,10 @@ def handle(
                 refused[of] = ProduceResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
             elif not isinstance(records, memoryview) or not records:
                 refused[of] = ProduceResult(ErrorCode.INVALID_RECORD, message="no record batch")
+            elif version >= 3 and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < 2:
+                refused[of] = ProduceResult(
+                    ErrorCode.INVALID_RECORD, message="only record batches of magic 2 are allowed"
+                )
             elif version < 7 and _is_zstd(records):
                 refused[of] = ProduceResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             else:

@@ -1,0 +1,599 @@
+"""The admin APIs on whole brokers: what they do, and Kafka's error for each slip."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.clusters import cluster, fetch_request, produce, until
+
+from odradek.wire.connection import Connection
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
+from odradek.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from odradek.wire.messages.api_versions import ApiVersionsRequest
+from odradek.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from odradek.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.describe_cluster import DescribeClusterRequest
+from odradek.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from odradek.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from odradek.wire.messages.incremental_alter_configs import (
+    AlterableConfig as ConfigChange,
+)
+from odradek.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource as ConfigChanges,
+)
+from odradek.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest
+from odradek.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+async def create(
+    connection: Connection, topic: CreatableTopic, version: int = 5, **options: Any
+) -> CreatableTopicResult:
+    request = CreateTopicsRequest(topics=[topic], **{"timeout_ms": 10_000, **options})
+    result: CreatableTopicResult = (await connection.request(request, version)).topics[0]
+    return result
+
+
+async def test_api_versions_lists_what_is_served(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        connection = await made.connect(1)
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+        response = await connection.request(request, 3)
+        ranges = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        assert ranges[0] == (0, 11)
+        assert ranges[1] == (0, 12)
+        assert ranges[3] == (0, 12)
+        assert not {55, 64, 68, 69, 71, 72, 74, 75} & ranges.keys()
+        bad = ApiVersionsRequest(client_software_name="", client_software_version="1.0")
+        assert (await connection.request(bad, 3)).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", range(8))
+async def test_create_a_topic(tmp_path: Path, version: int) -> None:
+    async with cluster(tmp_path) as made:
+        connection = await made.connect(1)
+        wanted = CreatableTopic(
+            name="t",
+            num_partitions=3,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name="retention.ms", value="1000")],
+        )
+        result = await create(connection, wanted, version)
+        assert result.error_code == ErrorCode.NONE
+        if version >= 5:
+            assert (result.num_partitions, result.replication_factor) == (3, 1)
+            told = {each.name: (each.value, each.config_source) for each in result.configs or []}
+            assert told["retention.ms"] == ("1000", 1)
+            assert told["segment.bytes"] == ("1073741824", 5)
+        assert made.brokers[1].cache.partition_count("t") == 3
+        log = next(iter(made.brokers[1].logs.logs.values()))
+        assert log.config.retention_ms == 1000
+        again = await create(connection, wanted, version)
+        assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        (CreatableTopic(name="a b", num_partitions=1, replication_factor=1), "TOPIC_EXCEPTION"),
+        (CreatableTopic(name="", num_partitions=1, replication_factor=1), "TOPIC_EXCEPTION"),
+        (CreatableTopic(name="..", num_partitions=1, replication_factor=1), "TOPIC_EXCEPTION"),
+        (CreatableTopic(name="x" * 250, num_partitions=1, replication_factor=1), "TOPIC_EXCEPTION"),
+        (CreatableTopic(name="a_b", num_partitions=1, replication_factor=1), "TOPIC_EXCEPTION"),
+        (CreatableTopic(name="t", num_partitions=0, replication_factor=1), "PARTITIONS"),
+        (CreatableTopic(name="t", num_partitions=1, replication_factor=0), "REPLICATION_FACTOR"),
+        (CreatableTopic(name="t", num_partitions=1, replication_factor=2), "REPLICATION_FACTOR"),
+        (
+            CreatableTopic(
+                name="t",
+                num_partitions=1,
+                replication_factor=1,
+                configs=[CreatableTopicConfig(name="retention.mss", value="1")],
+            ),
+            "CONFIG",
+        ),
+        (
+            CreatableTopic(
+                name="t",
+                num_partitions=1,
+                replication_factor=1,
+                configs=[CreatableTopicConfig(name="retention.ms", value=None)],
+            ),
+            "CONFIG",
+        ),
+        (
+            CreatableTopic(
+                name="t",
+                num_partitions=1,
+                replication_factor=-1,
+                assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1])],
+            ),
+            "REQUEST",
+        ),
+        (
+            CreatableTopic(
+                name="t",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[CreatableReplicaAssignment(partition_index=1, broker_ids=[1])],
+            ),
+            "REPLICA_ASSIGNMENT",
+        ),
+        (
+            CreatableTopic(
+                name="t",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])],
+            ),
+            "REPLICA_ASSIGNMENT",
+        ),
+    ],
+)
+async def test_topics_that_cannot_be(tmp_path: Path, topic: CreatableTopic, error: str) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("a.b")
+        connection = await made.connect(1)
+        result = await create(connection, topic)
+        assert ErrorCode(result.error_code).name == f"INVALID_{error}", result
+        assert made.brokers[1].cache.topics() == ["a.b"]
+
+
+async def test_creating_details(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_partitions="4") as made:
+        connection = await made.connect(1)
+        defaults = CreatableTopic(name="defaults", num_partitions=-1, replication_factor=-1)
+        result = await create(connection, defaults, validate_only=True)
+        assert (result.error_code, result.num_partitions) == (ErrorCode.NONE, 4)
+        assert not made.brokers[1].cache.has_topic("defaults"), "only validated"
+        late = CreatableTopic(name="late", num_partitions=1, replication_factor=1)
+        result = await create(connection, late, timeout_ms=0)
+        assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+        await until(lambda: made.brokers[1].cache.has_topic("late"))
+        twice = CreateTopicsRequest(topics=[defaults, defaults], timeout_ms=1000)
+        results = (await connection.request(twice, 5)).topics
+        assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST]
+        manual = CreatableTopic(
+            name="manual",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=p, broker_ids=[1]) for p in range(2)
+            ],
+        )
+        assert (await create(connection, manual)).num_partitions == 2
+
+
+async def test_only_the_controller_changes_topics(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        other = next(each for each in made.brokers.values() if not each.controller.is_active)
+        connection = await made.connect(other.id)
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        assert (await create(connection, topic)).error_code == ErrorCode.NOT_CONTROLLER
+        for request, version in (
+            (DeleteTopicsRequest(topic_names=["t"], timeout_ms=100), 5),
+            (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2)]), 1),
+        ):
+            response = await connection.request(request, version)
+            results = getattr(response, "responses", None) or response.results
+            assert results[0].error_code == ErrorCode.NOT_CONTROLLER
+        for request, version in (
+            (ElectLeadersRequest(topic_partitions=None), 1),
+            (AlterPartitionReassignmentsRequest(), 0),
+            (ListPartitionReassignmentsRequest(), 0),
+        ):
+            response = await connection.request(request, version)
+            assert response.error_code == ErrorCode.NOT_CONTROLLER
+        metadata = await connection.request(MetadataRequest(topics=[]), 9)
+        assert metadata.controller_id == made.controller.id
+
+
+async def test_delete_topics(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", partitions=2)
+        connection = await made.connect(1)
+
+        async def delete(name: str, version: int = 5, timeout_ms: int = 10_000) -> ErrorCode:
+            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=timeout_ms)
+            if version >= 6:
+                request = DeleteTopicsRequest(
+                    topics=[DeleteTopicState(name=name)], timeout_ms=timeout_ms
+                )
+            return ErrorCode((await connection.request(request, version)).responses[0].error_code)
+
+        assert await delete("nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await delete("t") is ErrorCode.NONE
+        assert not made.brokers[1].cache.has_topic("t")
+        await until(lambda: not made.brokers[1].logs.logs)
+        answer = await produce(connection, "t", b"value")
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await until(lambda: not made.brokers[1].controller.is_queued_for_deletion("t"))
+        await made.create_topic("t")
+        assert (await produce(connection, "t", b"value")).base_offset == 0
+        assert await delete("t", 6) is ErrorCode.NONE
+
+
+async def test_deletion_can_be_disabled(tmp_path: Path) -> None:
+    async with cluster(tmp_path, delete_topic_enable="false") as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+        for version, error in (
+            (2, ErrorCode.INVALID_REQUEST),
+            (3, ErrorCode.TOPIC_DELETION_DISABLED),
+        ):
+            response = await connection.request(request, version)
+            assert response.responses[0].error_code == error
+
+
+async def test_create_partitions(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", partitions=2)
+        connection = await made.connect(1)
+
+        async def extend(
+            name: str, count: int, assignments: list[list[int]] | None = None, **options: Any
+        ) -> ErrorCode:
+            lists = assignments and [CreatePartitionsAssignment(broker_ids=b) for b in assignments]
+            topic = CreatePartitionsTopic(name=name, count=count, assignments=lists)
+            request = CreatePartitionsRequest(topics=[topic], timeout_ms=10_000, **options)
+            return ErrorCode((await connection.request(request, 1)).results[0].error_code)
+
+        assert await extend("nowhere", 3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await extend("t", 2) is ErrorCode.INVALID_PARTITIONS
+        assert await extend("t", 1) is ErrorCode.INVALID_PARTITIONS
+        assert await extend("t", 3, [[7]]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await extend("t", 4, [[1]]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await extend("t", 5, validate_only=True) is ErrorCode.NONE
+        assert made.brokers[1].cache.partition_count("t") == 2
+        assert await extend("t", 4) is ErrorCode.NONE
+        assert await extend("t", 5, [[1]]) is ErrorCode.NONE
+        assert made.brokers[1].cache.partition_count("t") == 5
+        assert (await produce(connection, "t", b"v", partition=4)).error_code == ErrorCode.NONE
+
+
+async def test_delete_records(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t", replicas=2)
+        await made.create_topic("compacted", cleanup_policy="compact")
+        leader = made.controller.cache.partitions("t")[0].leader
+        connection = await made.connect(leader)
+        await produce(connection, "t", *[b"x"] * 10)
+
+        async def delete(topic: str, offset: int, partition: int = 0) -> tuple[ErrorCode, int]:
+            asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=10_000
+            )
+            result = (await connection.request(request, 1)).topics[0].partitions[0]
+            return ErrorCode(result.error_code), result.low_watermark
+
+        assert await delete("t", 4) == (ErrorCode.NONE, 4)
+        assert await delete("t", 11) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await delete("t", -1) == (ErrorCode.NONE, 10)
+        assert (await delete("t", 0, 5))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response = await connection.request(fetch_request("t", 3), 11)
+        code = response.responses[0].partitions[0].error_code
+        assert code == ErrorCode.OFFSET_OUT_OF_RANGE
+        for broker in made.brokers.values():
+            logs = [log for of, log in broker.logs.logs.items() if of.topic == "t"]
+            assert logs[0].start_offset == 10
+
+
+async def describe(
+    connection: Connection, kind: int, name: str, keys: list[str] | None = None, version: int = 4
+) -> dict[str, DescribeConfigsResourceResult]:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        ],
+        include_synonyms=version >= 1,
+        include_documentation=version >= 3,
+    )
+    result = (await connection.request(request, version)).results[0]
+    assert result.error_code == ErrorCode.NONE, result
+    return {each.name: each for each in result.configs}
+
+
+async def change(
+    connection: Connection, kind: int, name: str, *changes: tuple[str, int, str | None]
+) -> tuple[ErrorCode, str | None]:
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            ConfigChanges(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    ConfigChange(name=key, config_operation=operation, value=value)
+                    for key, operation, value in changes
+                ],
+            )
+        ]
+    )
+    answer = (await connection.request(request, 1)).responses[0]
+    return ErrorCode(answer.error_code), answer.error_message
+
+
+async def test_a_topics_settings(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", segment_bytes="2000")
+        connection = await made.connect(1)
+        for version in range(5):
+            told = await describe(connection, TOPIC, "t", version=version)
+            assert told["segment.bytes"].value == "2000"
+        assert told["segment.bytes"].config_source == 1
+        assert told["segment.bytes"].documentation
+        assert set(await describe(connection, TOPIC, "t", ["segment.bytes"])) == {"segment.bytes"}
+        log = next(iter(made.brokers[1].logs.logs.values()))
+        done = await change(connection, TOPIC, "t", ("segment.bytes", SET, "3000"))
+        assert done == (ErrorCode.NONE, None)
+        await until(lambda: log.config.segment_bytes == 3000)
+        await change(connection, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
+        await until(lambda: log.config.cleanup_policy == {"compact", "delete"})
+        await change(connection, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
+        await until(lambda: log.config.cleanup_policy == {"compact"})
+        await change(
+            connection, TOPIC, "t", ("segment.bytes", DELETE, None), ("cleanup.policy", DELETE, "")
+        )
+        await until(lambda: log.config.segment_bytes == 1 << 30)
+        assert log.config.cleanup_policy == {"delete"}
+        whole = AlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=TOPIC,
+                    resource_name="t",
+                    configs=[AlterableConfig(name="retention.ms", value="77")],
+                )
+            ]
+        )
+        assert (await connection.request(whole, 1)).responses[0].error_code == ErrorCode.NONE
+        await until(lambda: log.config.retention_ms == 77)
+
+
+async def test_settings_that_cannot_be(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+        for kind, name, changes, error in (
+            (TOPIC, "t", [("segment.bytes", SET, "x")], ErrorCode.INVALID_CONFIG),
+            (TOPIC, "t", [("nonsense", SET, "1")], ErrorCode.INVALID_CONFIG),
+            (TOPIC, "t", [("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+            (TOPIC, "t", [("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+            (TOPIC, "t", [("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+            (TOPIC, "t", [("retention.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST),
+            (TOPIC, "nowhere", [("retention.ms", SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (TOPIC, "", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
+            (BROKER, "1", [("broker.id", SET, "2")], ErrorCode.INVALID_CONFIG),
+            (BROKER, "2", [("max.connections", SET, "2")], ErrorCode.INVALID_REQUEST),
+            (BROKER, "one", [("max.connections", SET, "2")], ErrorCode.INVALID_REQUEST),
+            (BROKER, "", [("max.connections.per.ip", SET, "2")], ErrorCode.INVALID_CONFIG),
+            (99, "t", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
+        ):
+            assert (await change(connection, kind, name, *changes))[0] is error, changes
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(resource_type=kind, resource_name=name)
+                for kind, name in ((TOPIC, "nowhere"), (BROKER, "7"), (99, "x"), (TOPIC, "a b"))
+            ]
+        )
+        results = (await connection.request(request, 1)).results
+        assert [ErrorCode(result.error_code) for result in results] == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ]
+
+
+async def test_a_brokers_settings(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t", replicas=2)
+        connection = await made.connect(1)
+        told = await describe(connection, BROKER, "1")
+        assert told["broker.id"].value == "1"
+        assert told["broker.id"].read_only
+        assert await describe(connection, BROKER, "") == {}
+        done = await change(connection, BROKER, "", ("log.retention.ms", SET, "123"))
+        assert done[0] is ErrorCode.NONE
+        done = await change(
+            connection, BROKER, "1", ("leader.replication.throttled.rate", SET, "5000")
+        )
+        assert done[0] is ErrorCode.NONE
+        for broker in made.brokers.values():
+            log = next(iter(broker.logs.logs.values()))
+            await until(lambda log=log: log.config.retention_ms == 123)
+        await until(lambda: made.brokers[1].replicas.leader_quota.bytes_per_second == 5000)
+        assert made.brokers[2].replicas.leader_quota.bytes_per_second > 5000
+        told = await describe(connection, TOPIC, "t", ["retention.ms"])
+        assert told["retention.ms"].value == "123"
+        assert [(each.name, each.source) for each in told["retention.ms"].synonyms] == [
+            ("log.retention.ms", 3),
+            ("log.retention.hours", 5),
+        ]
+        assert set(await describe(connection, BROKER, "")) == {"log.retention.ms"}
+
+
+async def test_settings_outlive_a_restart(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", segment_bytes="2000")
+        connection = await made.connect(1)
+        await change(connection, BROKER, "1", ("log.retention.ms", SET, "99"))
+        await made.stop(1)
+        broker = await made.start(1)
+        log = next(iter(broker.logs.logs.values()))
+        assert (log.config.segment_bytes, log.config.retention_ms) == (2000, 99)
+
+
+async def test_metadata(tmp_path: Path) -> None:
+    async with cluster(tmp_path, auto_create_topics_enable="false") as made:
+        await made.create_topic("t", partitions=2)
+        connection = await made.connect(1)
+        for version in range(13):
+            everything = None if version else []
+            response = await connection.request(MetadataRequest(topics=everything), version)
+            assert [topic.name for topic in response.topics] == ["t"]
+            assert [broker.node_id for broker in response.brokers] == [1]
+            assert len(response.topics[0].partitions) == 2
+        nothing = await connection.request(MetadataRequest(topics=[]), 9)
+        assert nothing.topics == []
+        asked = [MetadataRequestTopic(name=name) for name in ("t", "nowhere", "a b")]
+        response = await connection.request(
+            MetadataRequest(topics=asked, include_topic_authorized_operations=True), 9
+        )
+        told = {topic.name: topic for topic in response.topics}
+        assert told["nowhere"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert told["a b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert told["t"].topic_authorized_operations == 3576
+        response = await connection.request(MetadataRequest(topics=asked[:1]), 9)
+        assert response.topics[0].topic_authorized_operations == -(2**31)
+
+
+async def test_topics_are_created_by_asking_for_them(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2, num_partitions="3") as made:
+        for broker_id in made.brokers:
+            connection = await made.connect(broker_id)
+            name = f"auto-{broker_id}"
+            asked = [MetadataRequestTopic(name=name)]
+            refused = await connection.request(
+                MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9
+            )
+            assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            response = await connection.request(MetadataRequest(topics=asked), 9)
+            assert response.topics[0].error_code == ErrorCode.NONE
+            assert len(response.topics[0].partitions) == 3
+        bad = await connection.request(
+            MetadataRequest(topics=[MetadataRequestTopic(name="no/slash")]), 9
+        )
+        assert bad.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_describe_cluster(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        connection = await made.connect(1)
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        for version in (0, 1):
+            response = await connection.request(request, version)
+            assert [broker.broker_id for broker in response.brokers] == [1, 2]
+            assert response.controller_id == made.controller.id
+            assert len(response.cluster_id) == 22
+            assert response.cluster_authorized_operations == 8096
+        wrong = DescribeClusterRequest(endpoint_type=2)
+        response = await connection.request(wrong, 1)
+        assert response.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+async def test_producer_ids_are_different_everywhere(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        ids = []
+        for broker_id in made.brokers:
+            connection = await made.connect(broker_id)
+            for version in range(6):
+                request = InitProducerIdRequest(transactional_id=None)
+                response = await connection.request(request, version)
+                assert response.error_code == ErrorCode.NONE
+                ids.append(response.producer_id)
+        assert len(set(ids)) == len(ids)
+        wrong = InitProducerIdRequest(transactional_id="t", producer_id=5)
+        response = await connection.request(wrong, 3)
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_describe_log_dirs_and_producers(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", partitions=2)
+        connection = await made.connect(1)
+        await produce(connection, "t", b"value")
+        for version in range(5):
+            response = await connection.request(DescribeLogDirsRequest(topics=None), version)
+            (directory,) = response.results
+            sizes = {
+                each.partition_index: each.partition_size for each in directory.topics[0].partitions
+            }
+            assert sizes[0] > 0
+            assert sizes[1] == 0
+        assert directory.total_bytes > directory.usable_bytes > 0
+        request = DescribeProducersRequest(
+            topics=[TopicRequest(name="t", partition_indexes=[0, 9])]
+        )
+        response = await connection.request(request, 0)
+        codes = [each.error_code for each in response.topics[0].partitions]
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_reassignment_and_election(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=3) as made:
+        await made.create_topic("t", replicas=2)
+        controller = made.controller
+        connection = await made.connect(controller.id)
+        before = controller.cache.partitions("t")[0]
+        producer = await made.connect(before.leader)
+        await produce(producer, "t", b"value")
+        spare = next(each for each in made.brokers if each not in before.replicas)
+        target = [spare, before.leader]
+
+        async def reassign(replicas: list[int] | None) -> ErrorCode:
+            request = AlterPartitionReassignmentsRequest(
+                topics=[
+                    ReassignableTopic(
+                        name="t",
+                        partitions=[ReassignablePartition(partition_index=0, replicas=replicas)],
+                    )
+                ]
+            )
+            response = await connection.request(request, 0)
+            return ErrorCode(response.responses[0].partitions[0].error_code)
+
+        assert await reassign(None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        assert await reassign([9]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await reassign(target) is ErrorCode.NONE
+        await until(lambda: list(controller.cache.partitions("t")[0].replicas) == target)
+        response = await connection.request(ListPartitionReassignmentsRequest(), 0)
+        assert response.topics == []
+        elect = ElectLeadersRequest(
+            election_type=0, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 5])]
+        )
+        response = await connection.request(elect, 1)
+        codes = {
+            each.partition_id: ErrorCode(each.error_code)
+            for each in response.replica_election_results[0].partition_result
+        }
+        assert codes == {0: ErrorCode.NONE, 5: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert controller.cache.partitions("t")[0].leader == spare
+        everything = ElectLeadersRequest(election_type=0, topic_partitions=None)
+        response = await connection.request(everything, 1)
+        assert response.replica_election_results == []
