@@ -183,6 +183,8 @@ def ranges_between(
     before: Position, end: Position
 ) -> tuple[list[OffsetRange], list[TopicPartition]]:
     """What a batch reads, and the partitions of which neither end tells where it begins."""
+    if before == end:
+        return [], []  # a batch without data; what `end` says of its begin is behind us
     ranges, unknown = [], []
     for partition, until in sorted(end.offsets.items()):
         start = end.begin.get(partition, before.offsets.get(partition))
