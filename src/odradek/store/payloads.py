@@ -339,6 +339,12 @@ def _objects(of: Json, key: str, path: str) -> list[Json]:
     return cast(list[Json], entries)
 
 
+def _only(of: Json, keys: set[str], path: str) -> None:
+    unknown = of.keys() - keys
+    if unknown:
+        raise InvalidPayload(path, f"unknown key {min(unknown)}")
+
+
 def encode_reassignment(moves: Mapping[TopicPartition, Collection[int]]) -> bytes:
     entries = [
         {"topic": p.topic, "partition": p.partition, "replicas": list(replicas)}
@@ -351,12 +357,10 @@ def decode_reassignment(data: bytes | None) -> dict[TopicPartition, tuple[int, .
     """Only the keys Kafka binds are allowed; ``log_dirs`` is for the tool, not for us."""
     path = paths.REASSIGN_PARTITIONS
     of = parse(data, path)
+    _only(of, {"version", "partitions"}, path)
     moves: dict[TopicPartition, tuple[int, ...]] = {}
     for entry in _objects(of, "partitions", path):
-        unknown = [*(of.keys() - {"version", "partitions"})]
-        unknown += entry.keys() - {"topic", "partition", "replicas"}
-        if unknown:
-            raise InvalidPayload(path, f"unknown key {unknown[0]}")
+        _only(entry, {"topic", "partition", "replicas"}, path)
         partition = TopicPartition(
             _typed(entry, "topic", str, path), _int(entry, "partition", path)
         )

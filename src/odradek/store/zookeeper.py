@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from kazoo import exceptions as kazoo_errors
@@ -60,7 +59,8 @@ from odradek.store.watches import Marks, Seen, SessionListeners, WatchTable, mis
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-REQUESTS_IN_FLIGHT = 1000
+# kazoo is told of each request by a byte in a socket, which would hold the loop once it is full.
+REQUESTS_IN_FLIGHT = 128
 RETRY_DELAY_S, RETRY_DELAY_MAX_S = 0.1, 2.0
 PATIENCE_S = 1.0  # how long an ensemble may be out of reach before we say so
 
@@ -126,9 +126,12 @@ class ZooKeeperStore:
         self._connected = asyncio.Event()  # also set by close, so that nobody waits for ever
         self._closed = False
         self._refused = False
+        self._room = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
         self._unrestored = 0
         self._complaint: asyncio.TimerHandle | None = None
-        self._operations = self._reconnects = 0
+        self._connection = 0  # counts the connections lost
+        self._restoring: asyncio.Task[None] | None = None
+        self._operations = 0
 
     # The interface
 
@@ -167,6 +170,8 @@ class ZooKeeperStore:
         self._closed = True
         self._stop_complaining()
         self._watches.clear()
+        if self._restoring is not None:
+            self._restoring.cancel()
         if self._client is not None:
             await self._loop.run_in_executor(None, self._client.stop)  # joins kazoo's thread
             self._client.close()
@@ -233,7 +238,7 @@ class ZooKeeperStore:
             "connected": int(self._connected.is_set() and not self._closed),
             "watches": len(self._watches),
             "operations": self._operations,
-            "reconnects": self._reconnects,
+            "connections_lost": self._connection,
         }
 
     # Requests
@@ -309,7 +314,7 @@ class ZooKeeperStore:
         """Send a request, again after each lost connection, as long as the session lasts."""
         self._operations += 1
         session = await self._until_connected(self._session)
-        return await self._insist(request, session, self._send(request))
+        return await self._insist(request, session, await self._send(request))
 
     async def _insist(self, request: _Request[T], session: int, sent: asyncio.Future[T]) -> T:
         while True:
@@ -317,35 +322,47 @@ class ZooKeeperStore:
                 return await sent
             except ConnectionLost:
                 await self._until_connected(session)
-            sent = self._send(request)
+            sent = await self._send(request)
 
     async def _ask_many(self, requests: Iterable[_Request[T]]) -> list[T | StoreError]:
         """Many requests in flight; a refusal stands in the place of its answer."""
+        session = await self._until_connected(self._session)
+        sent = [(request, await self._send(request)) for request in requests]
+        self._operations += len(sent)
         answers: list[T | StoreError] = []
-        rest = iter(requests)
-        while batch := list(islice(rest, REQUESTS_IN_FLIGHT)):
-            self._operations += len(batch)
-            session = await self._until_connected(self._session)
-            sent = [self._send(request) for request in batch]
-            await asyncio.wait(sent)
-            for request, answer in zip(batch, sent, strict=True):
-                try:
-                    answered: T = await self._insist(request, session, answer)
-                    answers.append(answered)
-                except (SessionExpired, ConnectionLost, AuthenticationFailed):
-                    raise
-                except StoreError as error:
-                    answers.append(error)
+        for request, answer in sent:
+            try:
+                answered: T = await self._insist(request, session, answer)
+                answers.append(answered)
+            except (SessionExpired, ConnectionLost, AuthenticationFailed):
+                raise
+            except StoreError as error:
+                answers.append(error)
         return answers
 
-    def _send(self, request: _Request[T]) -> asyncio.Future[T]:
+    async def _send(self, request: _Request[T]) -> asyncio.Future[T]:
+        """Put a request into kazoo's queue, when there is room in it."""
+        await self._room.acquire()
         answer: asyncio.Future[T] = self._loop.create_future()
-        request.submit().rawlink(partial(self._on_answer, request, answer))
+        if self._connected.is_set() and not self._closed:
+            result = request.submit()
+            result.rawlink(partial(self._on_answer, request, answer, self._connection))
+        else:
+            self._room.release()
+            answer.set_exception(ConnectionLost(request.path, "the connection was lost"))
         return answer
 
-    def _on_answer(self, request: _Request[T], answer: asyncio.Future[T], result: Any) -> None:
+    def _on_answer(
+        self, request: _Request[T], answer: asyncio.Future[T], connection: int, result: Any
+    ) -> None:
+        self._room.release()
         if answer.done():
             return  # whoever asked was cancelled
+        if connection != self._connection:
+            # It waited out the loss in kazoo's queue and overtook the restoring of the watches:
+            # it may know more than they were told.
+            answer.set_exception(ConnectionLost(request.path, "the connection was lost"))
+            return
         if result.exception is not None:
             answer.set_exception(_error(result.exception, request.path))
             return
@@ -396,8 +413,11 @@ class ZooKeeperStore:
         if kind is not None and not self._closed:
             self._watches.fire(WatchEvent(kind, self._local(event.path)))
 
-    def _restore(self) -> None:
-        """Leave every watch again on the new connection, and tell each what it missed."""
+    async def _restore(self) -> None:
+        """Leave every watch again on the new connection, and tell each what it missed.
+
+        Nobody else asks anything before all of it is asked: so nobody reads what was not told.
+        """
         since = self._since
         assert since is not None, "the connection was lost before it returned"
         waiting = list(self._watches.waiting())
@@ -405,13 +425,19 @@ class ZooKeeperStore:
         if not waiting:
             self._since = None
         for seen, path in waiting:
+            await self._room.acquire()
             if seen is Seen.CHILDREN:
                 result = self._client.get_children_async(self._full(path), self._on_watch, True)
             else:
                 result = self._client.exists_async(self._full(path), self._on_watch)
-            result.rawlink(partial(self._on_restored, seen, path, since))
+            restored = partial(self._on_restored, seen, path, since, self._connection)
+            result.rawlink(restored)
+        self._resume()
 
-    def _on_restored(self, seen: Seen, path: str, since: int, result: Any) -> None:
+    def _on_restored(self, seen: Seen, path: str, since: int, connection: int, result: Any) -> None:
+        self._room.release()
+        if connection != self._connection:
+            return
         marks = None
         if result.exception is None:
             stat = result.value[1] if seen is Seen.CHILDREN else result.value
@@ -442,13 +468,15 @@ class ZooKeeperStore:
         if state == KazooState.CONNECTED:
             self._stop_complaining()
             if session == self._session:
-                self._reconnects += 1
-                self._restore()
-            self._session = session
-            self._connected.set()
-            self._listeners.tell(SessionEvent.CONNECTED)
+                self._restoring = self._loop.create_task(self._restore())
+            else:
+                self._session = session
+                self._resume()
         elif state == KazooState.SUSPENDED:
             self._connected.clear()
+            self._connection += 1
+            if self._restoring is not None:
+                self._restoring.cancel()
             if self._since is None:
                 self._since = last_transaction
             self._await_connection()
@@ -463,6 +491,10 @@ class ZooKeeperStore:
             self._since = None
             self._watches.clear()
             self._listeners.tell(SessionEvent.EXPIRED)
+
+    def _resume(self) -> None:
+        self._connected.set()
+        self._listeners.tell(SessionEvent.CONNECTED)
 
     def _await_connection(self) -> None:
         if self._complaint is None:
