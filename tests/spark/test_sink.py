@@ -1,0 +1,191 @@
+"""Rows to records: columns, options, and a cluster that changes under the writer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka.partitioner.default import murmur2
+from pyspark.sql.types import StructType, _parse_datatype_json_string
+
+from odradek.client.reading import Reader
+from odradek.spark.decode import SCHEMA_WITH_HEADERS
+from odradek.spark.errors import BadRow, OptionError
+from odradek.spark.sink import BatchWriter, StreamWriter, gather
+from odradek.spark.sink_options import sink_options
+from odradek.wire.compression import Codec
+from odradek.wire.records import Record
+from odradek.wire.topics import TopicPartition
+
+HEADERS = SCHEMA_WITH_HEADERS.field("headers").type
+BASE = {"kafka.bootstrap.servers": "h:1"}
+
+
+def columns(*names_and_types: tuple[str, str]) -> StructType:
+    fields = ",".join(
+        f'{{"name":"{name}","type":{kind},"nullable":true,"metadata":{{}}}}'
+        for name, kind in names_and_types
+    )
+    parsed = _parse_datatype_json_string(f'{{"type":"struct","fields":[{fields}]}}')
+    assert isinstance(parsed, StructType)
+    return parsed
+
+
+HEADERS_JSON = (
+    '{"type":"array","containsNull":true,"elementType":{"type":"struct","fields":['
+    '{"name":"key","type":"string","nullable":true,"metadata":{}},'
+    '{"name":"value","type":"binary","nullable":true,"metadata":{}}]}}'
+)
+ALL = columns(
+    ("key", '"binary"'),
+    ("value", '"binary"'),
+    ("topic", '"string"'),
+    ("partition", '"integer"'),
+    ("headers", HEADERS_JSON),
+    ("ignored", '"double"'),
+)
+VALUE = columns(("value", '"string"'))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        (VALUE, {}, "an option topic or a column topic"),
+        (columns(("key", '"string"')), {"topic": "t"}, "a column value is needed"),
+        (columns(("Value", '"string"')), {"topic": "t"}, "a column value is needed"),
+        (columns(("value", '"integer"')), {"topic": "t"}, "value must be string or binary"),
+        (
+            columns(("value", '"string"'), ("partition", '"long"')),
+            {"topic": "t"},
+            "partition must be int, and is bigint",
+        ),
+        (VALUE, {"topic": "t", "kafka.key.serializer": "x"}, "is not supported"),
+        (VALUE, {"topics": "t"}, "did you mean topic?"),
+        (VALUE, {"topic": "t", "kafka.acks": "2"}, "kafka.acks must be one of all"),
+        (VALUE, {"topic": "t", "kafka.compression.type": "zip"}, "must be one of none, gzip"),
+        (VALUE, {"topic": "t", "kafka.security.protocol": "SSL"}, "can only be PLAINTEXT"),
+        (VALUE, {"topic": "t", "kafka.batch.size": "big"}, "must be a whole number"),
+        (
+            VALUE,
+            {"topic": "t", "kafka.acks": "1", "kafka.enable.idempotence": "true"},
+            "needs kafka.acks to be all",
+        ),
+    ],
+)
+def test_what_is_refused(schema: StructType, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        BatchWriter({**BASE, **options}, schema)
+
+
+def test_defaults_and_what_follows_from_acks() -> None:
+    options = sink_options({**BASE, "TOPIC": " t ", "checkpointlocation": "/c"})
+    assert (options.topic, options.acks, options.idempotent) == ("t", -1, True)
+    assert options.codec is Codec.NONE
+    assert not sink_options({**BASE, "kafka.acks": "1"}).idempotent
+
+
+def test_gathering_keeps_the_rows_and_their_order() -> None:
+    batches = [pa.RecordBatch.from_pydict({"value": [b"%d" % i] * 3}) for i in range(10)]
+    empty = batches[0].slice(0, 0)
+    gathered = list(gather([empty, *batches, empty], size_bytes=100))
+    assert 1 < len(gathered) < 10
+    whole = pa.Table.from_batches(batches)
+    assert pa.Table.from_batches(gathered).to_pydict() == whole.to_pydict()
+    assert list(gather([empty])) == []
+
+
+def rows(*content: dict[str, Any]) -> pa.RecordBatch:
+    schema = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("headers", HEADERS),
+            ("ignored", pa.float64()),
+        ]
+    )
+    return pa.RecordBatch.from_pylist(list(content), schema=schema)
+
+
+def read(cluster: Any, topic: str, partition: int = 0) -> list[Record]:
+    target = TopicPartition(topic, partition)
+    client = cluster.client
+
+    async def all_of_it() -> list[Record]:
+        from odradek.client.reading import LATEST, offsets_at
+
+        end = (await offsets_at(client.client, {target: LATEST}))[target].offset
+        reader = Reader(client.client)
+        return [
+            record async for batches in reader.batches(target, 0, end) for record in batches.open()
+        ]
+
+    found: list[Record] = client.run(all_of_it())
+    return found
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_every_column_goes_where_it_belongs(cluster: Any, codec: str) -> None:
+    one, three = cluster.create(), cluster.create(partitions=3)
+    writer = BatchWriter(cluster.options(kafka__compression__type=codec), ALL)
+    batch = rows(
+        {"value": b"a", "topic": one, "headers": [{"key": "h", "value": None}], "ignored": 1.0},
+        {"value": None, "key": b"gone", "topic": one},
+        {"value": b"", "key": b"", "topic": one},
+        {"value": b"b", "key": b"k", "topic": three},
+        {"value": b"c", "key": b"k", "topic": three, "partition": 2},
+    )
+    assert writer.write(iter([batch])).rows == 5
+    assert [(r.key, r.value, list(r.headers)) for r in read(cluster, one)] == [
+        (None, b"a", [("h", None)]),
+        (b"gone", None, []),
+        (b"", b"", []),
+    ]
+    by_hash = (murmur2(b"k") & 0x7FFFFFFF) % 3
+    assert b"b" in [r.value for r in read(cluster, three, by_hash)]
+    assert b"c" in [r.value for r in read(cluster, three, 2)]
+
+
+@pytest.mark.process
+def test_the_option_beats_the_column_and_no_topic_is_an_error(cluster: Any) -> None:
+    topic = cluster.create()
+    batch = rows({"value": b"x", "topic": "elsewhere"}, {"value": b"y"})
+    StreamWriter(cluster.options(topic=topic, checkpointLocation="/c"), ALL).write(iter([batch]))
+    assert [r.value for r in read(cluster, topic)] == [b"x", b"y"]
+    with pytest.raises(BadRow, match="KAFKA_NULL_TOPIC_IN_DATA"):
+        BatchWriter(cluster.options(), ALL).write(iter([rows({"value": b"y"})]))
+
+
+@pytest.mark.process
+def test_a_partition_that_does_not_exist(cluster: Any) -> None:
+    topic = cluster.create()
+    batch = rows({"value": b"x", "topic": topic, "partition": 7})
+    with pytest.raises(BadRow, match="has 1 partitions, and a row asks for 7"):
+        BatchWriter(cluster.options(), ALL).write(iter([batch]))
+
+
+@pytest.mark.process
+def test_a_leader_that_dies_while_rows_are_written_costs_no_row_and_adds_none(
+    cluster: Any,
+) -> None:
+    brokers = cluster.brokers
+    topic = cluster.create()
+    leader = brokers.leader(topic)
+    schema = columns(("value", '"binary"'))
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        for number in range(40):
+            if number == 20:
+                brokers.kill(leader)
+            values = [b"%d" % (number * 1000 + i) * 20 for i in range(1000)]
+            yield pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+
+    writer = BatchWriter(cluster.options(topic=topic, kafka__batch__size=20_000), schema)
+    try:
+        assert writer.write(slowly()).rows == 40_000
+        written = [r.value for r in read(cluster, topic)]
+        assert written == [b"%d" % i * 20 for i in range(40_000)]
+    finally:
+        brokers.start(leader)
