@@ -114,6 +114,20 @@ def test_as_a_follower_it_heals(simulate: Any) -> None:
     simulate(story)
 
 
+def test_a_restart_does_not_make_it_forget(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        first, _ = await last_in_sync_loses_its_tail(world, checkpoint=True)
+        await world.elect(1, [1])
+        assert first.partition().lost_tail
+        await first.stop(clean=True)
+        await world.elect(-1, [1], without=[1])
+        await world.restart(1)
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR
+
+    simulate(story)
+
+
 def test_with_no_other_replica_there_is_nobody_to_ask(simulate: Any) -> None:
     async def story(world: Any) -> None:
         (only,) = await world.start(1)

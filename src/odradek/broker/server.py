@@ -4,9 +4,10 @@ Nothing here is global and nothing reads a real clock, so several brokers live i
 loop, in tests and in the simulator.
 
 Starting: listen (to know the port), open the store, claim the log directories, read the settings,
-load the logs, let the controller's requests in, register, run for controller, and serve everybody
-once the controller has told us who is who. Stopping goes the other way, after asking the controller
-to take our leaderships. A broker that is killed at any point starts again from what is on disk.
+load the logs, leave the ISRs if records may be lost, let the controller's requests in, register,
+run for controller, and serve everybody once the controller has told us who is who. Stopping goes
+the other way, after asking the controller to take our leaderships. A broker that is killed at any
+point starts again from what is on disk.
 INTERCHANGE.md section C.
 """
 
@@ -17,6 +18,7 @@ import socket
 from collections.abc import Callable, Collection
 from random import Random
 
+from odradek.broker.boot import may_have_forgotten, remember
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.dynamic import DynamicSettings
 from odradek.broker.fetch_sessions import FetchSessions
@@ -46,6 +48,7 @@ from odradek.log.disk import Disk
 from odradek.log.manager import DuplicateLog, LogManager, NoDirectoryLeft
 from odradek.log.offload import Offload
 from odradek.replica.delayed import DelayedByKey
+from odradek.replica.forgetting import leave_isrs
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.metadata_cache import MetadataCache
 from odradek.store.api import NodeExists, Store
@@ -88,6 +91,7 @@ class Broker:
         clock: Callable[[], int],
         rng: Random,
         offload: Offload,
+        boot_id: str = "",
     ) -> None:
         self.config = config
         self.store = ClusterStore(store, clock)
@@ -102,6 +106,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._disk = disk
         self._offload = offload
+        self._boot_id = boot_id
         self.quotas = ClientQuotas(self._loop.time)
         self.fetch_sessions = FetchSessions(
             config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
@@ -124,6 +129,7 @@ class Broker:
         self._make_parts()
         await self.settings.load()
         await self._load_logs()
+        await self._confess()
         config.on_change(self._settings_changed)
         self._settings_changed(frozenset())
         self.settings.start()
@@ -171,6 +177,13 @@ class Broker:
             await self.logs.load(self.settings.known_topics())
         except (UnexpectedDirectory, DuplicateLog, NoDirectoryLeft) as error:
             raise StartFailed(str(error)) from None
+
+    async def _confess(self) -> None:
+        """Give up places in ISRs that this broker may not deserve any more, before anybody can
+        elect it on the strength of them."""
+        if may_have_forgotten(self._disk, self.logs, self._boot_id):
+            await leave_isrs(self.id, self.store)
+        remember(self._disk, self.logs, self._boot_id)
 
     async def _find_id(self) -> int:
         """The configured id, or the one on disk, or one that nobody else was given."""

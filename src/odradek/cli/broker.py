@@ -116,6 +116,7 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
     """Runs a broker until a signal, or until it fails: then the reason."""
     from random import Random
 
+    from odradek.broker.boot import machine_boot_id
     from odradek.broker.server import Broker, StartFailed
     from odradek.log.disk import RealDisk
     from odradek.store import open_store
@@ -138,6 +139,7 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         clock=wall_clock_ms,
         rng=Random(),
         offload=lambda work: loop.run_in_executor(None, work),
+        boot_id=machine_boot_id(),
     )
     try:
         await broker.start()

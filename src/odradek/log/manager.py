@@ -117,6 +117,10 @@ class LogManager:
     def live_dirs(self) -> list[str]:
         return list(self._live)
 
+    @property
+    def unclean_dirs(self) -> list[str]:
+        return [path for path, directory in self._live.items() if not directory.was_clean]
+
     def open(self) -> None:
         """Create and lock the directories. Raises DirectoryInUse, or NoDirectoryLeft."""
         for path in self.configured_dirs:

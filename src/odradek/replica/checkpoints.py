@@ -37,7 +37,7 @@ class HighWatermarkCheckpoints:
 
     def write(self) -> None:
         marks = {
-            of: partition.log.high_watermark
+            of: partition.log.high_watermark if partition.lost_mark is None else partition.lost_mark
             for of, partition in self._partitions.items()
             if partition.log is not None
         }

@@ -321,7 +321,7 @@ class ReplicaManager:
         log = self.logs.get_or_create(of, configs.get(of.topic), is_new=is_new)
         if is_loaded:
             mark = self._checkpoints.at_load(of)
-            partition.lost_tail = mark > log.end_offset
+            partition.lost_mark = mark if mark > log.end_offset else None
             log.set_high_watermark(mark)
         return log
 

@@ -112,8 +112,9 @@ class Partition:
         # The last ISR we heard of, and whether the leader elected after that was known to be in it.
         self._last_known_isr: tuple[int, ...] = ()
         self.elected_from_isr = False
-        # This replica was loaded with fewer records than it had known to be committed.
-        self.lost_tail = False
+        # How far this replica knew to be committed, if it was loaded with fewer records than that.
+        # Kept on disk in place of the high watermark: it must not be forgotten by a restart.
+        self.lost_mark: int | None = None
         self.watchers: dict[FetchItem, None] = {}
         self.produce_queue: OrderedDict[DelayedProduce, int] = OrderedDict()
         self._low_watermark_watchers: dict[Callable[[], None], None] = {}
@@ -125,6 +126,10 @@ class Partition:
     @property
     def is_leader(self) -> bool:
         return self.leader_id == self._host.broker_id
+
+    @property
+    def lost_tail(self) -> bool:
+        return self.lost_mark is not None
 
     @property
     def local_log(self) -> Log:
@@ -483,7 +488,7 @@ class Partition:
         """As follower: take over the leader's mark; our own consumers may read on."""
         log = self.local_log
         if self.lost_tail and leader_mark <= log.end_offset:
-            self.lost_tail = False  # We have again all that is committed.
+            self.lost_mark = None  # We have again all that is committed.
         mark = max(min(leader_mark, log.end_offset), log.start_offset)
         if mark != log.high_watermark:
             log.set_high_watermark(mark)

@@ -40,6 +40,7 @@ class Host:
         self.broker: Broker | None = None
         self.store: MemoryStore | None = None
         self.starts = 0
+        self.boots = 1
 
     def clock(self) -> int:
         return EPOCH_MS + int(self.world.loop.time() * 1000) + self.skew_ms
@@ -71,6 +72,7 @@ class Host:
                 clock=self.clock,
                 rng=self.world.dice(f"{self.name}/{self.starts}"),
                 offload=on_the_spot,
+                boot_id=f"{self.name}/{self.boots}",
             )
             await self.broker.start()
             reason = await self.broker.failed
@@ -101,11 +103,13 @@ class Host:
     def lose_power(self) -> None:
         """The process is gone, and of what was not synced some."""
         self.kill()
+        self.boots += 1
         self.disk.lose_power(self.world.dice(f"power/{self.name}/{self.starts}"))
 
     def erase(self) -> None:
         """The machine is replaced by one with an empty disk."""
         self.kill()
+        self.boots += 1
         self.disk.erase()
 
     def pause(self) -> None:

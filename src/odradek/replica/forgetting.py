@@ -1,0 +1,59 @@
+"""Leaving the ISRs after a life that may have forgotten records. KIP-966, unclean shutdowns.
+
+A broker whose machine lost power, or that starts on another disk, may lack records that it had
+told its leader it has. Its copies must not count as in sync: where the ISR has another member, this
+one leaves it, before it registers and can be elected. Nothing is asked of the controller: the write
+is the one the controller makes when a broker goes (the ISR without the replica, no leader if it
+led, the next leader epoch), under the version of the state. Where it is the only member, it stays:
+nobody else is known to have more, and whether it may lead is decided by `Partition.lost_tail`.
+
+A process that was merely killed has forgotten nothing, since its writes are in the page cache of a
+machine that still runs; it keeps its places.
+"""
+
+import asyncio
+import logging
+
+from odradek.controller.leadership import without_replica
+from odradek.store.cluster import ClusterStore
+from odradek.store.payloads import PartitionState
+from odradek.wire.topics import TopicPartition
+
+__all__ = ["leave_isrs"]
+
+logger = logging.getLogger(__name__)
+
+# Only leaders and the controller write states, and seldom: nobody loses a race this often.
+ATTEMPTS_MAX = 100
+
+
+async def leave_isrs(broker_id: int, store: ClusterStore) -> int:
+    """Take this broker out of every ISR that has another member; answers of how many."""
+    nodes = await store.topic_nodes(await store.topics())
+    assigned = [
+        TopicPartition(topic, number)
+        for topic, node in nodes.items()
+        for number, replicas in node.partitions.items()
+        if broker_id in replicas
+    ]
+    left = 0
+    for _ in range(ATTEMPTS_MAX):
+        states = await store.partition_states(assigned)
+        leaving = {of: state for of, state in states.items() if _must_leave(broker_id, state)}
+        if not leaving:
+            break
+        written = await asyncio.gather(
+            *(
+                store.update_isr(of, without_replica(state, broker_id, state.controller_epoch))
+                for of, state in leaving.items()
+            )
+        )
+        left += sum(state is not None for state in written)
+        assigned = [of for of, state in zip(leaving, written, strict=True) if state is None]
+    if left:
+        logger.warning("records may have been forgotten: left the ISR of %d partitions", left)
+    return left
+
+
+def _must_leave(broker_id: int, state: PartitionState) -> bool:
+    return broker_id in state.isr and len(state.isr) > 1
