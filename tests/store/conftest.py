@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -133,8 +134,8 @@ class Proxy:
     def address(self) -> str:
         return f"{self._host}:{self._port}"
 
-    async def join(self) -> None:
-        self._server = await asyncio.start_server(self._serve, self._host, self._port)
+    async def join(self, tls: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.start_server(self._serve, self._host, self._port, ssl=tls)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
@@ -219,6 +220,11 @@ def zookeeper_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         pytest.skip(str(error))
     yield server.address
     server.stop()
+
+
+@pytest.fixture
+def proxy_to() -> Callable[[str], Proxy]:
+    return Proxy
 
 
 @pytest.fixture

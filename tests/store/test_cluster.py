@@ -1,0 +1,430 @@
+"""The typed store: what Kafka's nodes look like after each step, on every store."""
+
+import asyncio
+
+import pytest
+
+from odradek.store import paths, payloads
+from odradek.store.api import BadVersion, EventKind, NodeExists, NoNode, StoreError, WatchEvent
+from odradek.store.cluster import ClusterStore, ControllerMoved, ControllerTerm
+from odradek.store.configs import NoController
+from odradek.store.payloads import (
+    BrokerRegistration,
+    ConfigChange,
+    Endpoint,
+    InvalidPayload,
+    PartitionState,
+    TopicNode,
+)
+from odradek.wire.topics import TopicPartition
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def broker(broker_id: int, port: int = 9092) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, -1, (Endpoint("h", port),))
+
+
+@pytest.fixture
+async def cluster(backend) -> ClusterStore:
+    cluster = ClusterStore(await backend.open(), clock=lambda: 1600000000000)
+    await cluster.prepare()
+    return cluster
+
+
+@pytest.fixture
+async def other(backend, cluster) -> ClusterStore:
+    return ClusterStore(await backend.open(), clock=lambda: 1600000000000)
+
+
+async def test_every_broker_prepares_the_same_nodes_with_null_data(cluster, other) -> None:
+    await other.prepare()
+    for path in paths.PERSISTENT:
+        assert (await cluster.store.get(path))[0] is None
+    assert await cluster.store.children("/config") == [
+        "brokers",
+        "changes",
+        "clients",
+        "ips",
+        "topics",
+        "users",
+    ]
+
+
+class TestTheCluster:
+    async def test_the_first_id_stays(self, cluster, other) -> None:
+        assert await cluster.cluster_id() is None
+        assert await cluster.cluster_id_or("4L6g3nShT-eMCtK--X86sw") == "4L6g3nShT-eMCtK--X86sw"
+        assert await other.cluster_id_or("another") == "4L6g3nShT-eMCtK--X86sw"
+        assert await other.cluster_id() == "4L6g3nShT-eMCtK--X86sw"
+
+    async def test_generated_broker_ids(self, cluster, other) -> None:
+        assert await cluster.next_broker_id(1000) == 1001
+        assert await other.next_broker_id(1000) == 1002
+        assert (await cluster.store.get("/brokers/seqid"))[0] == b""
+
+    async def test_producer_ids_are_given_once(self, cluster, other) -> None:
+        blocks = await asyncio.gather(
+            *(each.allocate_producer_ids(1) for each in (cluster, other) for _ in range(5))
+        )
+        assert sorted(block.start for block in blocks) == list(range(0, 10_000, 1000))
+        assert all(len(block) == 1000 for block in blocks)
+
+    async def test_an_empty_block_is_an_error_that_names_the_node(self, cluster) -> None:
+        await cluster.store.set(paths.PRODUCER_IDS, b"")
+        with pytest.raises(InvalidPayload, match="/latest_producer_id_block"):
+            await cluster.allocate_producer_ids(1)
+
+
+class TestBrokers:
+    async def test_the_epoch_is_the_creation(self, cluster, other, recorder) -> None:
+        came = recorder()
+        assert await other.broker_ids(came) == []
+        epoch = await cluster.register_broker(broker(1))
+        assert await came.next() == WatchEvent(EventKind.CHILDREN, "/brokers/ids")
+        _, stat = await other.store.get("/brokers/ids/1")
+        assert stat.created == epoch and stat.version == 1
+        assert stat.owner == cluster.store.session_id
+        assert await other.brokers() == {1: BrokerRegistration(1, epoch, (Endpoint("h", 9092),))}
+        assert await cluster.register_broker(broker(1)) == epoch
+
+    async def test_a_registration_changes_in_place(self, cluster, other, recorder) -> None:
+        epoch = await cluster.register_broker(broker(1))
+        changed = recorder()
+        await other.broker(1, changed)
+        await cluster.update_broker(broker(1, 9999))
+        assert await changed.next() == WatchEvent(EventKind.CHANGED, "/brokers/ids/1")
+        read = await other.broker(1)
+        assert read is not None and read.epoch == epoch and read.endpoints[0].port == 9999
+        await cluster.unregister_broker(1)
+        await cluster.unregister_broker(1)
+        assert await other.broker(1) is None
+
+    async def test_an_id_in_use_is_refused(self, cluster, other) -> None:
+        await cluster.register_broker(broker(1))
+        with pytest.raises(NodeExists, match="is a broker of this id running"):
+            await other.register_broker(broker(1))
+
+    async def test_a_ghost_is_waited_for(self, backend, cluster, other) -> None:
+        ghost = await cluster.register_broker(broker(1))
+        waiting = asyncio.create_task(other.register_broker(broker(1), wait_ms=20_000))
+        await other.store.exists("/brokers/ids/1")
+        await backend.expire(cluster.store)
+        assert await waiting > ghost
+
+    async def test_after_an_expired_session_the_broker_registers_again(
+        self, backend, cluster, other, recorder
+    ) -> None:
+        first = await cluster.register_broker(broker(1))
+        events = recorder()
+        cluster.store.on_session(events)
+        await backend.expire(cluster.store)
+        while (await events.next()).value != "expired":
+            pass
+        while (await events.next()).value != "connected":
+            pass
+        assert await cluster.register_broker(broker(1)) > first
+
+    async def test_one_bad_registration_spoils_the_list_by_name(self, cluster) -> None:
+        await cluster.register_broker(broker(1))
+        await cluster.store.create("/brokers/ids/2", b"{}")
+        with pytest.raises(InvalidPayload, match="/brokers/ids/2"):
+            await cluster.brokers()
+
+
+class TestTheController:
+    async def test_the_first_election(self, cluster, other, recorder) -> None:
+        watch = recorder()
+        assert await other.controller_id(watch) is None
+        assert await cluster.controller_epoch() is None
+        assert await cluster.elect_controller(1) == ControllerTerm(1, 1)
+        assert await watch.next() == WatchEvent(EventKind.CREATED, "/controller")
+        assert await other.controller_id() == 1
+        assert await other.controller_epoch() == ControllerTerm(1, 1)
+        assert (await cluster.store.get("/controller_epoch"))[0] == b"1"
+        assert (await cluster.store.get("/controller"))[0] == (
+            b'{"version":2,"brokerid":1,"timestamp":"1600000000000","kraftControllerEpoch":-1}'
+        )
+
+    async def test_there_is_one_at_a_time(self, cluster, other) -> None:
+        results = await asyncio.gather(
+            cluster.elect_controller(1), other.elect_controller(2), return_exceptions=True
+        )
+        assert sorted(isinstance(result, ControllerMoved) for result in results) == [False, True]
+
+    async def test_an_election_that_was_sent_twice_is_won_once(self, cluster) -> None:
+        term = await cluster.elect_controller(1)
+        assert await cluster._confirm_election(1, term.epoch) == term
+        with pytest.raises(ControllerMoved):
+            await cluster._confirm_election(1, term.epoch + 1)
+
+    async def test_every_write_of_a_controller_that_was_replaced_is_refused(
+        self, backend, cluster, other
+    ) -> None:
+        old = (await cluster.elect_controller(1)).fence
+        await cluster.create_topic("t", TopicNode({0: (1,)}))
+        state = PartitionState(1, 0, (1,), 1)
+        await cluster.create_partition_states({T0: state}, old)
+        await cluster.request_deletion("t")
+        await cluster.request_preferred_election([T0])
+        await cluster.notify_isr_changes([T0])
+        await cluster.resign_controller(old)
+        await other.elect_controller(2)
+        before = await snapshot(other)
+        for write in (
+            cluster.resign_controller(old),
+            cluster.disable_features(old),
+            cluster.set_topic("t", TopicNode({0: (2,)}), old),
+            cluster.delete_topic("t", old),
+            cluster.create_partition_states({T1: state}, old),
+            cluster.update_partition_states({T0: state}, old),
+            cluster.drop_deletions(["t"], old),
+            cluster.set_reassignment({T0: [2]}, old),
+            cluster.drop_preferred_election(old),
+            cluster.drop_isr_notifications(["isr_change_0000000000"], old),
+            cluster.drop_log_dir_notifications(["log_dir_event_0000000000"], old),
+        ):
+            with pytest.raises(ControllerMoved):
+                await write
+        assert await snapshot(other) == before
+
+    async def test_the_feature_node(self, cluster) -> None:
+        fence = (await cluster.elect_controller(1)).fence
+        await cluster.disable_features(fence)
+        data, stat = await cluster.store.get("/feature")
+        assert data == b'{"version":1,"status":0,"features":{}}'
+        await cluster.disable_features(fence)
+        assert (await cluster.store.get("/feature"))[1] == stat
+        await cluster.store.set("/feature", b'{"version":2,"status":1,"features":{}}')
+        await cluster.disable_features(fence)
+        assert (await cluster.store.get("/feature"))[0] == data
+        await cluster.store.set("/feature", b"")
+        with pytest.raises(InvalidPayload, match="/feature"):
+            await cluster.disable_features(fence)
+
+
+async def snapshot(cluster: ClusterStore) -> dict[str, object]:
+    """Every node but the two the election itself writes."""
+    found = await cluster._subtree("/brokers") + await cluster._subtree("/admin")
+    found += await cluster._subtree("/config") + await cluster._subtree("/isr_change_notification")
+    return {path: await cluster.store.get(path) for path in found}
+
+
+@pytest.fixture
+async def fence(cluster) -> int:
+    return (await cluster.elect_controller(1)).fence
+
+
+class TestTopics:
+    async def test_creation(self, cluster, other, fence, recorder) -> None:
+        watch = recorder()
+        assert await other.topics(watch) == []
+        await cluster.create_topic("t", TopicNode({0: (1, 2)}), {"retention.ms": "5"})
+        assert await watch.next() == WatchEvent(EventKind.CHILDREN, "/brokers/topics")
+        assert await other.topics() == ["t"]
+        assert await other.topic("t") == TopicNode({0: (1, 2)})
+        assert await other.config("topics", "t") == {"retention.ms": "5"}
+        assert await other.store.children("/brokers/topics/t") == []
+        with pytest.raises(NodeExists):
+            await other.create_topic("t", TopicNode({0: (1,)}))
+        await cluster.create_topic("u", TopicNode({0: (1,)}))
+        assert (await other.store.get("/config/topics/u"))[0] == b'{"version":1,"config":{}}'
+
+    async def test_many_are_read_and_watched(self, cluster, other, fence, recorder) -> None:
+        for name in "tu":
+            await cluster.create_topic(name, TopicNode({0: (1,)}))
+        watch = recorder()
+        nodes = await other.topic_nodes(["t", "missing", "u"], watch)
+        assert nodes == {"t": TopicNode({0: (1,)}), "u": TopicNode({0: (1,)})}
+        await cluster.set_topic("u", TopicNode({0: (1,), 1: (2,)}))
+        assert await watch.next() == WatchEvent(EventKind.CHANGED, "/brokers/topics/u")
+        await cluster.set_topic("t", TopicNode({0: (2, 1)}, {0: (2,)}, {0: (1,)}), fence)
+        assert await other.topic("t") == TopicNode({0: (2, 1)}, {0: (2,)}, {0: (1,)})
+
+    async def test_deletion_goes_from_the_leaves_and_ends_with_the_request(
+        self, cluster, other, fence, recorder
+    ) -> None:
+        await cluster.create_topic("t", TopicNode({0: (1,), 1: (1,)}))
+        state = PartitionState(1, 0, (1,), 1)
+        await cluster.create_partition_states({T0: state, T1: state}, fence)
+        watch = recorder()
+        assert await other.deletions(watch) == []
+        await other.request_deletion("t")
+        await watch.next()
+        assert await other.deletions() == ["t"]
+        assert (await other.store.get("/admin/delete_topics/t"))[0] is None
+        with pytest.raises(NodeExists):
+            await other.request_deletion("t")
+        assert await cluster.partition_ids("t") == [0, 1]
+        await cluster.delete_topic("t", fence)
+        assert await other.topics() == [] and await other.deletions() == []
+        assert await other.configured("topics") == []
+        await cluster.delete_topic("t", fence)
+
+    async def test_refused_deletions_are_dropped(self, cluster, fence) -> None:
+        await cluster.request_deletion("t")
+        await cluster.drop_deletions(["t", "unknown"], fence)
+        assert await cluster.deletions() == []
+
+
+class TestPartitionStates:
+    async def test_a_life(self, cluster, other, fence, recorder) -> None:
+        await cluster.create_topic("t", TopicNode({0: (1, 2), 1: (1, 2)}))
+        first = PartitionState(1, 0, (1, 2), 1)
+        created = await cluster.create_partition_states({T0: first, T1: first, U0: first}, fence)
+        assert created[T0] == created[T1] == first
+        assert isinstance(created[U0], NoNode)
+        again = await cluster.create_partition_states({T0: first}, fence)
+        assert isinstance(again[T0], NodeExists)
+        assert (await cluster.store.get("/brokers/topics/t/partitions"))[0] is None
+        assert (await cluster.store.get("/brokers/topics/t/partitions/0"))[0] is None
+        assert await other.partition_states([T0, U0, T1]) == {T0: first, T1: first}
+
+        watch = recorder()
+        assert await other.partition_state(T0, watch) == first
+        second = PartitionState(2, 1, (2,), 1, partition_epoch=0)
+        stale = PartitionState(2, 1, (2,), 1, partition_epoch=5)
+        updated = await cluster.update_partition_states({T0: second, T1: stale, U0: second}, fence)
+        assert updated[T0] == PartitionState(2, 1, (2,), 1, partition_epoch=1)
+        assert isinstance(updated[T1], BadVersion) and isinstance(updated[U0], NoNode)
+        assert (await watch.next()).path == "/brokers/topics/t/partitions/0/state"
+        assert await other.partition_state(T0) == updated[T0]
+
+    async def test_a_leader_writes_its_isr_under_the_version_it_knows(
+        self, cluster, other, fence
+    ) -> None:
+        await cluster.create_topic("t", TopicNode({0: (1, 2)}))
+        await cluster.create_partition_states({T0: PartitionState(1, 0, (1, 2), 1)}, fence)
+        shrunk = await other.update_isr(T0, PartitionState(1, 0, (1,), 1, partition_epoch=0))
+        assert shrunk == PartitionState(1, 0, (1,), 1, partition_epoch=1)
+        # Sent twice over a lost connection: its own success.
+        assert await other.update_isr(T0, PartitionState(1, 0, (1,), 1, 0)) == shrunk
+        # The controller was faster: no.
+        assert await other.update_isr(T0, PartitionState(1, 0, (1, 2), 1, 0)) is None
+        assert await other.update_isr(U0, PartitionState(1, 0, (1,), 1, 0)) is None
+
+    async def test_thousands_at_once(self, cluster, other, fence) -> None:
+        partitions = [TopicPartition("t", number) for number in range(2000)]
+        await cluster.create_topic("t", TopicNode({p.partition: (1,) for p in partitions}))
+        state = PartitionState(1, 0, (1,), 1)
+        created = await cluster.create_partition_states(dict.fromkeys(partitions, state), fence)
+        assert not [result for result in created.values() if isinstance(result, StoreError)]
+        assert await other.partition_states(partitions) == dict.fromkeys(partitions, state)
+
+
+class TestRequests:
+    async def test_a_reassignment_shrinks_and_goes(self, cluster, other, fence, recorder) -> None:
+        watch = recorder()
+        assert await cluster.reassignment(watch) == {}
+        await other.request_reassignment({T0: [1, 2], T1: [2]})
+        assert await watch.next() == WatchEvent(EventKind.CREATED, "/admin/reassign_partitions")
+        assert await cluster.reassignment() == {T0: (1, 2), T1: (2,)}
+        with pytest.raises(NodeExists):
+            await other.request_reassignment({U0: [1]})
+        await cluster.set_reassignment({T1: [2]}, fence)
+        assert await other.reassignment() == {T1: (2,)}
+        await cluster.set_reassignment({}, fence)
+        await cluster.set_reassignment({}, fence)
+        assert await cluster.store.exists(paths.REASSIGN_PARTITIONS) is None
+        await cluster.set_reassignment({U0: [1]}, fence)
+        assert await other.reassignment() == {U0: (1,)}
+
+    async def test_an_unreadable_reassignment_is_logged_and_ignored(
+        self, cluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await cluster.store.create(paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":7}')
+        assert await cluster.reassignment() == {}
+        assert paths.REASSIGN_PARTITIONS in caplog.text
+
+    async def test_a_preferred_election(self, cluster, other, fence, recorder) -> None:
+        watch = recorder()
+        assert await cluster.preferred_election(watch) == set()
+        await other.request_preferred_election([T0, U0])
+        await watch.next()
+        assert await cluster.preferred_election() == {T0, U0}
+        await cluster.drop_preferred_election(fence)
+        await cluster.drop_preferred_election(fence)
+        assert await cluster.preferred_election() == set()
+
+
+class TestNotifications:
+    async def test_isr_changes(self, cluster, other, fence, recorder) -> None:
+        watch = recorder()
+        assert await cluster.isr_notifications(watch) == []
+        await other.notify_isr_changes([T0, T1])
+        await watch.next()
+        await other.notify_isr_changes([U0])
+        names = await cluster.isr_notifications()
+        assert names == ["isr_change_0000000000", "isr_change_0000000001"]
+        assert await cluster.isr_changes([*names, "isr_change_0000000009"]) == {T0, T1, U0}
+        await cluster.drop_isr_notifications([*names, "isr_change_0000000009"], fence)
+        assert await cluster.isr_notifications() == []
+
+    async def test_log_dir_failures(self, cluster, other, fence, recorder) -> None:
+        watch = recorder()
+        assert await cluster.log_dir_notifications(watch) == []
+        await other.notify_log_dir_failure(7)
+        await watch.next()
+        names = await cluster.log_dir_notifications()
+        assert names == ["log_dir_event_0000000000"]
+        assert await cluster.log_dir_failures(names) == {7}
+        await cluster.drop_log_dir_notifications(names, fence)
+        assert await cluster.log_dir_notifications() == []
+
+
+class TestConfigurations:
+    async def test_without_a_controller_nothing_is_written(self, cluster) -> None:
+        with pytest.raises(NoController, match="/config/topics/t"):
+            await cluster.set_config("topics", "t", {})
+        await cluster.store.create(
+            "/controller", b'{"version":2,"brokerid":3000,"kraftControllerEpoch":1}'
+        )
+        with pytest.raises(NoController):
+            await cluster.set_config("topics", "t", {})
+
+    async def test_entities(self, cluster, other, fence) -> None:
+        await cluster.set_config("brokers", paths.DEFAULT_ENTITY, {"log.retention.ms": "1"})
+        user = paths.sanitize("CN=a b*")
+        assert user == "CN%3Da%20b%2A" and paths.desanitize(user) == "CN=a b*"
+        await cluster.set_config("users", f"{user}/clients/app", {"producer_byte_rate": "1"})
+        await cluster.set_config("users", f"{user}/clients/app", {"producer_byte_rate": "2"})
+        assert await other.config("users", f"{user}/clients/app") == {"producer_byte_rate": "2"}
+        assert await other.configured("users") == [user]
+        assert await other.configs("brokers", ["<default>", "1"]) == {
+            "<default>": {"log.retention.ms": "1"},
+            "1": {},
+        }
+        assert await other.config("ips", "10.0.0.1") == {}
+
+    async def test_changes_are_replayed_in_order(self, cluster, other, fence, recorder) -> None:
+        watch = recorder()
+        assert await other.config_changes(watch=watch) == []
+        await cluster.notify_config_change("topics/t")
+        await watch.next()
+        await cluster.store.create(f"{paths.CONFIG_CHANGES}/config_change_", b"x", sequential=True)
+        await cluster.notify_config_change("brokers/1")
+        assert await other.config_changes() == [
+            ConfigChange(0, "topics/t"),
+            ConfigChange(2, "brokers/1"),
+        ]
+        assert await other.config_changes(after=0) == [ConfigChange(2, "brokers/1")]
+
+    async def test_old_changes_are_purged(self, backend, cluster) -> None:
+        await cluster.notify_config_change("topics/t")
+        (name,) = await cluster.store.children(paths.CONFIG_CHANGES)
+        _, stat = await cluster.store.get(f"{paths.CONFIG_CHANGES}/{name}")
+        late = ClusterStore(await backend.open(), clock=lambda: stat.created_ms + 15 * 60 * 1000)
+        await late.purge_config_changes()
+        assert await cluster.config_changes() != []
+        later = ClusterStore(late.store, clock=lambda: stat.created_ms + 15 * 60 * 1000 + 1)
+        await later.purge_config_changes()
+        assert await cluster.config_changes() == []
+
+
+async def test_acls_are_read_where_kafka_keeps_them(cluster) -> None:
+    entry = payloads.AclEntry("User:alice", "Allow", "Read", "*")
+    assert await cluster.acls("LITERAL", "Topic", "t") == (set(), -1)
+    for pattern, root in (("LITERAL", "/kafka-acl"), ("PREFIXED", "/kafka-acl-extended/prefixed")):
+        await cluster.ensure(f"{root}/Topic")
+        await cluster.store.create(f"{root}/Topic/t", payloads.encode_acls([entry]))
+        assert await cluster.acls(pattern, "Topic", "t") == ({entry}, 0)

