@@ -293,11 +293,14 @@ class Node:
 
     def contents(self, of: TopicPartition = T0) -> bytes:
         """Every byte of the log from its start, as on disk."""
+        return self.contents_to(self.log(of).end_offset, of)
+
+    def contents_to(self, end: int, of: TopicPartition = T0) -> bytes:
         log = self.log(of)
         parts = []
         offset = log.start_offset
-        while offset < log.end_offset:
-            records = log.read(offset, 1 << 20).records
+        while offset < end:
+            records = log.read(offset, 1 << 20, end_offset=end).records
             headers = list(scan(records))
             parts.append(records[: headers[-1].end_position])
             offset = headers[-1].next_offset
@@ -495,6 +498,13 @@ class World:
         assert state is not None
         return state
 
+    async def stored_by_others(self, broker_id: int) -> PartitionState:
+        """The state in the store, read through somebody else's session."""
+        store = next(node.store for node in self.nodes.values() if node.id != broker_id)
+        state = await store.partition_state(T0)
+        assert state is not None
+        return state
+
     async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         """Let the world run until something holds. It is looked at after every step of the loop."""
         loop = asyncio.get_running_loop()
@@ -527,6 +537,10 @@ class Simulation:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def at(self, path: Path) -> "Simulation":
+        """The same somewhere else."""
+        return Simulation(path)
 
     def __call__(
         self,
