@@ -32,14 +32,15 @@ async def stored() -> tuple[ClusterStore, MemoryStore]:
 
 async def test_it_leaves_every_isr_that_has_another_member() -> None:
     store, memory = await stored()
-    assert await leave_isrs(1, store) == 2
+    assert await leave_isrs(1, store) == {LAST}
     states = await store.partition_states(STATES)
     assert (states[LED].leader, states[LED].leader_epoch, states[LED].isr) == (-1, 6, (2, 3))
     assert (states[FOLLOWED].leader, states[FOLLOWED].leader_epoch) == (2, 8)
     assert states[FOLLOWED].isr == (2,)
     for untouched in (LAST, ELSEWHERE):
         assert states[untouched] == STATES[untouched]
-    assert await leave_isrs(1, store) == 0
+    assert await leave_isrs(1, store) == {LAST}
+    assert await store.partition_states(STATES) == states
     await memory.close()
 
 

@@ -346,3 +346,40 @@ def test_a_follower_without_sessions_joins_as_well(simulate: Any, sessions: bool
         assert bool(leader.sessions.statistics()["sessions"]) is sessions
 
     simulate(story)
+
+
+def test_an_outsider_that_is_waited_for_is_not_waited_for_ever(simulate: Any) -> None:
+    """It was caught up a moment ago, then went silent: the mark moves on without another append."""
+
+    async def story(world: Any) -> None:
+        leader = await led(world, [1], 2)
+        leader.partition().isr = leader.partition().isr.expanding(3)  # nobody else may join now
+        puppet = Puppet(leader, 2)
+        puppet.fetch(1)
+        leader.partition().isr = leader.partition().isr.__class__((1,))
+        waiting = leader.append(b"b", acks=-1)
+        assert leader.log().high_watermark == 1
+        begun = leader.replicas.now()
+        assert (await waiting)[T0].error == ErrorCode.NONE
+        assert leader.replicas.now() - begun <= 16
+
+    simulate(story)
+
+
+def test_a_proposal_of_a_deleted_partition_is_not_written(simulate: Any) -> None:
+    """A topic of the same name may have been created since, with the same version."""
+
+    async def story(world: Any) -> None:
+        leader = await led(world, [1], 2)
+        puppet = Puppet(leader, 2)
+        for _ in range(2):
+            puppet.fetch(1)
+            await asyncio.sleep(0.01)
+        puppet.fetch(1)
+        assert leader.partition().isr.in_flight
+        world.stop(leader, delete=True)
+        await asyncio.sleep(5)
+        state = await world.stored()
+        assert (state.isr, state.partition_epoch) == ((1,), 0)
+
+    simulate(story)

@@ -262,3 +262,42 @@ def test_many_partitions_over_several_fetchers(simulate: Any) -> None:
         assert nodes[0].replicas.fetchers.statistics()["fetchers"] == 2 * 2
 
     simulate(story, config=replace(CONFIG, num_replica_fetchers=2))
+
+
+def test_partitions_that_come_one_after_the_other_do_not_wait_for_each_other(
+    simulate: Any,
+) -> None:
+    """The fetch that opens the session must not be parked: nothing could follow it."""
+
+    async def story(world: Any) -> None:
+        leader, _ = await world.start(1, 2)
+        begun = leader.replicas.now()
+        for index in range(3):
+            of = TopicPartition("t", index)
+            await world.elect(1, [1, 2], [1, 2], of=of)
+            await asyncio.sleep(0.003)
+        for index in range(3):
+            assert (await leader.produce(b"x", of=TopicPartition("t", index))).error == 0
+        assert leader.replicas.now() - begun < 0.1
+
+    simulate(story)
+
+
+def test_a_fetcher_survives_what_it_did_not_expect(simulate: Any, caplog: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"a")
+        partition = follower.partition()
+        original = partition.follower_high_watermark
+
+        def stumble(mark: int) -> None:
+            partition.follower_high_watermark = original
+            raise ZeroDivisionError
+
+        partition.follower_high_watermark = stumble
+        assert (await leader.produce(b"b")).error == ErrorCode.NONE
+        await world.until(lambda: follower.contents() == leader.contents())
+
+    simulate(story)
+    assert "ZeroDivisionError" in caplog.text

@@ -39,11 +39,18 @@ class FollowerSession:
         self.id = 0
         self._epoch = 0
         self._named: set[TopicPartition] = set()
+        self._is_refused = False
         self.restarts = 0
 
     @property
     def is_incremental(self) -> bool:
         return self._epoch != 0
+
+    @property
+    def is_opening(self) -> bool:
+        """The next request opens a session, as far as we know: it should not wait for data, so
+        that the id comes at once and others can follow."""
+        return not self.is_incremental and not self._is_refused
 
     def request(
         self,
@@ -75,6 +82,7 @@ class FollowerSession:
         if not self.is_incremental:
             self.id = session_id
             self._epoch = 1 if session_id != 0 else 0
+            self._is_refused = session_id == 0
 
     def restart(self, *, keep_id: bool) -> None:
         """Begin again with a full request; with the old id, which closes the old session."""

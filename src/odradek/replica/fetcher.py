@@ -24,6 +24,7 @@ from odradek.replica.fetch_session import FollowerSession, Position
 from odradek.replica.partition import Partition
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
 from odradek.replica.truncation import LostCommittedRecords, check_kept, truncation_for
+from odradek.wire.batch import header_at
 from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -78,6 +79,10 @@ class FetcherHost(Protocol):
 
     def run_wakeups(self) -> None:
         """High watermarks have moved: do what that woke."""
+        ...
+
+    def checkpoint_high_watermarks(self) -> None:
+        """One has gone down: a crash must not make it look as if records were lost."""
         ...
 
 
@@ -216,7 +221,12 @@ class ReplicaFetcher:
                 while connection is self._connection and not connection.closed:
                     await self._step(connection)
             except (ConnectionError, TimeoutError, DecodeError, OSError) as error:
-                await self._after_failure(error)
+                logger.info("following broker %d: %s", self.leader_id, error)
+                await self._after_failure()
+            except Exception:
+                # Whatever it is, these partitions must not be left without a fetcher.
+                logger.exception("following broker %d", self.leader_id)
+                await self._after_failure()
 
     async def _connect(self) -> Connection:
         while not self._followed:
@@ -236,9 +246,8 @@ class ReplicaFetcher:
             self._session.restart(keep_id=True)
         return self._connection
 
-    async def _after_failure(self, error: Exception) -> None:
+    async def _after_failure(self) -> None:
         self._counts["errors"] += 1
-        logger.info("following broker %d: %s", self.leader_id, error)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -342,9 +351,12 @@ class ReplicaFetcher:
                 elected_from_isr=partition.elected_from_isr,
                 unclean_allowed=log.config.unclean_leader_election_enable,
             )
+            mark = log.high_watermark
             if partition.truncate(offset):
                 self._counts["truncations"] += 1
                 logger.info("%s is cut to %d", partition.topic_partition, log.end_offset)
+            if log.high_watermark < mark:
+                self._host.checkpoint_high_watermarks()
 
         if self._locally(followed, cut) and complete:
             followed.backoff_s = BACKOFF_FIRST_S
@@ -418,6 +430,9 @@ class ReplicaFetcher:
 
     def _request(self, *, wait: bool) -> FetchRequest:
         config = self._config
+        max_wait_ms = config.replica_fetch_wait_max_ms
+        if not wait or self._session.is_opening:
+            max_wait_ms = 0
         session = self._session.request(
             self._wanted, list(self._changed) if wait else (), self._unwanted if wait else ()
         )
@@ -426,7 +441,7 @@ class ReplicaFetcher:
             self._unwanted.clear()
         return FetchRequest(
             replica_id=self._host.broker_id,
-            max_wait_ms=config.replica_fetch_wait_max_ms if wait else 0,
+            max_wait_ms=max_wait_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             isolation_level=0,
@@ -439,6 +454,7 @@ class ReplicaFetcher:
     async def _fetch(self, connection: Connection) -> None:
         self._counts["fetches"] += 1
         self._in_flight = connection.start(self._request(wait=True), FETCH_VERSION)
+        connection.flush()  # now, not at the end of the loop's turn: somebody waits for this
         try:
             response = await self._in_flight
         finally:
@@ -446,7 +462,8 @@ class ReplicaFetcher:
         self._process(response)
         kicked, self._kicked = self._kicked, None
         if kicked is not None:
-            self._process(await kicked)
+            # It was sent before the answer above had come, so it may bring the same records again.
+            self._process(await kicked, may_repeat=True)
 
     def _kick(self) -> None:
         """Have the leader answer the fetch that waits there: we have something new to ask."""
@@ -460,7 +477,7 @@ class ReplicaFetcher:
         ):
             self._kicked = self._connection.start(self._request(wait=False), FETCH_VERSION)
 
-    def _process(self, response: FetchResponse) -> None:
+    def _process(self, response: FetchResponse, *, may_repeat: bool = False) -> None:
         error = ErrorCode(response.error_code)
         if error != ErrorCode.NONE:
             logger.info("fetch session with broker %d: %s", self.leader_id, error.name)
@@ -472,8 +489,11 @@ class ReplicaFetcher:
             for data in topic.partitions:
                 of = TopicPartition(topic.topic, data.partition_index)
                 followed = self._followed.get(of)
-                if followed is not None and followed.phase is Phase.FETCHING:
-                    self._take(of, followed, data)
+                if followed is None or followed.phase is not Phase.FETCHING:
+                    continue
+                if may_repeat and _is_behind(data, followed.log.end_offset):
+                    continue
+                self._take(of, followed, data)
         self._host.run_wakeups()
 
     def _take(self, of: TopicPartition, followed: Followed, data: PartitionData) -> None:
@@ -541,3 +561,11 @@ class ReplicaFetcher:
             "unsettled": len(self._unsettled),
             "session_restarts": self._session.restarts,
         }
+
+
+def _is_behind(data: PartitionData, log_end: int) -> bool:
+    """Whether these records begin before the end of the log that they are for."""
+    if not data.records:
+        return False
+    assert not isinstance(data.records, list)  # a decoded message has one buffer
+    return header_at(data.records).base_offset < log_end

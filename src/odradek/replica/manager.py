@@ -82,6 +82,8 @@ class ReplicaManager:
         self.lag_max_s = config.replica_lag_time_max_ms / 1000
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()
+        # Partitions of which this broker is the last in-sync replica, and found no log at start.
+        self.lost_logs: set[TopicPartition] = set()
         # Told of every change of role, after it: (partitions now led, partitions now followed).
         self.leadership_listeners: list[LeadershipListener] = []
         self._loop = asyncio.get_running_loop()
@@ -323,6 +325,9 @@ class ReplicaManager:
             mark = self._checkpoints.at_load(of)
             partition.lost_mark = mark if mark > log.end_offset else None
             log.set_high_watermark(mark)
+        elif of in self.lost_logs and not is_new:
+            partition.lost_mark = 1  # at least; what matters is that it is more than nothing
+        self.lost_logs.discard(of)
         return log
 
     def delete_log(self, of: TopicPartition) -> None:
@@ -338,8 +343,11 @@ class ReplicaManager:
 
     def _checkpoint(self) -> None:
         self._checkpointer = None
-        self._checkpoints.write()
+        self.checkpoint_high_watermarks()
         self.begin_checkpoints()
+
+    def checkpoint_high_watermarks(self) -> None:
+        self._checkpoints.write()
 
     def mark_offline(self, of: TopicPartition) -> None:
         """The partition's directory has failed: answer KAFKA_STORAGE_ERROR from now on."""

@@ -218,6 +218,8 @@ class Partition:
     def release(self, error: ErrorCode) -> None:
         """This broker gives the partition up: everybody who waits for it is told."""
         self.leader_id = None
+        self.isr = Isr()
+        self.proposal = None
         self._fail_produces(error)
         self.wake_all()
         for item in self.watchers:
@@ -406,6 +408,9 @@ class Partition:
         """Propose the ISR without those who lag. Called every half lag time."""
         if not self.is_leader or self.log is None:
             return False
+        if self.log.high_watermark < self.log.end_offset:
+            # Somebody outside the ISR may have been waited for, and be no longer.
+            self._raise_high_watermark(self._host.now())
         gone = out_of_sync(
             self.log.end_offset,
             self.followers.values(),
