@@ -119,8 +119,7 @@ class Cluster:
     def close(self) -> None:
         """End every process. A cluster whose directory you named is shut down in order first."""
         if not self._is_temporary:
-            for broker in self.running():
-                self.stop(broker)
+            self._stop_all()
         for broker, process in self._processes.items():
             if process.poll() is None:
                 process.kill()
@@ -131,6 +130,14 @@ class Cluster:
                 process.stdin.close()
         if self._is_temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _stop_all(self) -> None:
+        """One after the other, so that each has somebody to hand its leaderships to."""
+        for broker in self.running():
+            try:
+                self.stop(broker)
+            except ClusterError:
+                pass  # it ended by itself meanwhile, or does not end: then it is killed
 
     def running(self) -> list[int]:
         """The brokers whose process is alive, paused or not."""

@@ -1,0 +1,1 @@
+"""A cluster of processes under torment, and the account of every record."""

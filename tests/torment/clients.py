@@ -1,0 +1,134 @@
+"""Producer and consumer under torment: librdkafka, as users have it."""
+
+import random
+import threading
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from .account import Account
+
+KEYS = 40
+
+
+class Writer(threading.Thread):
+    """Writes numbered records under a few keys, idempotently, until told to stop."""
+
+    def __init__(self, servers: str, topic: str, account: Account, seed: int) -> None:
+        super().__init__(name="writer", daemon=True)
+        self._servers = servers
+        self._topic = topic
+        self._account = account
+        self._rng = random.Random(seed)
+        self._numbers = dict.fromkeys(range(KEYS), 0)
+        self.stopping = threading.Event()
+        self.sent = 0
+        self.producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "message.timeout.ms": 120_000,
+                "socket.timeout.ms": 10_000,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            for _ in range(self._rng.randint(1, 200)):
+                self._send(self._rng.randrange(KEYS))
+            self.producer.poll(self._rng.uniform(0, 0.02))
+
+    def _send(self, key: int) -> None:
+        number = self._numbers[key]
+        try:
+            self.producer.produce(
+                self._topic,
+                key=b"%d" % key,
+                value=b"%d" % number,
+                on_delivery=lambda error, _: self._delivered(key, number, error),
+            )
+        except BufferError:
+            self.producer.poll(0.1)
+            return
+        except KafkaException as error:
+            # A fatal error of an idempotent producer: begin again with a new one, as an
+            # application must. What was on its way may or may not have arrived.
+            if not error.args[0].fatal():
+                raise
+            self.producer.purge()
+            self.producer.flush(1)
+            self.producer = self._new_producer()
+            return
+        self._numbers[key] = number + 1
+        self.sent += 1
+
+    def _delivered(self, key: int, number: int, error: KafkaError | None) -> None:
+        if error is None:
+            self._account.acknowledge(key, number)
+        else:
+            self._account.given_up += 1
+
+    def finish(self) -> int:
+        """Stop, wait for every answer, and say how many never came."""
+        self.stopping.set()
+        self.join()
+        return int(self.producer.flush(120))
+
+
+class Listener(threading.Thread):
+    """Reads every partition from the start, along with the writer."""
+
+    def __init__(self, servers: str, topic: str, partitions: int, account: Account) -> None:
+        super().__init__(name="listener", daemon=True)
+        self._account = account
+        self.stopping = threading.Event()
+        self.positions = dict.fromkeys(range(partitions), 0)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "torment",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self._consumer.assign(
+            [TopicPartition(topic, number, OFFSET_BEGINNING) for number in self.positions]
+        )
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            for message in self._consumer.consume(5000, 0.2):
+                self._take(message)
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                self.errors.append(str(error))
+            return
+        self._account.receive(
+            int(message.key()), int(message.value()), message.partition(), message.offset()
+        )
+        self.positions[message.partition()] = message.offset() + 1
+
+    def finish(self) -> None:
+        self.stopping.set()
+        self.join()
+        self._consumer.close()
