@@ -26,15 +26,19 @@ Replica = tuple[TopicPartition, int]
 
 
 class Partition:
-    """One partition: where its replicas are, who leads, and whether it serves."""
+    """One partition: where its replicas are, who leads, and whether it serves.
 
-    __slots__ = ("assignment", "key", "leadership", "state")
+    Read it freely; change it through the context, which keeps its indexes and counts with it.
+    """
+
+    __slots__ = ("assignment", "is_imbalanced", "key", "leadership", "state")
 
     def __init__(self, key: TopicPartition, assignment: ReplicaAssignment) -> None:
         self.key = key
         self.assignment = assignment
         self.leadership: Leadership | None = None
         self.state = PartitionState.NON_EXISTENT
+        self.is_imbalanced = False
 
     def __repr__(self) -> str:
         return f"<{self.key} {self.state.name} {self.assignment} {self.leadership}>"
@@ -60,6 +64,7 @@ class ControllerContext:
         # Partitions that have no leader to serve them: NEW or OFFLINE.
         self._without_leader: dict[TopicPartition, Partition] = {}
         self._replicas: dict[int, dict[TopicPartition, ReplicaState]] = {}
+        self._imbalanced = 0
 
     # Brokers
 
@@ -115,6 +120,7 @@ class ControllerContext:
         """Forget a topic and everything about it."""
         for partition in self.topics.pop(topic, {}).values():
             key = partition.key
+            self._imbalanced -= partition.is_imbalanced
             self._without_leader.pop(key, None)
             self.reassigning.pop(key, None)
             for replicas in self._replicas.values():
@@ -161,7 +167,29 @@ class ControllerContext:
             if on_broker is None:
                 on_broker = self._replicas[replica] = {}
             on_broker.setdefault(partition.key, replica_states.NON_EXISTENT)
+        self._weigh(partition)
         return partition
+
+    def set_leadership(self, partition: Partition, leadership: Leadership) -> None:
+        partition.leadership = leadership
+        self._weigh(partition)
+
+    def queue_deletion(self, topic: str) -> None:
+        self.topics_to_delete[topic] = None
+        for partition in self.topics.get(topic, {}).values():
+            self._weigh(partition)
+
+    def _weigh(self, partition: Partition) -> None:
+        """Count a partition that is not led by its first replica."""
+        leadership, assignment = partition.leadership, partition.assignment
+        is_imbalanced = (
+            leadership is not None
+            and len(assignment.replicas) > 0
+            and partition.key.topic not in self.topics_to_delete
+            and not leaderships.has_preferred_leader(assignment, leadership)
+        )
+        self._imbalanced += is_imbalanced - partition.is_imbalanced
+        partition.is_imbalanced = is_imbalanced
 
     def leadership(self, key: TopicPartition) -> Leadership | None:
         partition = self.partition(key)
@@ -206,6 +234,7 @@ class ControllerContext:
         partition = self.partition(key)
         if partition is not None:
             partition.assignment = partition.assignment.without(broker_id)
+            self._weigh(partition)
         self._replicas.get(broker_id, {}).pop(key, None)
 
     def replicas_of_topic(self, topic: str) -> list[Replica]:
@@ -223,6 +252,7 @@ class ControllerContext:
 
     # Counting
 
+    @property
     def offline_partition_count(self) -> int:
         return sum(
             partition.state is partition_states.OFFLINE
@@ -230,15 +260,10 @@ class ControllerContext:
             if partition.key.topic not in self.topics_deleting
         )
 
+    @property
     def imbalanced_partition_count(self) -> int:
         """Partitions that are not led by their first replica."""
-        return sum(
-            not leaderships.has_preferred_leader(partition.assignment, partition.leadership)
-            for topic, partitions in self.topics.items()
-            if topic not in self.topics_to_delete
-            for partition in partitions.values()
-            if partition.leadership is not None and partition.assignment.replicas
-        )
+        return self._imbalanced
 
     def is_queued_for_deletion(self, topic: str) -> bool:
         return topic in self.topics_to_delete
@@ -249,8 +274,8 @@ class ControllerContext:
             "brokers_shutting_down": len(self.shutting_down),
             "topics": len(self.topics),
             "partitions": self.partition_count,
-            "offline_partitions": self.offline_partition_count(),
-            "imbalanced_partitions": self.imbalanced_partition_count(),
+            "offline_partitions": self.offline_partition_count,
+            "imbalanced_partitions": self.imbalanced_partition_count,
             "reassigning_partitions": len(self.reassigning),
             "topics_to_delete": len(self.topics_to_delete),
             "topics_ineligible_for_deletion": len(self.topics_ineligible),

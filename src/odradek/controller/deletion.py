@@ -101,7 +101,7 @@ class TopicDeletion:
     def _queue(self, topics: Iterable[str]) -> None:
         for topic in topics:
             if topic not in self._context.topics_to_delete:
-                self._context.topics_to_delete[topic] = None
+                self._context.queue_deletion(topic)
                 self._journal.record(EntryKind.DELETION, after="queued", topic=topic)
 
     def halt(self, topics: Iterable[str], reason: str) -> None:

@@ -63,7 +63,7 @@ async def load(office: Office) -> dict[Partition, Judgement]:
     states = await store.partition_states_and_writes(partitions.keys())
     for key, (state, written) in states.items():
         partition = partitions[key]
-        partition.leadership = state
+        context.set_leadership(partition, state)
         judgement = incarnations.judge(partition.assignment, state, written, epochs)
         if judgement:
             judgements[partition] = judgement

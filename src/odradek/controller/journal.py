@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
+from json.encoder import encode_basestring as quoted
 from typing import NamedTuple, Protocol
 
 from odradek.log.disk import Disk, File
@@ -154,25 +155,23 @@ class Journal:
 
 def line_of(entry: Entry) -> str:
     """One line of JSON; what is empty is left out."""
-    value: dict[str, object] = {
-        "time": entry.time_ms,
-        "epoch": entry.controller_epoch,
-        "kind": entry.kind.value,
-    }
+    parts = [f'"time":{entry.time_ms},"epoch":{entry.controller_epoch},"kind":"{entry.kind.value}"']
     if entry.partition is not None:
-        value["partition"] = str(entry.partition)
+        parts.append(f'"partition":{quoted(str(entry.partition))}')
     if entry.broker is not None:
-        value["broker"] = entry.broker
+        parts.append(f'"broker":{entry.broker}')
     if entry.topic is not None:
-        value["topic"] = entry.topic
+        parts.append(f'"topic":{quoted(entry.topic)}')
     if entry.before:
-        value["from"] = entry.before
+        parts.append(f'"from":{quoted(entry.before)}')
     if entry.after:
-        value["to"] = entry.after
+        parts.append(f'"to":{quoted(entry.after)}')
     if entry.partitions:
-        value["partitions"] = [str(partition) for partition in entry.partitions]
-    value["why"] = entry.why
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n"
+        # Topic names need no escaping.
+        names = ",".join([f'"{topic}-{number}"' for topic, number in entry.partitions])
+        parts.append(f'"partitions":[{names}]')
+    parts.append(f'"why":{quoted(entry.why)}')
+    return f"{{{','.join(parts)}}}\n"
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[Entry]:

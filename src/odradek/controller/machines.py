@@ -408,7 +408,7 @@ class StateMachines:
             partition=partition.key,
             why=why,
         )
-        partition.leadership = leadership
+        self._context.set_leadership(partition, leadership)
 
     def _partition_moved(self, partition: Partition, target: PartitionState) -> None:
         self._journal.record(

@@ -193,14 +193,13 @@ class RequestBatch:
                 _live_broker(broker.id, broker.rack, broker.endpoints)
                 for broker in self._context.brokers.values()
             ]
-            partitions = tuple(self._metadata)
+            to = ",".join(map(str, brokers))
+            self._journal.record(
+                EntryKind.REQUEST,
+                after=f"UpdateMetadata to brokers {to}",
+                partitions=tuple(self._metadata),
+            )
             for broker_id in brokers:
-                self._journal.record(
-                    EntryKind.REQUEST,
-                    after="UpdateMetadata",
-                    broker=broker_id,
-                    partitions=partitions,
-                )
                 self._send(
                     broker_id,
                     UpdateMetadataRequest(
