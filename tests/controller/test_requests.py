@@ -1,0 +1,255 @@
+"""Control requests: the coalescing rules of BEHAVIOUR.md section 4.9, one by one."""
+
+import pytest
+
+from odradek.controller.assignment import ReplicaAssignment
+from odradek.controller.channels import VERSIONS
+from odradek.controller.context import ControllerContext, Partition
+from odradek.controller.journal import EntryKind, Journal
+from odradek.controller.leadership import Leadership
+from odradek.controller.requests import BatchNotEmpty, ControlRequest, RequestBatch
+from odradek.store.payloads import BrokerRegistration, Endpoint
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrLiveLeader, LeaderAndIsrRequest
+from odradek.wire.messages.stop_replica import StopReplicaRequest
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+from odradek.wire.topics import TopicPartition
+
+
+class Desk:
+    """A context with three brokers, a batch, and what it sent."""
+
+    def __init__(self) -> None:
+        self.context = ControllerContext()
+        self.context.epoch = 6
+        for id in (1, 2, 3):
+            endpoints = (
+                Endpoint("h", 9000 + id, "PLAINTEXT", "PLAINTEXT"),
+                Endpoint("secure", 9100 + id, "CLIENTS", "SASL_SSL"),
+            )
+            rack = "r1" if id == 1 else None
+            self.context.brokers[id] = BrokerRegistration(id, 100 + id, endpoints, rack)
+        self.sent: list[tuple[int, ControlRequest]] = []
+        self.journal = Journal(lambda: 0)
+        self.batch = RequestBatch(
+            1,
+            self.context,
+            listener="PLAINTEXT",
+            send=lambda id, request: self.sent.append((id, request)),
+            journal=self.journal,
+        )
+
+    def partition(self, topic: str = "t", number: int = 0, epoch: int = 4) -> Partition:
+        partition = self.context.set_assignment(
+            TopicPartition(topic, number), ReplicaAssignment([1, 2, 3], [3], [1])
+        )
+        leadership = Leadership(1, epoch, (1, 2), controller_epoch=5, partition_epoch=9)
+        self.context.set_leadership(partition, leadership)
+        return partition
+
+    def send(self) -> list[tuple[int, str]]:
+        self.batch.send()
+        return [(id, type(request).__name__) for id, request in self.sent]
+
+    def to(self, broker_id: int, kind: type[ControlRequest]) -> ControlRequest:
+        (found,) = [r for id, r in self.sent if id == broker_id and isinstance(r, kind)]
+        # What cannot be sent in the version of this dialect is no request.
+        assert type(found).decode(found.encode(VERSIONS[type(found)]), VERSIONS[type(found)])
+        return found
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_versions_of_this_dialect() -> None:
+    assert {kind.__name__: version for kind, version in VERSIONS.items()} == {
+        "LeaderAndIsrRequest": 4,
+        "UpdateMetadataRequest": 6,
+        "StopReplicaRequest": 3,
+    }
+
+
+def test_leader_and_isr_says_everything(desk: Desk) -> None:
+    desk.batch.add_leader_and_isr([2], desk.partition(), is_new=True)
+    desk.send()
+    request = desk.to(2, LeaderAndIsrRequest)
+    assert isinstance(request, LeaderAndIsrRequest)
+    assert (request.controller_id, request.controller_epoch, request.broker_epoch) == (1, 6, 102)
+    (topic,) = request.topic_states
+    (state,) = topic.partition_states
+    assert (topic.topic_name, state.partition_index) == ("t", 0)
+    assert (state.controller_epoch, state.leader, state.leader_epoch) == (5, 1, 4)
+    assert (state.isr, state.partition_epoch) == ([1, 2], 9)
+    assert (state.replicas, state.adding_replicas, state.removing_replicas) == (
+        [1, 2, 3],
+        [3],
+        [1],
+    )
+    assert state.is_new
+    leader = LeaderAndIsrLiveLeader(broker_id=1, host_name="h", port=9001)
+    assert request.live_leaders == [leader]
+
+
+def test_every_leader_and_isr_is_also_metadata_for_everybody(desk: Desk) -> None:
+    desk.batch.add_leader_and_isr([2], desk.partition(), is_new=False)
+    assert desk.send() == [
+        (2, "LeaderAndIsrRequest"),
+        (1, "UpdateMetadataRequest"),
+        (2, "UpdateMetadataRequest"),
+        (3, "UpdateMetadataRequest"),
+    ]
+
+
+def test_the_last_word_wins(desk: Desk) -> None:
+    partition = desk.partition(epoch=4)
+    desk.batch.add_leader_and_isr([2], partition, is_new=False)
+    desk.context.set_leadership(partition, Leadership(2, 5, (2,), 6, 10))
+    desk.batch.add_leader_and_isr([2], partition, is_new=False)
+    desk.send()
+    request = desk.to(2, LeaderAndIsrRequest)
+    assert isinstance(request, LeaderAndIsrRequest)
+    (state,) = request.topic_states[0].partition_states
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 5, [2])
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, False), (False, True)])
+def test_is_new_sticks(desk: Desk, first: bool, second: bool) -> None:
+    partition = desk.partition()
+    desk.batch.add_leader_and_isr([2], partition, is_new=first)
+    desk.batch.add_leader_and_isr([2, 3], partition, is_new=second)
+    desk.send()
+    for broker_id, is_new in ((2, True), (3, second)):
+        request = desk.to(broker_id, LeaderAndIsrRequest)
+        assert isinstance(request, LeaderAndIsrRequest)
+        assert request.topic_states[0].partition_states[0].is_new is is_new
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, False), (False, True)])
+def test_delete_sticks(desk: Desk, first: bool, second: bool) -> None:
+    key = desk.partition().key
+    desk.batch.add_stop_replica(3, key, delete=first)
+    desk.batch.add_stop_replica(3, key, delete=second)
+    desk.send()
+    request = desk.to(3, StopReplicaRequest)
+    assert isinstance(request, StopReplicaRequest)
+    (state,) = request.topic_states[0].partition_states
+    assert (state.partition_index, state.leader_epoch, state.delete_partition) == (0, 4, True)
+
+
+def test_the_epoch_of_a_stop_is_the_one_at_the_time(desk: Desk) -> None:
+    known, unknown = desk.partition(), TopicPartition("elsewhere", 0)
+    doomed = desk.partition("doomed")
+    desk.context.queue_deletion("doomed")
+    for key in (known.key, unknown, doomed.key):
+        desk.batch.add_stop_replica(2, key, delete=True)
+    desk.context.set_leadership(known, Leadership(2, 5, (2,), 6, 10))
+    desk.send()
+    request = desk.to(2, StopReplicaRequest)
+    assert isinstance(request, StopReplicaRequest)
+    epochs = {t.topic_name: t.partition_states[0].leader_epoch for t in request.topic_states}
+    assert epochs == {"t": 4, "elsewhere": -1, "doomed": -2}
+
+
+def test_one_partition_map_for_all_brokers(desk: Desk) -> None:
+    first, second = desk.partition(number=0), desk.partition(number=1)
+    desk.batch.add_update_metadata([1], [first])
+    desk.batch.add_update_metadata([2], [second])
+    desk.send()
+    for broker_id in (1, 2):
+        request = desk.to(broker_id, UpdateMetadataRequest)
+        assert isinstance(request, UpdateMetadataRequest)
+        states = request.topic_states[0].partition_states
+        assert [state.partition_index for state in states] == [0, 1]
+        assert request.broker_epoch == 100 + broker_id
+
+
+def test_metadata_says_who_is_alive_and_which_replicas_are_not(desk: Desk) -> None:
+    partition = desk.partition()
+    desk.context.shutting_down.add(2)
+    desk.context.offline_dirs[3] = {partition.key}
+    desk.batch.add_update_metadata([1], [partition])
+    desk.send()
+    request = desk.to(1, UpdateMetadataRequest)
+    assert isinstance(request, UpdateMetadataRequest)
+    (state,) = request.topic_states[0].partition_states
+    assert (state.leader, state.leader_epoch, state.zk_version, state.controller_epoch) == (
+        1,
+        4,
+        9,
+        5,
+    )
+    assert (state.isr, state.replicas, state.offline_replicas) == ([1, 2], [1, 2, 3], [2, 3])
+    assert [broker.id for broker in request.live_brokers] == [1, 2, 3]
+    first = request.live_brokers[0]
+    assert first.rack == "r1"
+    assert [(e.host, e.port, e.listener, e.security_protocol) for e in first.endpoints] == [
+        ("h", 9001, "PLAINTEXT", 0),
+        ("secure", 9101, "CLIENTS", 3),
+    ]
+
+
+def test_partitions_without_leadership_are_left_out_of_metadata(desk: Desk) -> None:
+    fresh = desk.context.set_assignment(TopicPartition("new", 0), ReplicaAssignment([1]))
+    desk.batch.add_update_metadata([1], [fresh])
+    desk.send()
+    request = desk.to(1, UpdateMetadataRequest)
+    assert isinstance(request, UpdateMetadataRequest)
+    assert request.topic_states == []
+
+
+def test_a_topic_being_deleted_is_led_by_nobody(desk: Desk) -> None:
+    partition = desk.partition()
+    desk.context.queue_deletion("t")
+    desk.batch.add_update_metadata([1], [partition])
+    desk.send()
+    request = desk.to(1, UpdateMetadataRequest)
+    assert isinstance(request, UpdateMetadataRequest)
+    (state,) = request.topic_states[0].partition_states
+    assert (state.leader, state.leader_epoch, state.isr) == (-2, -2, [1, 2])
+
+
+def test_order_is_leadership_metadata_stop(desk: Desk) -> None:
+    partition = desk.partition()
+    desk.batch.add_stop_replica(1, partition.key, delete=False)
+    desk.batch.add_update_metadata([1])
+    desk.batch.add_leader_and_isr([1], partition, is_new=False)
+    del desk.context.brokers[2], desk.context.brokers[3]
+    assert desk.send() == [
+        (1, "LeaderAndIsrRequest"),
+        (1, "UpdateMetadataRequest"),
+        (1, "StopReplicaRequest"),
+    ]
+
+
+def test_only_registered_brokers_and_no_negative_ids(desk: Desk) -> None:
+    partition = desk.partition()
+    desk.context.shutting_down.add(2)
+    desk.batch.add_leader_and_isr([-1, 2, 9], partition, is_new=False)
+    desk.batch.add_stop_replica(-1, partition.key, delete=True)
+    desk.batch.add_stop_replica(9, partition.key, delete=True)
+    desk.batch.add_update_metadata([-1, 9])
+    assert [id for id, name in desk.send() if name != "UpdateMetadataRequest"] == [2]
+    assert sorted(id for id, r in desk.sent if isinstance(r, UpdateMetadataRequest)) == [1, 2, 3]
+
+
+def test_a_batch_that_was_not_sent_cannot_be_opened(desk: Desk) -> None:
+    desk.batch.open()
+    desk.batch.add_update_metadata([1])
+    with pytest.raises(BatchNotEmpty):
+        desk.batch.open()
+    desk.batch.send()
+    desk.batch.open()
+
+
+def test_requests_are_in_the_journal(desk: Desk) -> None:
+    partition = desk.partition()
+    desk.journal.cause = "BrokerChange dead=[4]"
+    desk.batch.add_leader_and_isr([2], partition, is_new=False)
+    desk.batch.add_stop_replica(3, partition.key, delete=False)
+    desk.send()
+    assert [(e.kind, e.after, e.broker, e.why) for e in desk.journal.history(partition.key)] == [
+        (EntryKind.REQUEST, "LeaderAndIsr", 2, "BrokerChange dead=[4]"),
+        (EntryKind.REQUEST, "UpdateMetadata to brokers 1,2,3", None, "BrokerChange dead=[4]"),
+        (EntryKind.REQUEST, "StopReplica", 3, "BrokerChange dead=[4]"),
+    ]
