@@ -129,7 +129,7 @@ class Node:
 
     async def start(self) -> None:
         world = self.world
-        self.session = MemoryStore(world.store_server)
+        self.session = world.open_store()
         await self.session.start()
         self.store = ClusterStore(self.session)
         await self.store.prepare()
@@ -321,6 +321,10 @@ class World:
         self.replicas_of: dict[TopicPartition, list[int]] = {}
         self.store_server = MemoryServer()
         self.controller_epoch = 1
+
+    def open_store(self) -> Any:
+        """A session of its own for each node."""
+        return MemoryStore(self.store_server)
 
     batch = staticmethod(batch)
     scan = staticmethod(scan)

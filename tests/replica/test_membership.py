@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from odradek.replica.config import ReplicaConfig
 from odradek.replica.fetching import FetchParams, FetchSet
+from odradek.store import open_store
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -383,3 +385,19 @@ def test_a_proposal_of_a_deleted_partition_is_not_written(simulate: Any) -> None
         assert (state.isr, state.partition_epoch) == ((1,), 0)
 
     simulate(story)
+
+
+async def test_on_the_embedded_store_over_real_sockets(reality: Any, tmp_path: Any) -> None:
+    lag = ReplicaConfig(replica_lag_time_max_ms=400)
+    async with reality(config=lag) as world:
+        world.open_store = lambda: open_store(f"sqlite:{tmp_path}/metadata.db")
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1], [1, 2])
+        leader.append(b"a")
+        assert (await world.until_stored({1, 2})).partition_epoch == 1
+        follower.replicas.fetchers.remove([T0])
+        leader.append(b"b")
+        state = await world.until_stored({1})
+        assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 0, 2)
+        await world.elect(2, [1], [1, 2])
+        assert leader.replicas.fetchers.is_following(T0)
