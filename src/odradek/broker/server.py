@@ -182,7 +182,8 @@ class Broker:
         """Give up places in ISRs that this broker may not deserve any more, before anybody can
         elect it on the strength of them."""
         if may_have_forgotten(self._disk, self.logs, self._boot_id):
-            await leave_isrs(self.id, self.store)
+            last = await leave_isrs(self.id, self.store)
+            self.replicas.lost_logs = {of for of in last if self.logs.get(of) is None}
         remember(self._disk, self.logs, self._boot_id)
 
     async def _find_id(self) -> int:

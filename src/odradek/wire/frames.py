@@ -30,6 +30,8 @@ SCRATCH_BYTES = 256 * 1024
 TRUSTED_BYTES = 4 * 1024 * 1024
 # Parts below this are joined into one write; above it the copy costs more than another system call.
 JOIN_BYTES = 64 * 1024
+# What is given to the transport at a time: what the socket does not take at once, it copies.
+WRITE_BYTES = 512 * 1024
 
 _SIZE = Struct(">i")
 
@@ -217,13 +219,18 @@ class FrameProtocol(asyncio.BufferedProtocol):
             return
         while outgoing and not self._blocked:
             part = outgoing.popleft()
-            if outgoing and len(part) < JOIN_BYTES:
-                part = self._joined(part)
             size = len(part)
+            if size > WRITE_BYTES:
+                part = memoryview(part)
+                outgoing.appendleft(part[WRITE_BYTES:])
+                part = part[:WRITE_BYTES]
+                size = WRITE_BYTES
+            elif outgoing and size < JOIN_BYTES:
+                part = self._joined(part)
+                size = len(part)
             self.outgoing_bytes -= size
             self.bytes_sent += size
-            # A view lets the transport cut off what was sent without copying the rest.
-            transport.write(memoryview(part) if size >= JOIN_BYTES else part)
+            transport.write(part)
         if not self._blocked:
             self.drained()
 

@@ -55,7 +55,8 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if has_client_id(api_key, version):
             client_id, position = _client_id(frame, position)
         if version >= api.flexible_from:
-            position = skip_tagged(frame, position)
+            # Nobody tags a request header, so there is nearly always just this zero.
+            position = skip_tagged(frame, position) if frame[position] else position + 1
     except (UnpackError, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"request header: {error}") from error
     return RequestHeader(api_key, version, correlation_id, client_id), position

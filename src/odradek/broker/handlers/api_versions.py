@@ -5,6 +5,7 @@ not know is answered by the connection in v0, which names our range of this very
 """
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from odradek.broker.handlers import HANDLERS, served_versions
@@ -31,7 +32,7 @@ def handle(
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=[_range(key) for key in sorted(HANDLERS)])
+    return ApiVersionsResponse(api_keys=_served())
 
 
 def unsupported() -> ApiVersionsResponse:
@@ -39,6 +40,11 @@ def unsupported() -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(ApiKey.API_VERSIONS)]
     )
+
+
+@cache
+def _served() -> list[ApiVersion]:
+    return [_range(key) for key in sorted(HANDLERS)]
 
 
 def _range(key: int) -> ApiVersion:

@@ -106,20 +106,19 @@ def _finish(
     if request.acks == 0:
         _close_on_error(results, context)
         return None
+    topics: dict[str, list[PartitionProduceResponse]] = {}
+    has_errors = False
+    for of, result in results.items():
+        topics.setdefault(of.topic, []).append(_told(of.partition, result))
+        has_errors = has_errors or result.error != 0
     response = ProduceResponse(
         responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    _told(data.index, results[TopicPartition(topic.name, data.index)])
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
+            TopicProduceResponse(name=topic, partition_responses=told)
+            for topic, told in topics.items()
         ],
         throttle_time_ms=throttle_ms,
     )
-    if context.header.api_version >= 10:
+    if has_errors and context.header.api_version >= 10:
         _add_leaders(broker, response, context)
     return response
 
