@@ -248,8 +248,13 @@ class Cluster:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]
         with open(self.log_of(broker), "ab") as output:
+            # A session of its own, so that Ctrl-C reaches us alone and we can stop them in order.
             self._processes[broker] = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
 
     def _process(self, broker: int) -> subprocess.Popen[bytes]:

@@ -22,7 +22,20 @@ class Verb(NamedTuple):
 
 
 VERBS: Mapping[str, Verb] = {
+    "up": Verb("odradek.cli.up", "up", "Run a whole cluster on this machine."),
     "broker": Verb("odradek.cli.broker", "broker", "Run one broker."),
+    "topics": Verb("odradek.cli.topics", "topics", "Create, look at, change and delete topics."),
+    "produce": Verb("odradek.cli.produce", "produce", "Write lines to a topic."),
+    "consume": Verb("odradek.cli.consume", "consume", "Print the records of a topic."),
+    "groups": Verb("odradek.cli.groups", "groups", "Consumer groups and their lag."),
+    "configs": Verb("odradek.cli.configs", "configs", "Settings of topics and brokers."),
+    "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),
+    "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),
+    "journal": Verb("odradek.cli.journal", "journal", "What the controller did, and why."),
+    "pipeline": Verb("odradek.cli.pipeline", "pipeline", "Run Spark pipelines on topics."),
+    "zookeeper": Verb("odradek.cli.zookeeper", "zookeeper", "Run a ZooKeeper server."),
+    "simulate": Verb("odradek.cli.simulate", "simulate", "A simulated cluster under faults."),
+    "completion": Verb("odradek.cli.completion", "completion", "Completion for your shell."),
 }
 
 
@@ -50,5 +63,11 @@ def main() -> None:
     """A Kafka-compatible replicated log.
 
     \b
-    odradek broker --id 1 --data /var/lib/odradek
+    odradek up --brokers 3
+    odradek topics create greetings --partitions 3
+    echo hello | odradek produce greetings
+    odradek consume greetings
+
+    Each command has its own --help with examples. The cluster is at localhost:9092 unless
+    --bootstrap-server or ODRADEK_BOOTSTRAP says otherwise.
     """

@@ -1,0 +1,151 @@
+"""What commands print: tables for people, JSON for programs, amounts with their units.
+
+On a terminal a table fits its width. Into a pipe or file it is plain text, columns aligned, nothing
+cut off and nothing coloured.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?(?:/s)?", re.IGNORECASE)
+_FACTORS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table; columns in which all is a number stand to the right."""
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        console().print(table(headings, cells))
+        return
+    widths = [
+        max(len(heading), *(len(row[column]) for row in cells), 0)
+        for column, heading in enumerate(headings)
+    ]
+    rights = _numeric(headings, cells)
+    for row in [[heading.upper() for heading in headings], *cells]:
+        line = "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, rights, strict=True)
+        )
+        click.echo(line.rstrip())
+
+
+def table(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading, right in zip(headings, _numeric(headings, cells), strict=True):
+        drawn.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        drawn.add_row(*map(Text, row))
+    return drawn
+
+
+def _numeric(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[bool]:
+    return [
+        bool(cells) and all(not row[column] or row[column][0].isdigit() for row in cells)
+        for column in range(len(headings))
+    ]
+
+
+def console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def progress(*, unit_is_bytes: bool = True) -> "Progress":
+    """A progress bar on standard error; nothing at all where that is no terminal."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    amounts = (
+        (DownloadColumn(binary_units=True), TransferSpeedColumn())
+        if unit_is_bytes
+        else (MofNCompleteColumn(),)
+    )
+    shown = console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *amounts,
+        TimeRemainingColumn(),
+        console=shown,
+        transient=True,
+        disable=not shown.is_terminal,
+    )
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Broker ids as one cell: 1,2,3."""
+    return ",".join(map(str, values))
+
+
+def size(byte_count: float) -> str:
+    """An amount of bytes: 1.5 MiB."""
+    amount, units = float(byte_count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        units.pop(0)
+    return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
+
+
+def duration(seconds: float) -> str:
+    """A time span in the two units that matter: 2 min 5 s."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def moment(timestamp_ms: int) -> str:
+    """A timestamp as people write it, in UTC, to the millisecond."""
+    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_size(text: str) -> int:
+    """10MB, 512KiB/s, 1000000: a number of bytes. Raises ValueError."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"an amount looks like 10MB or 1048576, not {text!r}")
+    number, unit, binary = found.groups()
+    base = 1024 if binary else 1000
+    return int(float(number) * base ** _FACTORS[unit.lower()])
+
+
+def parse_moment(text: str) -> int:
+    """A point in time in ms: ISO 8601 (local time unless it says otherwise), or @ms. ValueError."""
+    if text.startswith("@"):
+        return int(text[1:])
+    return int(datetime.fromisoformat(text).timestamp() * 1000)

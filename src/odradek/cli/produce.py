@@ -1,0 +1,137 @@
+"""`odradek produce`: lines of a file or of standard input become records."""
+
+import asyncio
+import io
+import os
+import stat
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from odradek.cli.formats import FORMATS, Line, reader
+from odradek.cli.output import duration, progress, size
+from odradek.cli.session import assignments, complete_topics, with_cluster
+
+if TYPE_CHECKING:
+    from odradek.client import Blocking, Producer
+
+CHUNK_BYTES = 256 * 1024
+ACKS = {"all": -1, "1": 1, "0": 0}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@click.command(
+    epilog="Examples: echo hello | odradek produce greetings     "
+    "odradek produce orders orders.jsonl --format json --codec zstd"
+)
+@click.argument("topic", shell_complete=complete_topics)
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--format", "-f", "form", type=click.Choice(FORMATS), default="value")
+@click.option("--separator", "-s", default=":", show_default=True, help="Of keyed lines.")
+@click.option("--null", metavar="TEXT", help="What stands for null, e.g. a tombstone's value.")
+@click.option("--key", "-k", help="The key of every record that has none of its own.")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
+@click.option("--partition", "-p", type=click.IntRange(0), help="Instead of by key or by chance.")
+@click.option("--codec", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option("--acks", type=click.Choice(tuple(ACKS)), default="all", show_default=True)
+@with_cluster
+def produce(
+    cluster: "Blocking",
+    topic: str,
+    file: BinaryIO,
+    form: str,
+    separator: str,
+    null: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    codec: str,
+    acks: str,
+) -> None:
+    """Write the lines of FILE, or of standard input, to a topic, a record each.
+
+    A line is a value, a key and a value (--format keyed), or a JSON object with key, value,
+    headers, partition and timestamp (--format json).
+    """
+    from odradek.client import Producer
+    from odradek.wire.compression import Codec
+
+    read = reader(form, separator, null)
+    common = tuple((name, text.encode()) for name, text in assignments(headers, "--header").items())
+    default = Line(None, None if key is None else key.encode(), common, partition)
+
+    async def run() -> tuple[int, int]:
+        await cluster.client.known_topics([topic])
+        async with Producer(
+            cluster.client, acks=ACKS[acks], codec=Codec[codec.upper()]
+        ) as producer:
+            records = size_bytes = 0
+            with progress() as shown:
+                task = shown.add_task(topic, total=_file_bytes(file))
+                async for line in lines(file):
+                    try:
+                        await _send(producer, topic, read(line), default)
+                    except ValueError as error:
+                        raise click.ClickException(f"line {records + 1}: {error}") from None
+                    records += 1
+                    size_bytes += len(line) + 1
+                    if records % 1000 == 0:
+                        shown.update(task, completed=size_bytes)
+                await producer.flush()
+            return records, size_bytes
+
+    started = time.monotonic()
+    records, size_bytes = cluster.run(run())
+    seconds = time.monotonic() - started
+    click.echo(
+        f"{records} records, {size(size_bytes)}, to {topic} in {duration(seconds)}", err=True
+    )
+
+
+async def _send(producer: "Producer", topic: str, line: Line, default: Line) -> None:
+    await producer.send(
+        topic,
+        line.value,
+        key=default.key if line.key is None else line.key,
+        headers=default.headers + line.headers,
+        partition=default.partition if line.partition is None else line.partition,
+        timestamp_ms=line.timestamp_ms,
+    )
+
+
+async def lines(file: BinaryIO) -> AsyncIterator[bytes]:
+    """The lines of a file, without their ends; those of a pipe or terminal as they come."""
+    rest = b""
+    async for chunk in _chunks(file):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    if _file_bytes(file) is not None:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+        return
+    # What is typed or piped may take its time, and what came before must leave meanwhile.
+    stream = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), file)
+    try:
+        while chunk := await stream.read(CHUNK_BYTES):
+            yield chunk
+    finally:
+        transport.close()
+
+
+def _file_bytes(file: BinaryIO) -> int | None:
+    """How large a file is; None for a pipe or a terminal."""
+    try:
+        status = os.fstat(file.fileno())
+    except io.UnsupportedOperation:
+        return file.seek(0, io.SEEK_END) - file.seek(0)  # memory that is read like a file
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,154 @@
+"""How a command reaches the cluster, and how it says in one line what went wrong.
+
+Exit codes: 0 all was done; 1 something was not; 2 the command line made no sense.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+import click
+
+from odradek.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.client import Blocking
+
+BOOTSTRAP = "localhost:9092"
+BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
+TIMEOUT_S = 15.0
+COMPLETION_TIMEOUT_S = 1.0
+
+P = ParamSpec("P")
+
+# What to do about an error that a user can do something about.
+ADVICE: Mapping[ErrorCode, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `odradek topics list`",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or say --if-not-exists",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "ask for fewer replicas, or start more brokers",
+    ErrorCode.GROUP_ID_NOT_FOUND: "see `odradek groups list`",
+    ErrorCode.NON_EMPTY_GROUP: "stop its consumers first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members: stop its consumers first",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "start the brokers that are down, or lower min.insync.replicas",
+    ErrorCode.LEADER_NOT_AVAILABLE: "start the brokers that are down",
+    ErrorCode.REASSIGNMENT_IN_PROGRESS: "wait for it, or cancel it with `odradek reassign cancel`",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "see `odradek reassign list`",
+    ErrorCode.INVALID_CONFIG: "see `odradek configs get --all` for the names there are",
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic",
+}
+
+
+def with_cluster(command: Callable[Concatenate["Blocking", P], None]) -> Callable[..., None]:
+    """Give a command the connection options, and a client of the cluster as first argument."""
+
+    @click.option(
+        "--bootstrap-server",
+        "-b",
+        envvar=BOOTSTRAP_VARIABLE,
+        default=BOOTSTRAP,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[,...]",
+        help="Where to find the cluster.",
+    )
+    @click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=TIMEOUT_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for the cluster.",
+    )
+    @functools.wraps(command)
+    def connected(*args: Any, bootstrap_server: str, timeout: float, **options: Any) -> None:
+        from odradek.client import Blocking
+
+        with explained(), connect(bootstrap_server, timeout, Blocking) as cluster:
+            command(cluster, *args, **options)
+
+    return connected
+
+
+def connect(bootstrap: str, timeout_s: float, client: type["Blocking"]) -> "Blocking":
+    try:
+        return client(bootstrap, client_id="odradek-cli", timeout_s=timeout_s)
+    except ValueError as error:
+        raise click.UsageError(f"--bootstrap-server: {error}") from None
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what can go wrong with a cluster into one line that says what to do."""
+    try:
+        yield
+    except KafkaError as error:
+        raise click.ClickException(explain(error)) from None
+    except BrokenPipeError:
+        raise  # whoever read our output has had enough: not the cluster's failure
+    except TimeoutError:
+        raise click.ClickException(
+            "the cluster did not answer in time; is it busy, or --timeout too short?"
+        ) from None
+    except OSError as error:
+        if error.filename is not None:
+            raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+        raise click.ClickException(
+            f"{error}; start a cluster with `odradek up`, or name one with --bootstrap-server"
+        ) from None
+
+
+def explain(error: KafkaError) -> str:
+    """An error as one line, with what to do about it if we know."""
+    text = error.message or error.error.name
+    advice = ADVICE.get(error.error)
+    name = "" if error.error.name in text else f" ({error.error.name})"
+    return f"{text}{name}" + (f"; {advice}" if advice else "")
+
+
+def finish(failures: Mapping[Any, KafkaError | None]) -> None:
+    """End with code 1, and a line for each thing that was not done, if there is one."""
+    failed = [error for error in failures.values() if error is not None]
+    for error in failed[:-1]:
+        click.echo(f"Error: {explain(error)}", err=True)
+    if failed:
+        raise click.ClickException(explain(failed[-1]))
+
+
+def assignments(texts: tuple[str, ...], option: str = "--config") -> dict[str, str]:
+    """NAME=VALUE options as a mapping."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"{option} wants NAME=VALUE, not {text!r}")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def _completions(
+    context: click.Context, incomplete: str, ask: Callable[["Blocking"], list[str]]
+) -> list[str]:
+    """Names that begin so. A shell that completes shows no errors: without a cluster, no names."""
+    from odradek.client import Blocking
+
+    bootstrap = context.params.get("bootstrap_server") or BOOTSTRAP
+    try:
+        with Blocking(bootstrap, timeout_s=COMPLETION_TIMEOUT_S) as cluster:
+            return [name for name in ask(cluster) if name.startswith(incomplete)]
+    except (KafkaError, OSError, TimeoutError, ValueError):
+        return []
+
+
+def complete_topics(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return _completions(
+        context, incomplete, lambda cluster: cluster.run(cluster.admin.list_topics())
+    )
+
+
+def complete_groups(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return _completions(
+        context,
+        incomplete,
+        lambda cluster: [group.id for group in cluster.run(cluster.groups.list_groups())],
+    )

@@ -1,0 +1,228 @@
+"""`odradek topics`: create, list, describe, alter, delete."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from odradek.cli.output import json_option, numbers, print_json, print_table
+from odradek.cli.session import assignments, complete_topics, finish, with_cluster
+
+if TYPE_CHECKING:
+    from odradek.client import Blocking, ConfigEntry
+    from odradek.client.view import Partition, Topic
+
+
+@click.group(epilog="Example: odradek topics create orders --partitions 6 --replication-factor 3")
+def topics() -> None:
+    """Create, look at, change and delete topics."""
+
+
+@topics.command(epilog="Example: odradek topics create orders -p 6 -r 3 -c retention.ms=3600000")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="As many as num.partitions.")
+@click.option(
+    "--replication-factor", "-r", type=click.IntRange(1), help="As default.replication.factor."
+)
+@click.option(
+    "--replicas",
+    metavar="1:2,2:3",
+    help="The brokers of each partition instead, the preferred leader first.",
+)
+@click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE")
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is fine.")
+@with_cluster
+def create(
+    cluster: "Blocking",
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    replicas: str | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+) -> None:
+    """Create topics."""
+    from odradek.client import NewTopic
+    from odradek.wire.errors import ErrorCode
+
+    if replicas is not None and (partitions or replication_factor):
+        raise click.UsageError("--replicas says how many there are: leave out the counts")
+    wanted = [
+        NewTopic(
+            name,
+            partitions or -1,
+            replication_factor or -1,
+            _assignment(replicas) if replicas is not None else {},
+            assignments(configs),
+        )
+        for name in names
+    ]
+    outcomes = cluster.run(cluster.admin.create_topics(wanted))
+    for name, error in outcomes.items():
+        if error is None:
+            click.echo(f"created {name}")
+        elif if_not_exists and error.error is ErrorCode.TOPIC_ALREADY_EXISTS:
+            click.echo(f"{name} exists")
+            outcomes[name] = None
+    finish(outcomes)
+
+
+def _assignment(text: str) -> dict[int, list[int]]:
+    try:
+        parts = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--replicas looks like 1:2,2:3, not {text!r}") from None
+    return dict(enumerate(parts))
+
+
+@topics.command("list", epilog="Example: odradek topics list --json")
+@click.option("--internal", is_flag=True, help="Also those that the brokers use themselves.")
+@json_option
+@with_cluster
+def list_topics(cluster: "Blocking", internal: bool, as_json: bool) -> None:
+    """List the topics."""
+    found = [
+        topic
+        for topic in cluster.run(cluster.admin.describe_topics()).values()
+        if internal or not topic.is_internal
+    ]
+    if as_json:
+        print_json([_summary(topic) for topic in found])
+        return
+    print_table(
+        ["topic", "partitions", "replicas", "under-replicated", "offline"],
+        [list(_summary(topic).values())[:5] for topic in found],
+    )
+
+
+def _summary(topic: "Topic") -> dict[str, object]:
+    partitions = topic.partitions.values()
+    return {
+        "name": topic.name,
+        "partitions": len(topic.partitions),
+        "replication_factor": max((len(one.replicas) for one in partitions), default=0),
+        "under_replicated": sum(len(one.isr) < len(one.replicas) for one in partitions),
+        "offline": sum(one.leader < 0 for one in partitions),
+        "internal": topic.is_internal,
+    }
+
+
+@topics.command(epilog="Example: odradek topics describe orders     odradek topics describe --ill")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)
+@click.option("--ill", is_flag=True, help="Only partitions without a leader or a full ISR.")
+@click.option("--internal", is_flag=True, help="Also those that the brokers use themselves.")
+@json_option
+@with_cluster
+def describe(
+    cluster: "Blocking", names: tuple[str, ...], ill: bool, internal: bool, as_json: bool
+) -> None:
+    """Show partitions with leader, replicas and ISR, and settings that are not the default."""
+    from odradek.client import Resource, ResourceType
+
+    found = cluster.run(cluster.admin.describe_topics(names or None))
+    shown = {
+        name: [part for part in topic.partitions.values() if not ill or _is_ill(part)]
+        for name, topic in found.items()
+        if names or internal or ill or not topic.is_internal
+    }
+    shown = {name: parts for name, parts in shown.items() if parts or not ill}
+    settings = cluster.run(
+        cluster.admin.describe_configs(Resource(ResourceType.TOPIC, name) for name in shown)
+    )
+    configs = {
+        resource.name: _own(entries) if isinstance(entries, list) else {}
+        for resource, entries in settings.items()
+    }
+    if as_json:
+        print_json(
+            [
+                {
+                    **_summary(found[name]),
+                    "id": str(found[name].id),
+                    "configs": configs.get(name, {}),
+                    "partitions": [part._asdict() for part in parts],
+                }
+                for name, parts in shown.items()
+            ]
+        )
+        return
+    for name, parts in shown.items():
+        own = " ".join(f"{key}={value}" for key, value in configs.get(name, {}).items())
+        click.echo(f"{name}  {len(found[name].partitions)} partitions  {own}".rstrip())
+        print_table(
+            ["partition", "leader", "epoch", "replicas", "isr", "state"],
+            [
+                [
+                    part.id,
+                    part.leader if part.leader >= 0 else "none",
+                    part.leader_epoch,
+                    numbers(part.replicas),
+                    numbers(part.isr),
+                    _state(part),
+                ]
+                for part in parts
+            ],
+        )
+    if ill and not shown:
+        click.echo("every partition has a leader and all its replicas")
+
+
+def _is_ill(part: "Partition") -> bool:
+    return part.leader < 0 or len(part.isr) < len(part.replicas)
+
+
+def _state(part: "Partition") -> str:
+    if part.leader < 0:
+        return "offline"
+    return "under-replicated" if len(part.isr) < len(part.replicas) else "ok"
+
+
+def _own(entries: "Iterable[ConfigEntry]") -> dict[str, str | None]:
+    """The settings made for the topic itself."""
+    from odradek.client import ConfigSource
+
+    return {entry.name: entry.value for entry in entries if entry.source is ConfigSource.TOPIC}
+
+
+@topics.command(epilog="Example: odradek topics alter orders --partitions 12 -c retention.ms=1000")
+@click.argument("name", shell_complete=complete_topics)
+@click.option("--partitions", "-p", type=click.IntRange(1), help="How many it shall have.")
+@click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE")
+@click.option("--delete-config", "-d", "deleted", multiple=True, metavar="NAME")
+@with_cluster
+def alter(
+    cluster: "Blocking",
+    name: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    deleted: tuple[str, ...],
+) -> None:
+    """Add partitions to a topic, and change its settings."""
+    from odradek.cli.configs import changes
+    from odradek.client import NewPartitions, Resource, ResourceType, check
+
+    if not (partitions or configs or deleted):
+        raise click.UsageError("say what to alter: --partitions, --config or --delete-config")
+    if partitions:
+        check(cluster.run(cluster.admin.create_partitions({name: NewPartitions(partitions)})))
+        click.echo(f"{name} has {partitions} partitions")
+    if configs or deleted:
+        wanted = changes(assignments(configs), deleted)
+        topic = Resource(ResourceType.TOPIC, name)
+        check(cluster.run(cluster.admin.alter_configs({topic: wanted})))
+        click.echo(f"{name}: {len(wanted)} settings changed")
+
+
+@topics.command(epilog="Example: odradek topics delete orders --yes")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@with_cluster
+def delete(cluster: "Blocking", names: tuple[str, ...], yes: bool) -> None:
+    """Delete topics with all their records."""
+    if not yes:
+        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True)
+    outcomes = cluster.run(cluster.admin.delete_topics(names))
+    for name, error in outcomes.items():
+        if error is None:
+            click.echo(f"deleted {name}")
+    finish(outcomes)
