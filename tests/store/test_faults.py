@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.store import open_store, sqlite_tree, zookeeper
+from odradek.store import kazoo_bridge, open_store, sqlite_tree, zookeeper
 from odradek.store.api import (
     Authentication,
     AuthenticationFailed,
@@ -191,6 +191,18 @@ class TestZooKeeper:
         await alice.set("/controller", b"2")
         await alice.close()
         await stranger.close()
+
+    async def test_a_server_that_cannot_read_in_bulk_is_asked_one_by_one(
+        self, zookeeper_address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(kazoo_bridge.MultiRead, "type", 99)
+        store = open_store(f"zookeeper://{zookeeper_address}/old")
+        await store.start()
+        await store.create("/a", b"1")
+        for _ in range(2):
+            nodes = await store.get_many(["/a", "/no"] * 100)
+            assert [node and node[0] for node in nodes] == [b"1", None] * 100
+        await store.close()
 
     def test_settings_of_encryption_reach_the_connection(self) -> None:
         tls = Tls("ca.pem", "cert.pem", "key.pem", "secret", verify=True, check_hostname=False)

@@ -53,7 +53,7 @@ from odradek.store.api import (
     parent_of,
     validate_path,
 )
-from odradek.store.kazoo_bridge import LoopHandler, quiet_logger
+from odradek.store.kazoo_bridge import LoopHandler, MultiRead, quiet_logger
 from odradek.store.watches import Marks, Seen, SessionListeners, WatchTable, missed
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ T = TypeVar("T")
 
 # kazoo is told of each request by a byte in a socket, which would hold the loop once it is full.
 REQUESTS_IN_FLIGHT = 128
+READS_PER_REQUEST = 100
 RETRY_DELAY_S, RETRY_DELAY_MAX_S = 0.1, 2.0
 PATIENCE_S = 1.0  # how long an ensemble may be out of reach before we say so
 
@@ -74,6 +75,12 @@ _EVENT_KINDS = {
     EventType.CHANGED: EventKind.CHANGED,
     EventType.CHILD: EventKind.CHILDREN,
 }
+
+
+class _NotServed(StoreError):
+    """The server does not know this kind of request."""
+
+
 _ERRORS: dict[type[Exception], type[StoreError]] = {
     kazoo_errors.NoNodeError: NoNode,
     kazoo_errors.NodeExistsError: NodeExists,
@@ -85,6 +92,7 @@ _ERRORS: dict[type[Exception], type[StoreError]] = {
     kazoo_errors.ConnectionLoss: ConnectionLost,
     kazoo_errors.AuthFailedError: AuthenticationFailed,
     kazoo_errors.NoAuthError: AuthenticationFailed,
+    kazoo_errors.UnimplementedError: _NotServed,
 }
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
@@ -127,6 +135,7 @@ class ZooKeeperStore:
         self._closed = False
         self._refused = False
         self._room = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
+        self._reads_in_bulk = True
         self._unrestored = 0
         self._complaint: asyncio.TimerHandle | None = None
         self._connection = 0  # counts the connections lost
@@ -205,6 +214,11 @@ class ZooKeeperStore:
         return await self._ask(self._get(path, watch))
 
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        if watch is None and self._reads_in_bulk:
+            try:
+                return await self._get_in_bulk(paths)
+            except _NotServed:
+                self._reads_in_bulk = False  # a server before 3.6
         nodes: list[Node | None] = []
         for node in await self._ask_many(self._get(path, watch) for path in paths):
             if isinstance(node, StoreError) and not isinstance(node, NoNode):
@@ -249,6 +263,38 @@ class ZooKeeperStore:
             return found[0], _stat(found[1])
 
         return self._read("get_async", path, watch, decode)
+
+    async def _get_in_bulk(self, paths: Sequence[str]) -> list[Node | None]:
+        nodes: list[Node | None] = []
+        batches = [
+            paths[start : start + READS_PER_REQUEST]
+            for start in range(0, len(paths), READS_PER_REQUEST)
+        ]
+        for answer in await self._ask_many(map(self._multi_read, batches)):
+            if isinstance(answer, StoreError):
+                raise answer
+            nodes += answer
+        return nodes
+
+    def _multi_read(self, paths: Sequence[str]) -> _Request[list[Node | None]]:
+        for path in paths:
+            validate_path(path)
+        read = MultiRead([self._full(path) for path in paths])
+
+        def submit() -> Any:
+            result = self._client.handler.async_result()
+            self._client._call(read, result)  # there is no public way for a request of our own
+            return result
+
+        def decode(results: list[Any]) -> list[Node | None]:
+            nodes: list[Node | None] = []
+            for path, found in zip(paths, results, strict=True):
+                if isinstance(found, Exception) and not isinstance(found, kazoo_errors.NoNodeError):
+                    raise _error(found, path)
+                nodes.append(None if isinstance(found, Exception) else (found[0], _stat(found[1])))
+            return nodes
+
+        return _Request(paths[0], submit, decode)
 
     def _read(
         self, method: str, path: str, watch: Watch | None, decode: Callable[[Any], T]
