@@ -57,7 +57,7 @@ def name_of(path: Path) -> str:
 
 def room_of(module: str) -> str | None:
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else None
+    return parts[1] if parts[0] == "odradek" and len(parts) > 1 and parts[1] in ROOMS else None
 
 
 def tree_of(path: Path) -> ast.Module:
