@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench clean
+.PHONY: help setup run test check format bench clean peers torment
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,3 +36,9 @@ bench: $(READY)  ## measure: ratios and figures on this machine
 
 clean:  ## forget the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+peers:  ## bring Apache Kafka 3.9 through Maven, to test and measure beside it
+	cd peers && mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=lib/kafka-3.9 -DincludeScope=runtime
+
+torment: $(READY)  ## an hour of killing, pausing and moving (SECONDS=, SEED=)
+	$(BIN)/python -m tests.torment $(or $(SECONDS),3600) $(SEED)

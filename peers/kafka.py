@@ -1,0 +1,121 @@
+"""Apache Kafka's broker and tools as processes."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from odradek.store.zookeeper_server import find_java
+
+LIB = Path(__file__).parent / "lib"
+KAFKA_3_9 = LIB / "kafka-3.9"
+HEAP = ["-Xmx512m", "-Xms128m"]
+LOGGING = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+
+
+class PeersMissing(Exception):
+    """Kafka has not been brought: `make peers` does that."""
+
+
+def classpath(version: Path = KAFKA_3_9) -> str:
+    """All jars of a version, without the second logging binding."""
+    jars = [jar for jar in sorted(version.glob("*.jar")) if "reload4j" not in jar.name]
+    if not jars:
+        raise PeersMissing(f"no jars in {version}: run `make peers` first (it needs Maven)")
+    return ":".join(map(str, jars))
+
+
+def java(main: str, *arguments: str, heap: Sequence[str] = HEAP) -> list[str]:
+    return [str(find_java()), *heap, *LOGGING, "-cp", classpath(), main, *arguments]
+
+
+class KafkaBroker:
+    """One Apache Kafka 3.9 broker in ZooKeeper mode at inter-broker protocol 2.6."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        port: int,
+        zookeeper: str,
+        directory: Path,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.id = broker_id
+        self.port = port
+        self.directory = directory
+        self.log = directory.with_suffix(".log")
+        self._process: subprocess.Popen[bytes] | None = None
+        properties = {
+            "broker.id": broker_id,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "zookeeper.connect": zookeeper,
+            "zookeeper.session.timeout.ms": 6000,
+            "log.dirs": directory,
+            "inter.broker.protocol.version": "2.6",
+            "offsets.topic.replication.factor": 3,
+            "group.initial.rebalance.delay.ms": 0,
+            "controlled.shutdown.retry.backoff.ms": 1000,
+            **(settings or {}),
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        self._properties = directory.with_suffix(".properties")
+        self._properties.write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        assert not self.is_running
+        with open(self.log, "ab") as output:
+            self._process = subprocess.Popen(
+                java("kafka.Kafka", str(self._properties)), stdout=output, stderr=output
+            )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(60)
+
+
+TOOLS = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-console-producer": "kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-dump-log": "kafka.tools.DumpLogSegments",
+}
+
+
+def tool(name: str, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
+    """What a tool printed; CalledProcessError with its output when it failed."""
+    done = subprocess.run(
+        java(TOOLS[name], *arguments, heap=["-Xmx256m", "-XX:TieredStopAtLevel=1"]),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    if done.returncode:
+        raise AssertionError(f"{name} {' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
