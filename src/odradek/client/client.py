@@ -24,6 +24,9 @@ TIMEOUT_S = 30.0
 # How long a topic nobody knows is waited for: brokers hear of a new one a moment apart.
 MISSING_TOPIC_S = 3.0
 
+# What one of several brokers that could answer may take of the time before the next is asked.
+ATTEMPT_SHARE = 0.25
+
 W = TypeVar("W")
 R = TypeVar("R")
 
@@ -49,6 +52,7 @@ class Client:
         self.view = View()
         self._links = Links(client_id, timeout_s)
         self._coordinators: dict[str, int] = {}
+        self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
         self._refreshes = 0
 
     async def __aenter__(self) -> Self:
@@ -59,6 +63,9 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections. Whoever still waits for an answer gets a ConnectionError."""
+        for task in self._refreshing.values():
+            task.cancel()
+        await asyncio.gather(*self._refreshing.values(), return_exceptions=True)
         await self._links.close()
 
     def patience(self, seconds: float | None = None) -> Patience:
@@ -88,7 +95,7 @@ class Client:
             for address in dict.fromkeys([*known, *self.bootstrap]):
                 try:
                     link = await self._links.get(address)
-                    return await link.request(message)
+                    return await link.request(message, timeout=self.timeout_s * ATTEMPT_SHARE)
                 except (OSError, TimeoutError) as error:
                     failures[address] = error
             reasons = "; ".join(f"{address}: {error}" for address, error in failures.items())
@@ -97,14 +104,34 @@ class Client:
     # The view
 
     async def refresh(self, topics: Iterable[str] | None = ()) -> View:
-        """Ask for the state of the cluster and of these topics; None is all of them."""
-        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        """Ask for the state of the cluster and of these topics; None is all of them.
+
+        Whoever asks for the same while an answer is awaited gets that one.
+        """
+        wanted = None if topics is None else tuple(sorted(set(topics)))
+        task = self._refreshing.get(wanted)
+        if task is None:
+            task = self._refreshing[wanted] = asyncio.ensure_future(self._refresh(wanted))
+            task.add_done_callback(lambda done: self._refreshed(wanted, done))
+        await asyncio.shield(task)
+        return self.view
+
+    async def _refresh(self, wanted: tuple[str, ...] | None) -> None:
+        topics = None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted]
         response = await self.ask_any(
-            MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         )
         self._refreshes += 1
-        self.view.update(response, whole=topics is None)
-        return self.view
+        self.view.update(response, whole=wanted is None)
+
+    def _refreshed(self, wanted: tuple[str, ...] | None, task: asyncio.Task[None]) -> None:
+        del self._refreshing[wanted]
+        if not task.cancelled():
+            task.exception()  # those who waited have been told; there may be none left
+
+    def forget(self, topic: str) -> None:
+        """Let the next look-up of this topic's leaders ask the cluster again."""
+        self.view.topics.pop(topic, None)
 
     async def known_topics(self, topics: Iterable[str]) -> View:
         """A view in which all these topics are; KafkaError says what is wrong with one."""

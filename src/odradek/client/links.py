@@ -18,6 +18,7 @@ from odradek.wire.schema import Message
 SOFTWARE_NAME = "odradek"
 SOFTWARE_VERSION = "0.1.0"
 DEFAULT_PORT = 9092
+CONNECT_TIMEOUT_S = 10.0
 # The version of ApiVersions to begin with: v4 tells us nothing more, and fewer brokers know it.
 FIRST_QUESTION = 3
 
@@ -84,10 +85,14 @@ class Link:
             )
         return version
 
+    def start(self, message: Message, *, timeout: float | None = None) -> "asyncio.Future[Any]":
+        """Send a request now; the future is its response."""
+        version = self.version_of(message.API_KEY)
+        return self.connection.start(message, version, timeout=timeout)
+
     async def request(self, message: Message, *, timeout: float | None = None) -> Any:
         """The response to `message`; ConnectionError or TimeoutError if there is none."""
-        version = self.version_of(message.API_KEY)
-        return await self.connection.request(message, version, timeout=timeout)
+        return await self.start(message, timeout=timeout)
 
     def send_no_response(self, message: Message) -> None:
         """Send what the broker will not answer: Produce with acks=0."""
@@ -124,11 +129,16 @@ class Links:
 
     async def _open_asking(self, address: Address, version: int) -> Link:
         connection = await Connection.open(
-            address.host, address.port, client_id=self._client_id, timeout=self._timeout_s
+            address.host,
+            address.port,
+            client_id=self._client_id,
+            timeout=min(CONNECT_TIMEOUT_S, self._timeout_s),
         )
         self._opened += 1
         try:
-            return Link(connection, await _negotiate(connection, version))
+            versions = await _negotiate(connection, version)
+            connection.timeout = self._timeout_s
+            return Link(connection, versions)
         except BaseException:
             connection.close()
             raise

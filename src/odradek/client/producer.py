@@ -1,10 +1,11 @@
 """Sending records: batched per partition, in order, each once however often it has to be retried.
 
-Every partition has a lane of its own: batches wait there, and one at a time is on its way. Because
-a batch is repeated until it is acknowledged before the next one leaves, order holds whatever
-fails; because every batch carries the producer's id and a sequence number, a repetition of one that
-had arrived is recognised by the broker and not appended again. When a batch is given up, nobody
-knows whether it arrived, so the numbers are begun again under a new producer id.
+Every partition has a lane of its own where batches wait and leave in trains of up to five. Every
+batch carries the producer's id and a sequence number: a broker refuses one whose predecessor is
+missing, and knows a repetition of one that had arrived. So a train is sent in one go, and whatever
+of it was refused is then repeated in order, batch by batch, before the next train leaves. When a
+batch is given up, nobody knows whether it arrived, so those behind it in the train fail with it and
+the numbers are begun again under a new producer id.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ from odradek.wire.records import Headers, Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
 ACKS_ALL = -1
+# How many batches a broker remembers of each producer, to know a repetition by.
+TRAIN_LENGTH = 5
 BATCH_BYTES = 256 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
 LINGER_S = 0.005
@@ -135,13 +138,16 @@ class Producer:
         self.batch_bytes = batch_bytes
         self.buffer_bytes = buffer_bytes
         self.delivery_timeout_s = delivery_timeout_s
+        # Without sequence numbers a second batch could overtake a first that has to be repeated.
+        self.train_length = TRAIN_LENGTH if self.idempotent else 1
         self.clock = clock
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._sticky: dict[str, int] = {}
         self._identity: Identity | None = None
         self._identifying = asyncio.Lock()
-        self._unfinished: set[_Batch] = set()
+        # In the order of arrival, so that a simulated run can be repeated.
+        self._unfinished: dict[_Batch, None] = {}
         self._buffered_bytes = 0
         self._room = asyncio.Event()
         self._failure: Exception | None = None
@@ -245,7 +251,7 @@ class Producer:
     def _enqueue(self, lane: _Lane, batch: _Batch) -> _Batch:
         lane.queue.append(batch)
         lane.wake.set()
-        self._unfinished.add(batch)
+        self._unfinished[batch] = None
         self._buffered_bytes += batch.size_bytes
         return batch
 
@@ -256,37 +262,65 @@ class Producer:
             while not lane.queue:
                 lane.wake.clear()
                 await lane.wake.wait()
-            batch = lane.queue[0]
-            if not batch.sealed.is_set() and self.linger_s > 0:
-                try:
-                    async with asyncio.timeout(self.linger_s):
-                        await batch.sealed.wait()
-                except TimeoutError:
-                    pass  # it has waited long enough for company
-            batch.sealed.set()
-            lane.queue.popleft()
+            train = [await self._ready(lane)]
+            while len(train) < self.train_length and lane.queue and lane.queue[0].sealed.is_set():
+                train.append(lane.queue.popleft())
             try:
-                placed = await self._deliver(lane, batch)
-            except (OSError, TimeoutError, KafkaError) as error:
+                await self._deliver(lane, train)
+            except Exception as error:
+                # Nobody knows what has arrived of those that are left, so all of them fail.
                 self._identity = None
-                self._fail(batch, error)
-            else:
-                self._finish(batch)
-                batch.done.set_result(placed)
+                for batch in train:
+                    if not batch.done.done():
+                        self._fail(batch, error)
 
-    async def _deliver(self, lane: _Lane, batch: _Batch) -> tuple[int, int]:
-        patience = Patience(self.delivery_timeout_s, self.client.rng)
-        encoded = await self._stamped(lane, batch, patience)
-        while True:
+    async def _ready(self, lane: _Lane) -> _Batch:
+        """The first in the queue, once it is full or has waited long enough for company."""
+        batch = lane.queue[0]
+        if not batch.sealed.is_set() and self.linger_s > 0:
             try:
-                return await self._produce(batch.partition, encoded, patience)
-            except (OSError, TimeoutError, KafkaError) as error:
-                if _is_duplicate(error):
+                async with asyncio.timeout(self.linger_s):
+                    await batch.sealed.wait()
+            except TimeoutError:
+                pass
+        batch.sealed.set()
+        return lane.queue.popleft()
+
+    async def _deliver(self, lane: _Lane, train: list[_Batch]) -> None:
+        """Send all at once. What is refused is then sent one by one, in order, until it arrives."""
+        patience = Patience(self.delivery_timeout_s, self.client.rng)
+        encoded = [await self._stamped(lane, batch, patience) for batch in train]
+        results = await self._produce(lane.partition, encoded, patience)
+        refused = []
+        for batch, data, result in zip(train, encoded, results, strict=True):
+            if isinstance(result, Exception):
+                refused.append((batch, data, result))
+            else:
+                self._succeed(batch, result)
+        for batch, data, refusal in refused:
+            # One that was refused only because one before it was missing need not wait.
+            wait_for = None if refused[0][0] is not batch and _is_out_of_order(refusal) else refusal
+            self._succeed(batch, await self._repeat(lane.partition, data, wait_for, patience))
+
+    async def _repeat(
+        self,
+        partition: TopicPartition,
+        encoded: bytearray,
+        failure: Exception | None,
+        patience: Patience,
+    ) -> tuple[int, int]:
+        while True:
+            if failure is not None:
+                if _is_duplicate(failure):
                     return -1, -1
-                self._retries += 1
-                await patience.pause(error)
-                if not isinstance(error, KafkaError) or error.error in STALE_VIEW:
-                    await self.client.refresh([batch.partition.topic])
+                await patience.pause(failure)
+                if not isinstance(failure, KafkaError) or failure.error in STALE_VIEW:
+                    self.client.forget(partition.topic)
+            self._retries += 1
+            (result,) = await self._produce(partition, [encoded], patience)
+            if not isinstance(result, Exception):
+                return result
+            failure = result
 
     async def _stamped(self, lane: _Lane, batch: _Batch, patience: Patience) -> bytearray:
         """The batch's bytes with the producer's id and the lane's next sequence numbers."""
@@ -318,33 +352,38 @@ class Producer:
             return self._identity
 
     async def _produce(
-        self, partition: TopicPartition, encoded: bytearray, patience: Patience
-    ) -> tuple[int, int]:
-        node = (await self.client.leaders([partition], timeout_s=patience.remaining_s))[partition]
-        timeout_s = self.client.timeout_s
-        request = ProduceRequest(
+        self, partition: TopicPartition, train: Sequence[bytearray], patience: Patience
+    ) -> list[tuple[int, int] | Exception]:
+        """Send batches to the partition's leader, in order, and wait for what becomes of each."""
+        try:
+            leaders = await self.client.leaders([partition], timeout_s=patience.remaining_s)
+            link = await self.client.link(leaders[partition])
+            if self.acks == 0:
+                for encoded in train:
+                    link.send_no_response(self._request(partition, encoded))
+                return [(-1, -1)] * len(train)
+            # All are started before any is awaited: order is that of the connection.
+            timeout_s = self.client.timeout_s + ANSWER_MARGIN_S
+            answers = [
+                link.start(self._request(partition, encoded), timeout=timeout_s)
+                for encoded in train
+            ]
+        except (OSError, TimeoutError, KafkaError) as error:
+            return [error] * len(train)
+        responses = await asyncio.gather(*answers, return_exceptions=True)
+        return [_result(partition, response) for response in responses]
+
+    def _request(self, partition: TopicPartition, encoded: bytearray) -> ProduceRequest:
+        data = PartitionProduceData(index=partition.partition, records=encoded)
+        return ProduceRequest(
             acks=self.acks,
-            timeout_ms=int(timeout_s * 1000),
-            topic_data=[
-                TopicProduceData(
-                    name=partition.topic,
-                    partition_data=[
-                        PartitionProduceData(index=partition.partition, records=encoded)
-                    ],
-                )
-            ],
+            timeout_ms=int(self.client.timeout_s * 1000),
+            topic_data=[TopicProduceData(name=partition.topic, partition_data=[data])],
         )
-        if self.acks == 0:
-            (await self.client.link(node)).send_no_response(request)
-            return -1, -1
-        response: ProduceResponse = await self.client.ask(
-            node, request, timeout=timeout_s + ANSWER_MARGIN_S
-        )
-        answer = response.responses[0].partition_responses[0]
-        if answer.error_code:
-            reason = f": {answer.error_message}" if answer.error_message else ""
-            raise KafkaError(error_code(answer.error_code), f"partition {partition}{reason}")
-        return answer.base_offset, answer.log_append_time_ms
+
+    def _succeed(self, batch: _Batch, placed: tuple[int, int]) -> None:
+        self._finish(batch)
+        batch.done.set_result(placed)
 
     def _fail(self, batch: _Batch, error: Exception) -> None:
         self._finish(batch)
@@ -354,7 +393,7 @@ class Producer:
         batch.done.exception()
 
     def _finish(self, batch: _Batch) -> None:
-        self._unfinished.discard(batch)
+        self._unfinished.pop(batch, None)
         self._buffered_bytes -= batch.size_bytes
         self._room.set()
 
@@ -367,6 +406,26 @@ class Producer:
             "unfinished_batches": len(self._unfinished),
             "lanes": len(self._lanes),
         }
+
+
+def _result(
+    partition: TopicPartition, response: ProduceResponse | BaseException
+) -> tuple[int, int] | Exception:
+    """Offset and append time of a batch's first record, or why it was not acknowledged."""
+    if isinstance(response, BaseException):
+        if not isinstance(response, OSError | TimeoutError):
+            raise response
+        return response
+    answer = response.responses[0].partition_responses[0]
+    if answer.error_code:
+        reason = f": {answer.error_message}" if answer.error_message else ""
+        return KafkaError(error_code(answer.error_code), f"partition {partition}{reason}")
+    return answer.base_offset, answer.log_append_time_ms
+
+
+def _is_out_of_order(error: Exception) -> bool:
+    """Whether the broker misses a batch before this one."""
+    return isinstance(error, KafkaError) and error.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def _is_duplicate(error: Exception) -> bool:
