@@ -431,3 +431,32 @@ class TestThrottles:
         config = LogConfig(follower_replication_throttled_replicas=frozenset({"0:2"}))
         small = replace(ReplicaConfig(), replica_fetch_max_bytes=20_000)
         simulate(story, config=small, log_config=config)
+
+
+class TestFresh:
+    """Whoever waits for an append is answered from the producer's own buffer."""
+
+    @pytest.mark.parametrize("compression", ["producer", "gzip"])
+    def test_what_it_gets_is_what_is_on_disk(self, simulate: Any, compression: str) -> None:
+        async def story(world: Any) -> None:
+            leader = await alone(world)
+            leader.append(b"before")
+            waiting = fetch(leader, {T0: 1}, max_wait_ms=500)
+            leader.append(b"x" * 1000, b"y" * 1000)
+            ((_, data),) = waiting.result()
+            assert bytes(data.records) == leader.log().read(1, 1 << 20).records
+            assert isinstance(data.records, memoryview) is (compression == "producer")
+            assert leader.partition().fresh is None
+
+        simulate(story, log_config=LogConfig(compression_type=compression))
+
+    def test_limits_hold(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader = await alone(world, T0, T1)
+            waiting = fetch(leader, {T0: 0, T1: 0}, max_wait_ms=500, max_bytes=100)
+            leader.replicas.append(1, 0, {T0: world.batch(b"a" * 500), T1: world.batch(b"b" * 500)})
+            sizes = [len(data.records) for _, data in waiting.result()]
+            assert sizes[0] > 500
+            assert sizes[1] == 0
+
+        simulate(story)

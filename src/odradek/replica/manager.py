@@ -179,7 +179,10 @@ class ReplicaManager:
         *,
         origin: Origin = Origin.CLIENT,
     ) -> "Produced | asyncio.Future[Produced]":
-        """Append one batch to each partition. A future if acks=-1 must wait for other replicas."""
+        """Append one batch to each partition. A future if acks=-1 must wait for other replicas.
+
+        The buffers are the manager's from now on: fetches that wait are answered from them.
+        """
         if acks not in (-1, 0, 1):
             return {
                 of: ProduceResult(ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks}")
@@ -203,6 +206,8 @@ class ReplicaManager:
                 partition.announce_append(info.size_bytes)
         if self._to_wake:
             self.run_wakeups()
+        for partition, _ in appended:
+            partition.fresh = None
         if acks != -1 or not appended:
             return results
         return self._wait_for_commit(results, appended, timeout_ms)
@@ -408,6 +413,11 @@ class ReplicaManager:
         if led or followed:
             for listener in self.leadership_listeners:
                 listener(led, followed)
+
+    @property
+    def controller_epoch(self) -> int:
+        """The latest controller that this broker has heard of."""
+        return self._changes.controller_epoch
 
     def statistics(self) -> dict[str, int]:
         led = list(self.led())

@@ -115,6 +115,9 @@ class Partition:
         # How far this replica knew to be committed, if it was loaded with fewer records than that.
         # Kept on disk in place of the high watermark: it must not be forgotten by a restart.
         self.lost_mark: int | None = None
+        # What was appended a moment ago, as (first offset, next offset, bytes), while those who
+        # wait for it are woken: they need not read it from the disk.
+        self.fresh: tuple[int, int, memoryview] | None = None
         self.watchers: dict[FetchItem, None] = {}
         self.produce_queue: OrderedDict[DelayedProduce, int] = OrderedDict()
         self._low_watermark_watchers: dict[Callable[[], None], None] = {}
@@ -331,6 +334,9 @@ class Partition:
         for follower in self.followers.values():
             if follower.log_end == old_end:
                 follower.leader_moves_on()
+        if self.watchers and info.size_bytes and log.config.compression_type == "producer":
+            stored = memoryview(buffer)[: info.size_bytes]
+            self.fresh = info.first_offset, info.last_offset + 1, stored
         return info
 
     def announce_append(self, byte_count: int) -> None:

@@ -117,8 +117,19 @@ class Reader:
         limit = 0 if throttled else min(item.max_bytes, left)
         if limit <= 0 and (throttled or not whole_first):
             return _data(item, log, None), True
-        read = log.read(item.offset, limit, end_offset=end, min_one_batch=whole_first)
-        records = read.records
+        records: bytes | memoryview
+        fresh = partition.fresh
+        if (
+            fresh is not None
+            and fresh[0] == item.offset
+            and fresh[1] <= end
+            and (len(fresh[2]) <= limit or whole_first)
+        ):
+            records = fresh[2]
+        else:
+            records = log.read(
+                item.offset, limit, end_offset=end, min_one_batch=whole_first
+            ).records
         if not records:
             return _data(item, log, None), True
         if follower is not None and self._counts_against_quota(partition, follower):
@@ -199,7 +210,7 @@ def _divergence(item: FetchItem, log: Log) -> tuple[int, int] | None:
 def _data(
     item: FetchItem,
     log: Log,
-    records: bytes | None,
+    records: bytes | memoryview | None,
     *,
     preferred: int = -1,
     diverging: tuple[int, int] | None = None,
