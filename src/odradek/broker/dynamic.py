@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.quotas import ClientQuotas, Entity, entity_of
+from odradek.broker.quotas import ClientQuotas, entity_of, plain_entity
 from odradek.log.config import LogConfig
 from odradek.store.api import SessionEvent, StoreError, WatchEvent
 from odradek.store.cluster import ClusterStore
@@ -150,12 +150,4 @@ class DynamicSettings:
         if entity is None:
             return
         kind, _, name = path.partition("/")
-        self._quotas.set(_plain(entity), await self._store.config(kind, name))
-
-
-def _plain(entity: Entity) -> Entity:
-    user, client = entity
-    return (
-        None if user is None else desanitize(user),
-        None if client is None else desanitize(client),
-    )
+        self._quotas.set(plain_entity(entity), await self._store.config(kind, name))

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.replica.throttle import ReplicationQuota
+from odradek.store.paths import desanitize
 from odradek.wire.messages.fetch import FetchResponse
 
 if TYPE_CHECKING:
     from odradek.broker.requests import RequestContext
 
-__all__ = ["ANONYMOUS", "PRODUCER_RATE", "QUOTA_NAMES", "ClientQuotas"]
+__all__ = ["QUOTA_NAMES", "WHOLE_QUOTAS", "ClientQuotas", "Entity", "entity_of", "plain_entity"]
 
 ANONYMOUS = "ANONYMOUS"
 DEFAULT = "<default>"
@@ -24,6 +25,7 @@ CONSUMER_RATE = "consumer_byte_rate"
 QUOTA_NAMES = frozenset(
     {PRODUCER_RATE, CONSUMER_RATE, "request_percentage", "controller_mutation_rate"}
 )
+WHOLE_QUOTAS = frozenset({PRODUCER_RATE, CONSUMER_RATE})
 THROTTLE_MS_MAX = 30_000
 CLIENTS_MAX = 10_000
 
@@ -52,6 +54,15 @@ def entity_of(path: str) -> Entity | None:
         case ["users", user, "clients", client]:
             return user, client
     return None
+
+
+def plain_entity(entity: Entity) -> Entity:
+    """The entity by the names its clients use, not the store's."""
+    user, client = entity
+    return (
+        None if user is None else desanitize(user),
+        None if client is None else desanitize(client),
+    )
 
 
 class ClientQuotas:
@@ -113,9 +124,6 @@ class ClientQuotas:
                 self._used.pop(next(iter(self._used)))
             used = self._used[key] = ReplicationQuota(self._now, int(limit))
         return used
-
-    def limits(self) -> Mapping[Entity, Mapping[str, float]]:
-        return self._limits
 
     def statistics(self) -> dict[str, int]:
         return {

@@ -4,7 +4,7 @@ Nothing here is global and nothing reads a real clock, so several brokers live i
 loop, in tests and in the simulator.
 
 Starting: listen (to know the port), open the store, claim the log directories, read the settings,
-load the logs, leave the ISRs if records may be lost, let the controller's requests in, register,
+load the logs, leave the ISRs if records may be lost, register, let the controller's requests in,
 run for controller, and serve everybody once the controller has told us who is who. Stopping goes
 the other way, after asking the controller to take our leaderships. A broker that is killed at any
 point starts again from what is on disk.
@@ -134,8 +134,9 @@ class Broker:
         self._settings_changed(frozenset())
         self.settings.start()
         self.replicas.start()
-        await self.connections.accept()
         await self._register()
+        # Not before: what was meant for our predecessor shows only by the epoch we have now.
+        await self.connections.accept()
         await self.controller.start()
         self.logs.start()
         await self._wait_until_informed()

@@ -44,6 +44,8 @@ HANDLERS: Mapping[int, str] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: "alter_partition_reassignments",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "list_partition_reassignments",
     ApiKey.OFFSET_DELETE: "offset_delete",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "describe_client_quotas",
+    ApiKey.ALTER_CLIENT_QUOTAS: "alter_client_quotas",
     ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
     ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
 }

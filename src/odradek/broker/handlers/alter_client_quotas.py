@@ -1,0 +1,105 @@
+"""AlterClientQuotas (49), v0–v1. Sets and removes quotas of users and client ids (KIP-546).
+
+The byte rates are enforced by this broker; the other two names are Kafka's, and are kept for the
+brokers of a mixed cluster that enforce them.
+"""
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.quotas import QUOTA_NAMES, WHOLE_QUOTAS
+from odradek.store.configs import NoController
+from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, sanitize
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntityData,
+    AlterClientQuotasResponseEntryData,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+USER, CLIENT_ID = "user", "client-id"
+
+
+async def handle(
+    broker: "Broker", request: AlterClientQuotasRequest, context: "RequestContext"
+) -> AlterClientQuotasResponse:
+    results = []
+    for entry in request.entries:
+        try:
+            await _alter(broker, entry, request.validate_only)
+            results.append(_answer(entry, KafkaError(ErrorCode.NONE)))
+        except KafkaError as error:
+            results.append(_answer(entry, error))
+    return AlterClientQuotasResponse(entries=results)
+
+
+def refuse(
+    request: AlterClientQuotasRequest, error: KafkaError, context: "RequestContext"
+) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(entries=[_answer(each, error) for each in request.entries])
+
+
+async def _alter(
+    broker: "Broker", entry: AlterClientQuotasRequestEntryData, validate_only: bool
+) -> None:
+    kind, name = _entity(entry)
+    config = await broker.store.config(kind, name)
+    for change in entry.ops:
+        if change.key not in QUOTA_NAMES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {change.key}")
+        if change.remove:
+            config.pop(change.key, None)
+        elif change.key in WHOLE_QUOTAS and change.value != int(change.value):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Configuration {change.key} must be a LONG value"
+            )
+        else:
+            whole = change.key in WHOLE_QUOTAS
+            config[change.key] = str(int(change.value) if whole else change.value)
+    if validate_only:
+        return
+    try:
+        await broker.store.set_config(kind, name, config)
+    except NoController as error:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
+    await broker.store.notify_config_change(f"{kind}/{name}")
+
+
+def _entity(entry: AlterClientQuotasRequestEntryData) -> tuple[ConfigKind, str]:
+    """Where the quotas of this entity are kept."""
+    names: dict[str, str] = {}
+    for part in entry.entity:
+        if part.entity_type not in (USER, CLIENT_ID) or part.entity_name == "":
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unhandled client quota entity: {part.entity_type}={part.entity_name}",
+            )
+        name = part.entity_name
+        names[part.entity_type] = DEFAULT_ENTITY if name is None else sanitize(name)
+    if not names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
+    if USER not in names:
+        return ConfigKind.CLIENTS, names[CLIENT_ID]
+    if CLIENT_ID not in names:
+        return ConfigKind.USERS, names[USER]
+    return ConfigKind.USERS, f"{names[USER]}/clients/{names[CLIENT_ID]}"
+
+
+def _answer(
+    entry: AlterClientQuotasRequestEntryData, error: KafkaError
+) -> AlterClientQuotasResponseEntryData:
+    return AlterClientQuotasResponseEntryData(
+        error_code=error.error,
+        error_message=error.message or None,
+        entity=[
+            AlterClientQuotasResponseEntityData(
+                entity_type=part.entity_type, entity_name=part.entity_name
+            )
+            for part in entry.entity
+        ],
+    )
