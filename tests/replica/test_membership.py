@@ -401,3 +401,23 @@ async def test_on_the_embedded_store_over_real_sockets(reality: Any, tmp_path: A
         assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 0, 2)
         await world.elect(2, [1], [1, 2])
         assert leader.replicas.fetchers.is_following(T0)
+
+
+def test_a_session_that_goes_on_without_the_partition_proves_nothing(simulate: Any) -> None:
+    """The follower gave this partition up, and goes on fetching others in the same session."""
+
+    async def story(world: Any) -> None:
+        leader = await led(world, [1, 2], 2)
+        puppet = Puppet(leader, 2)
+        puppet.fetch(1)
+        puppet.fetch_set.remove(T0)
+        for _ in range(30):
+            await asyncio.sleep(1)
+            puppet.fetch()
+        assert leader.partition().isr.committed == (1, 2)  # it has all there is
+        leader.append(b"b")
+        begun = leader.replicas.now()
+        await world.until_stored({1})
+        assert leader.replicas.now() - begun < 5.1  # at the very next look
+
+    simulate(story)

@@ -239,7 +239,7 @@ class FetchSet:
 
     def _leave(self, item: FetchItem) -> None:
         if item.partition is not None:
-            item.partition.watchers.pop(item, None)
+            item.partition.unwatch(item)
             item.partition = None
 
     def to_read(self) -> list[FetchItem]:

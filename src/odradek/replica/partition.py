@@ -524,6 +524,16 @@ class Partition:
         item.bytes_seen = 0 if self.log is None else self.log.appended_bytes
         self.watchers[item] = None
 
+    def unwatch(self, item: FetchItem) -> None:
+        """This item asks no more: its session's later fetches say nothing about us."""
+        self.watchers.pop(item, None)
+        link = item.owner.link
+        follower = None if link is None else self.followers.get(link.broker_id)
+        if follower is not None and follower.source is link:
+            if self.log is not None and follower.log_end == self.log.end_offset:
+                follower.leader_moves_on()
+            follower.source = None
+
     def wake_all(self) -> None:
         """The state changed: every parked fetch looks again, whatever it waits for."""
         for item in self.watchers:
