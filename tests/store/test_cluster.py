@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from odradek.store import paths, payloads
+from odradek.store import paths
 from odradek.store.api import BadVersion, EventKind, NodeExists, NoNode, StoreError, WatchEvent
 from odradek.store.cluster import ClusterStore, ControllerMoved, ControllerTerm
 from odradek.store.configs import NoController
@@ -419,12 +419,3 @@ class TestConfigurations:
         later = ClusterStore(late.store, clock=lambda: stat.created_ms + 15 * 60 * 1000 + 1)
         await later.purge_config_changes()
         assert await cluster.config_changes() == []
-
-
-async def test_acls_are_read_where_kafka_keeps_them(cluster) -> None:
-    entry = payloads.AclEntry("User:alice", "Allow", "Read", "*")
-    assert await cluster.acls("LITERAL", "Topic", "t") == (set(), -1)
-    for pattern, root in (("LITERAL", "/kafka-acl"), ("PREFIXED", "/kafka-acl-extended/prefixed")):
-        await cluster.ensure(f"{root}/Topic")
-        await cluster.store.create(f"{root}/Topic/t", payloads.encode_acls([entry]))
-        assert await cluster.acls(pattern, "Topic", "t") == ({entry}, 0)

@@ -6,7 +6,6 @@ import pytest
 
 from odradek.store import payloads
 from odradek.store.payloads import (
-    AclEntry,
     BrokerRegistration,
     Endpoint,
     InvalidPayload,
@@ -366,19 +365,3 @@ class TestTheCluster:
         ):
             with pytest.raises(InvalidPayload, match="/latest_producer_id_block"):
                 payloads.decode_producer_ids(wrong)
-
-    def test_acls(self) -> None:
-        entry = AclEntry("User:alice", "Allow", "Read", "*")
-        data = payloads.encode_acls([entry])
-        assert data == (
-            b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow",'
-            b'"operation":"Read","host":"*"}]}'
-        )
-        assert payloads.decode_acls(data, "/p") == {entry}
-        assert payloads.decode_acls(None, "/p") == set()
-        for wrong in (
-            b'{"version":2,"acls":[]}',
-            b'{"version":1,"acls":[{"principal":"User:alice"}]}',
-        ):
-            with pytest.raises(InvalidPayload, match="/p"):
-                payloads.decode_acls(wrong, "/p")

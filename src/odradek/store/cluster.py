@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from odradek.store import paths, payloads
+from odradek.store.acls import Acls
 from odradek.store.api import (
-    ANY_VERSION,
     BadVersion,
     Check,
     Create,
@@ -62,7 +62,7 @@ class ControllerTerm(NamedTuple):
     fence: int
 
 
-class ClusterStore(Configs):
+class ClusterStore(Configs, Acls):
     """Typed access through one session of a store."""
 
     def __init__(self, store: Store, clock: Callable[[], int] = wall_clock_ms) -> None:
@@ -140,7 +140,7 @@ class ClusterStore(Configs):
                 if found is None:
                     continue
                 if found.owner in self._registered_in - {self.store.session_id}:
-                    await self._delete_if_there(path)
+                    await self.delete_if_there(path)
                     continue
                 if found.owner != self.store.session_id:
                     await self._wait_until_gone(path, found.owner, gone, deadline - loop.time())
@@ -165,7 +165,7 @@ class ClusterStore(Configs):
         await self.store.set(paths.broker(broker.id), payloads.encode_broker(broker, self.clock()))
 
     async def unregister_broker(self, broker_id: int) -> None:
-        await self._delete_if_there(paths.broker(broker_id))
+        await self.delete_if_there(paths.broker(broker_id))
 
     async def broker_ids(self, watch: Watch | None = None) -> list[int]:
         return sorted(int(name) for name in await self.names(paths.BROKER_IDS, watch))
@@ -541,12 +541,6 @@ class ClusterStore(Configs):
             fence,
             ignore=NoNode,
         )
-
-    async def _delete_if_there(self, path: str) -> None:
-        try:
-            await self.store.delete(path, ANY_VERSION)
-        except NoNode:
-            pass  # gone is what was wanted
 
 
 def _setting(event: asyncio.Event) -> Watch:

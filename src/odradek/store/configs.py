@@ -1,4 +1,4 @@
-"""Dynamic configurations and their change notifications; and the reading all typed access shares.
+"""Dynamic configurations and their change notifications.
 
 INTERCHANGE.md section B.1: a configuration is written only while there is a controller, under a
 check of ``/controller``, so that a cluster that moves to KRaft is not written behind its back.
@@ -9,22 +9,21 @@ the ones older than fifteen minutes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from odradek.store import paths, payloads
 from odradek.store.api import (
     Check,
-    Node,
     NodeExists,
     NoNode,
     Operation,
     Set,
-    Store,
     StoreError,
     Watch,
     parent_of,
 )
-from odradek.store.payloads import AclEntry, ConfigChange, InvalidPayload
+from odradek.store.nodes import Nodes, sequence_of
+from odradek.store.payloads import ConfigChange, InvalidPayload
 
 log = logging.getLogger(__name__)
 
@@ -35,40 +34,8 @@ class NoController(StoreError):
     """Configurations cannot be written while nobody, or a KRaft controller, is in office."""
 
 
-class Configs:
+class Configs(Nodes):
     """Configurations of topics, brokers, clients, users and ips."""
-
-    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
-        self.store = store
-        self.clock = clock
-
-    async def read(self, path: str, watch: Watch | None = None) -> Node | None:
-        """A node that may be absent; then the watch waits for its creation."""
-        while True:
-            try:
-                return await self.store.get(path, watch)
-            except NoNode:
-                if watch is None or await self.store.exists(path, watch) is None:
-                    return None
-
-    async def names(self, path: str, watch: Watch | None = None) -> list[str]:
-        """The children of a node; none if it is absent."""
-        try:
-            return await self.store.children(path, watch)
-        except NoNode:
-            return []
-
-    async def ensure(self, path: str) -> None:
-        """Create a persistent node with null data, and its parents, unless they are there."""
-        if path == "/":
-            return
-        try:
-            await self.store.create(path, None)
-        except NodeExists:
-            pass  # that is what was wanted
-        except NoNode:
-            await self.ensure(parent_of(path))
-            await self.ensure(path)
 
     async def config(self, kind: str, entity: str) -> dict[str, str]:
         """An entity's own settings; empty if it has none. The entity's name is sanitized."""
@@ -119,7 +86,7 @@ class Configs:
     ) -> list[ConfigChange]:
         """The notifications after this sequence, in order; unreadable ones are skipped."""
         names = await self.names(paths.CONFIG_CHANGES, watch)
-        wanted = [name for name in names if _sequence(name) > after]
+        wanted = [name for name in names if sequence_of(name) > after]
         where = [f"{paths.CONFIG_CHANGES}/{name}" for name in wanted]
         changes = []
         for path, node in zip(where, await self.store.get_many(where), strict=True):
@@ -130,7 +97,7 @@ class Configs:
             except InvalidPayload as error:
                 log.warning("skipping a notification: %s", error)
                 continue
-            changes.append(ConfigChange(_sequence(path), entity_path))
+            changes.append(ConfigChange(sequence_of(path), entity_path))
         return sorted(changes)
 
     async def purge_config_changes(self, age_ms: int = CHANGE_EXPIRATION_MS) -> None:
@@ -139,21 +106,4 @@ class Configs:
         where = [f"{paths.CONFIG_CHANGES}/{name}" for name in names]
         for path, node in zip(where, await self.store.get_many(where), strict=True):
             if node is not None and node[1].created_ms + age_ms < self.clock():
-                try:
-                    await self.store.delete(path)
-                except NoNode:
-                    pass  # another broker purges too
-
-    async def acls(self, pattern: str, resource_type: str, name: str) -> tuple[set[AclEntry], int]:
-        """The entries of a resource and the version they stand at; -1 without a node."""
-        path = paths.acls(pattern, resource_type, name)
-        node = await self.read(path)
-        return (
-            (set(), -1) if node is None else (payloads.decode_acls(node[0], path), node[1].version)
-        )
-
-
-def _sequence(name: str) -> int:
-    """The number a sequential name ends in; -1 for a name that is none."""
-    digits = name[-10:]
-    return int(digits) if digits.isdecimal() else -1
+                await self.delete_if_there(path)  # another broker purges too

@@ -19,13 +19,10 @@ CONFIG_CHANGES = "/config/changes"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
 FEATURES = "/feature"
-ACL_CHANGES = "/kafka-acl-changes"
-EXTENDED_ACL_CHANGES = "/kafka-acl-extended-changes"
 
 ISR_CHANGE_PREFIX = "isr_change_"
 LOG_DIR_EVENT_PREFIX = "log_dir_event_"
 CONFIG_CHANGE_PREFIX = "config_change_"
-ACL_CHANGE_PREFIX = "acl_changes_"
 
 DEFAULT_ENTITY = "<default>"
 
@@ -88,12 +85,6 @@ def delete_topic(name: str) -> str:
 def config(kind: str, entity: str) -> str:
     """``entity`` is sanitized; a user's client is ``alice/clients/app`` of kind users."""
     return f"/config/{kind}/{entity}"
-
-
-def acls(pattern: str, resource_type: str, name: str = "") -> str:
-    """The ACLs of a resource: literal patterns in one tree, others in trees of their own."""
-    root = "/kafka-acl" if pattern == "LITERAL" else f"/kafka-acl-extended/{pattern.lower()}"
-    return f"{root}/{resource_type}/{name}".rstrip("/")
 
 
 def sanitize(entity: str) -> str:

@@ -100,13 +100,6 @@ class ConfigChange(NamedTuple):
     entity_path: str
 
 
-class AclEntry(NamedTuple):
-    principal: str
-    permission: str
-    operation: str
-    host: str
-
-
 def dump(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -134,14 +127,14 @@ def _is_int(value: object) -> bool:
     return type(value) is int and -(2**31) <= value < 2**31
 
 
-def _int(of: Json, key: str, path: str) -> int:
+def integer(of: Json, key: str, path: str) -> int:
     value = of.get(key)
     if not _is_int(value):
         raise InvalidPayload(path, f"{key} must be a 32-bit number, not {value!r}")
     return cast(int, value)
 
 
-def _typed(of: Json, key: str, kind: type[T], path: str) -> T:
+def typed(of: Json, key: str, kind: type[T], path: str) -> T:
     value = of.get(key)
     if not isinstance(value, kind):
         raise InvalidPayload(path, f"{key} must be a {kind.__name__}, not {value!r}")
@@ -177,20 +170,20 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
 def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegistration:
     path = paths.broker(broker_id)
     of = parse(data, path)
-    version = _int(of, "version", path)
-    jmx_port = _int(of, "jmx_port", path)
+    version = integer(of, "version", path)
+    jmx_port = integer(of, "jmx_port", path)
     if version < 1:
         raise InvalidPayload(path, f"unsupported version {version}")
     if version == 1:
-        only = Endpoint(_typed(of, "host", str, path), _int(of, "port", path))
+        only = Endpoint(typed(of, "host", str, path), integer(of, "port", path))
         return BrokerRegistration(broker_id, epoch, (only,), None, jmx_port)
     protocols: Mapping[str, object] = {name: name for name in SECURITY_PROTOCOLS}
     if of.get("listener_security_protocol_map") is not None:
-        protocols = _typed(of, "listener_security_protocol_map", dict, path)
+        protocols = typed(of, "listener_security_protocol_map", dict, path)
     endpoints = tuple(
-        _decode_endpoint(text, protocols, path) for text in _typed(of, "endpoints", list, path)
+        _decode_endpoint(text, protocols, path) for text in typed(of, "endpoints", list, path)
     )
-    rack = None if of.get("rack") is None else _typed(of, "rack", str, path)
+    rack = None if of.get("rack") is None else typed(of, "rack", str, path)
     return BrokerRegistration(broker_id, epoch, endpoints, rack, jmx_port)
 
 
@@ -224,8 +217,8 @@ def decode_controller(data: bytes | None) -> tuple[int, int]:
     of = parse(data, paths.CONTROLLER)
     kraft_epoch = -1
     if "kraftControllerEpoch" in of:
-        kraft_epoch = _int(of, "kraftControllerEpoch", paths.CONTROLLER)
-    return _int(of, "brokerid", paths.CONTROLLER), kraft_epoch
+        kraft_epoch = integer(of, "kraftControllerEpoch", paths.CONTROLLER)
+    return integer(of, "brokerid", paths.CONTROLLER), kraft_epoch
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -263,13 +256,13 @@ def decode_topic(name: str, data: bytes | None) -> TopicNode:
     of = _parse_or_none(data, path) or {}
 
     def by_partition(key: str) -> dict[int, tuple[int, ...]]:
-        lists = _typed(of, key, dict, path) if key in of else {}
+        lists = typed(of, key, dict, path) if key in of else {}
         try:
             return {int(number): _ints(ids, key, path) for number, ids in lists.items()}
         except ValueError as error:
             raise InvalidPayload(path, f"a partition of {key} is not a number") from error
 
-    topic_id = decode_uuid(_typed(of, "topic_id", str, path), path) if "topic_id" in of else None
+    topic_id = decode_uuid(typed(of, "topic_id", str, path), path) if "topic_id" in of else None
     partitions = by_partition("partitions")
     adding = {p: ids for p, ids in by_partition("adding_replicas").items() if ids}
     removing = {p: ids for p, ids in by_partition("removing_replicas").items() if ids}
@@ -303,14 +296,16 @@ def decode_state(of: TopicPartition, data: bytes | None, version: int) -> Partit
     value = _parse_or_none(data, path)
     if value is None:
         return None
-    recovery = _int(value, "leader_recovery_state", path) if "leader_recovery_state" in value else 0
+    recovery = (
+        integer(value, "leader_recovery_state", path) if "leader_recovery_state" in value else 0
+    )
     if recovery not in (0, 1):
         raise InvalidPayload(path, f"leader_recovery_state must be 0 or 1, not {recovery}")
     return PartitionState(
-        leader=_int(value, "leader", path),
-        leader_epoch=_int(value, "leader_epoch", path),
+        leader=integer(value, "leader", path),
+        leader_epoch=integer(value, "leader_epoch", path),
         isr=_ints(value.get("isr"), "isr", path),
-        controller_epoch=_int(value, "controller_epoch", path),
+        controller_epoch=integer(value, "controller_epoch", path),
         partition_epoch=version,
         recovering=recovery == 1,
     )
@@ -327,19 +322,19 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 def decode_partitions(data: bytes | None, path: str) -> set[TopicPartition]:
     return {
-        TopicPartition(_typed(entry, "topic", str, path), _int(entry, "partition", path))
-        for entry in _objects(parse(data, path), "partitions", path)
+        TopicPartition(typed(entry, "topic", str, path), integer(entry, "partition", path))
+        for entry in objects(parse(data, path), "partitions", path)
     }
 
 
-def _objects(of: Json, key: str, path: str) -> list[Json]:
-    entries = _typed(of, key, list, path)
+def objects(of: Json, key: str, path: str) -> list[Json]:
+    entries = typed(of, key, list, path)
     if not all(isinstance(entry, dict) for entry in entries):
         raise InvalidPayload(path, f"{key} must be an array of objects")
     return cast(list[Json], entries)
 
 
-def _only(of: Json, keys: set[str], path: str) -> None:
+def only(of: Json, keys: set[str], path: str) -> None:
     unknown = of.keys() - keys
     if unknown:
         raise InvalidPayload(path, f"unknown key {min(unknown)}")
@@ -357,12 +352,12 @@ def decode_reassignment(data: bytes | None) -> dict[TopicPartition, tuple[int, .
     """Only the keys Kafka binds are allowed; ``log_dirs`` is for the tool, not for us."""
     path = paths.REASSIGN_PARTITIONS
     of = parse(data, path)
-    _only(of, {"version", "partitions"}, path)
+    only(of, {"version", "partitions"}, path)
     moves: dict[TopicPartition, tuple[int, ...]] = {}
-    for entry in _objects(of, "partitions", path):
-        _only(entry, {"topic", "partition", "replicas"}, path)
+    for entry in objects(of, "partitions", path):
+        only(entry, {"topic", "partition", "replicas"}, path)
         partition = TopicPartition(
-            _typed(entry, "topic", str, path), _int(entry, "partition", path)
+            typed(entry, "topic", str, path), integer(entry, "partition", path)
         )
         moves[partition] = _ints(entry.get("replicas"), "replicas", path)
     return moves
@@ -373,7 +368,7 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 
 def decode_log_dir_event(data: bytes | None, path: str) -> int:
-    return _int(parse(data, path), "broker", path)
+    return integer(parse(data, path), "broker", path)
 
 
 # Configurations
@@ -402,12 +397,12 @@ def encode_config_change(entity_path: str) -> bytes:
 def decode_config_change(data: bytes | None, path: str) -> str:
     """The entity's path. Version 1 named the kind (topics, clients) and the entity apart."""
     of = parse(data, path)
-    version = _int(of, "version", path)
+    version = integer(of, "version", path)
     if version == 1:
-        kind, name = _typed(of, "entity_type", str, path), _typed(of, "entity_name", str, path)
+        kind, name = typed(of, "entity_type", str, path), typed(of, "entity_name", str, path)
         entity_path = f"{kind}/{name}"
     elif version == 2:
-        entity_path = _typed(of, "entity_path", str, path)
+        entity_path = typed(of, "entity_path", str, path)
     else:
         raise InvalidPayload(path, f"unsupported version {version}")
     if entity_path.split("/")[0] not in list(paths.ConfigKind) or "/" not in entity_path:
@@ -423,7 +418,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes | None) -> str:
-    return _typed(parse(data, paths.CLUSTER_ID), "id", str, paths.CLUSTER_ID)
+    return typed(parse(data, paths.CLUSTER_ID), "id", str, paths.CLUSTER_ID)
 
 
 def encode_producer_ids(broker_id: int, block: range) -> bytes:
@@ -440,9 +435,9 @@ def encode_producer_ids(broker_id: int, block: range) -> bytes:
 def decode_producer_ids(data: bytes) -> range:
     path = paths.PRODUCER_IDS
     of = parse(data, path)
-    _int(of, "broker", path)
+    integer(of, "broker", path)
     try:
-        first, last = (int(_typed(of, key, str, path)) for key in ("block_start", "block_end"))
+        first, last = (int(typed(of, key, str, path)) for key in ("block_start", "block_end"))
     except ValueError as error:
         raise InvalidPayload(path, "the block's bounds must be numbers in strings") from error
     return range(first, last + 1)
@@ -452,44 +447,15 @@ def check_features(data: bytes | None) -> None:
     """Raise unless Kafka could decode the feature node. INTERCHANGE.md section B.2."""
     path = paths.FEATURES
     of = parse(data, path)
-    version = _int(of, "version", path)
+    version = integer(of, "version", path)
     if version not in (1, 2):
         raise InvalidPayload(path, f"unsupported version {version}")
-    if _int(of, "status", path) not in (0, 1):
+    if integer(of, "status", path) not in (0, 1):
         raise InvalidPayload(path, f"status must be 0 or 1, not {of['status']!r}")
-    for name, levels in _typed(of, "features", dict, path).items():
+    for name, levels in typed(of, "features", dict, path).items():
         if not isinstance(levels, dict):
             raise InvalidPayload(path, f"feature {name} must be an object")
-        highest = _int(levels, "max_version_level", path)
-        lowest = _int(levels, "min_version_level", path) if version == 1 else 1
+        highest = integer(levels, "max_version_level", path)
+        lowest = integer(levels, "min_version_level", path) if version == 1 else 1
         if not 1 <= lowest <= highest:
             raise InvalidPayload(path, f"feature {name} has levels {lowest} to {highest}")
-
-
-# Access control
-
-
-def encode_acls(acls: Iterable[AclEntry]) -> bytes:
-    entries = [
-        {
-            "principal": acl.principal,
-            "permissionType": acl.permission,
-            "operation": acl.operation,
-            "host": acl.host,
-        }
-        for acl in acls
-    ]
-    return dump({"version": 1, "acls": entries})
-
-
-def decode_acls(data: bytes | None, path: str) -> set[AclEntry]:
-    if not data:
-        return set()
-    of = parse(data, path)
-    if _int(of, "version", path) != 1:
-        raise InvalidPayload(path, f"unsupported version {of['version']}")
-    keys = ("principal", "permissionType", "operation", "host")
-    return {
-        AclEntry(*(_typed(entry, key, str, path) for key in keys))
-        for entry in _objects(of, "acls", path)
-    }

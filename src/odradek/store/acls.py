@@ -1,0 +1,184 @@
+"""Who may do what: ACLs as Kafka's authorizer keeps them. INTERCHANGE.md sections B.1 and B.4.
+
+A resource pattern has one node, written under its version. Whoever writes leaves a notification;
+literal patterns have a tree and notifications of their own, older than all other kinds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from odradek.store import payloads
+from odradek.store.api import ANY_VERSION, BadVersion, NodeExists, NoNode, Watch
+from odradek.store.nodes import Nodes, sequence_of
+from odradek.store.payloads import InvalidPayload
+
+log = logging.getLogger(__name__)
+
+LITERAL, PREFIXED = "LITERAL", "PREFIXED"
+ROOTS = {LITERAL: "/kafka-acl", PREFIXED: "/kafka-acl-extended/prefixed"}
+CHANGES = {LITERAL: "/kafka-acl-changes", PREFIXED: "/kafka-acl-extended-changes"}
+CHANGE_PREFIX = "acl_changes_"
+
+# A resource type as paths spell it, and as notifications do.
+RESOURCE_TYPES: Mapping[str, str] = {
+    "Topic": "TOPIC",
+    "Group": "GROUP",
+    "Cluster": "CLUSTER",
+    "TransactionalId": "TRANSACTIONAL_ID",
+    "DelegationToken": "DELEGATION_TOKEN",
+    "User": "USER",
+}
+_PATH_NAMES = {name: in_paths for in_paths, name in RESOURCE_TYPES.items()}
+
+
+class AclEntry(NamedTuple):
+    principal: str
+    permission: str
+    operation: str
+    host: str
+
+
+class Resource(NamedTuple):
+    """What an ACL is about: ``Resource("Topic", "t")``, or a prefix of names."""
+
+    type: str
+    name: str
+    pattern: str = LITERAL
+
+    @property
+    def path(self) -> str:
+        return f"{ROOTS[self.pattern]}/{self.type}/{self.name}"
+
+
+class AclChange(NamedTuple):
+    sequence: int
+    resource: Resource
+
+
+class Acls(Nodes):
+    """ACLs by resource pattern."""
+
+    async def prepare_acls(self) -> None:
+        """Create the nodes an authorizer creates at start."""
+        for pattern, root in ROOTS.items():
+            for resource_type in RESOURCE_TYPES:
+                await self.ensure(f"{root}/{resource_type}")
+            await self.ensure(CHANGES[pattern])
+
+    async def acl_resources(self) -> list[Resource]:
+        return [
+            Resource(resource_type, name, pattern)
+            for pattern, root in ROOTS.items()
+            for resource_type in await self.names(root)
+            for name in await self.names(f"{root}/{resource_type}")
+        ]
+
+    async def acls(self, resource: Resource) -> tuple[set[AclEntry], int]:
+        """The entries of a resource and the version they stand at; -1 without a node."""
+        node = await self.read(resource.path)
+        if node is None:
+            return set(), ANY_VERSION
+        return decode_acls(node[0], resource.path), node[1].version
+
+    async def set_acls(
+        self, resource: Resource, entries: Iterable[AclEntry], version: int
+    ) -> int | None:
+        """Write all entries if they still stand at this version; the new version, or None."""
+        data = encode_acls(entries)
+        try:
+            if version == ANY_VERSION:
+                await self.store.create(resource.path, data)
+                return 0
+            return (await self.store.set(resource.path, data, version)).version
+        except (NodeExists, BadVersion, NoNode):
+            return None  # somebody else was faster: read again
+
+    async def delete_acls(self, resource: Resource, version: int) -> bool:
+        """Whether the entries still stood at this version, and are gone now."""
+        try:
+            await self.store.delete(resource.path, version)
+        except (BadVersion, NoNode):
+            return False
+        return True
+
+    async def notify_acl_change(self, resource: Resource) -> None:
+        await self.store.create(
+            f"{CHANGES[resource.pattern]}/{CHANGE_PREFIX}",
+            encode_acl_change(resource),
+            sequential=True,
+        )
+
+    async def acl_changes(
+        self, pattern: str, after: int = -1, watch: Watch | None = None
+    ) -> list[AclChange]:
+        """The notifications after this sequence, in order; unreadable ones are skipped."""
+        names = await self.names(CHANGES[pattern], watch)
+        where = [f"{CHANGES[pattern]}/{name}" for name in names if sequence_of(name) > after]
+        changes = []
+        for path, node in zip(where, await self.store.get_many(where), strict=True):
+            try:
+                if node is not None:
+                    resource = decode_acl_change(pattern, node[0], path)
+                    changes.append(AclChange(sequence_of(path), resource))
+            except InvalidPayload as error:
+                log.warning("skipping a notification: %s", error)
+        return sorted(changes)
+
+
+def encode_acls(acls: Iterable[AclEntry]) -> bytes:
+    entries = [
+        {
+            "principal": acl.principal,
+            "permissionType": acl.permission,
+            "operation": acl.operation,
+            "host": acl.host,
+        }
+        for acl in acls
+    ]
+    return payloads.dump({"version": 1, "acls": entries})
+
+
+def decode_acls(data: bytes | None, path: str) -> set[AclEntry]:
+    if not data:
+        return set()
+    of = payloads.parse(data, path)
+    if payloads.integer(of, "version", path) != 1:
+        raise InvalidPayload(path, f"unsupported version {of['version']}")
+    keys = ("principal", "permissionType", "operation", "host")
+    return {
+        AclEntry(*(payloads.typed(entry, key, str, path) for key in keys))
+        for entry in payloads.objects(of, "acls", path)
+    }
+
+
+def encode_acl_change(resource: Resource) -> bytes:
+    name = RESOURCE_TYPES[resource.type]
+    if resource.pattern == LITERAL:
+        return f"{name}:{resource.name}".encode()
+    return payloads.dump(
+        {
+            "version": 1,
+            "resourceType": name,
+            "name": resource.name,
+            "patternType": resource.pattern,
+        }
+    )
+
+
+def decode_acl_change(pattern: str, data: bytes | None, path: str) -> Resource:
+    if pattern == LITERAL:
+        resource_type, _, name = (data or b"").decode(errors="replace").partition(":")
+    else:
+        of = payloads.parse(data, path)
+        payloads.only(of, {"version", "resourceType", "name", "patternType"}, path)
+        if payloads.integer(of, "version", path) > 1:
+            raise InvalidPayload(path, f"unsupported version {of['version']}")
+        pattern = payloads.typed(of, "patternType", str, path)
+        resource_type = payloads.typed(of, "resourceType", str, path)
+        name = payloads.typed(of, "name", str, path)
+    if resource_type not in _PATH_NAMES or pattern not in ROOTS or not name:
+        raise InvalidPayload(path, f"not a resource: {data!r}")
+    return Resource(_PATH_NAMES[resource_type], name, pattern)
