@@ -18,6 +18,11 @@ from odradek.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from odradek.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -597,3 +602,33 @@ async def test_reassignment_and_election(tmp_path: Path) -> None:
         everything = ElectLeadersRequest(election_type=0, topic_partitions=None)
         response = await connection.request(everything, 1)
         assert response.replica_election_results == []
+
+
+async def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    async with cluster(tmp_path, log_dirs=f"{first},{second}") as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+        for number in range(10):
+            await produce(connection, "t", str(number).encode() * 100)
+        of = next(iter(made.brokers[1].logs.logs))
+        origin = made.brokers[1].logs.logs[of].directory
+        target = second if origin.startswith(first) else first
+
+        async def move(path: str, topic: str = "t") -> ErrorCode:
+            request = AlterReplicaLogDirsRequest(
+                dirs=[
+                    AlterReplicaLogDir(
+                        path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[0])]
+                    )
+                ]
+            )
+            response = await connection.request(request, 1)
+            return ErrorCode(response.results[0].partitions[0].error_code)
+
+        assert await move("/elsewhere") is ErrorCode.LOG_DIR_NOT_FOUND
+        assert await move(target) is ErrorCode.NONE
+        await until(lambda: made.brokers[1].logs.logs[of].directory.startswith(target))
+        assert (await produce(connection, "t", b"after")).base_offset == 10
+        response = await connection.request(fetch_request("t"), 11)
+        assert response.responses[0].partitions[0].high_watermark == 11

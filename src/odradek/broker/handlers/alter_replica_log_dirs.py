@@ -1,0 +1,55 @@
+"""AlterReplicaLogDirs (34), v0–v2. Moves replicas between this broker's log directories (KIP-113).
+
+A replica that is not here yet is told REPLICA_NOT_AVAILABLE, and will be made in the directory
+named.
+"""
+
+from typing import TYPE_CHECKING
+
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.requests import RequestContext
+    from odradek.broker.server import Broker
+
+
+def handle(
+    broker: "Broker", request: AlterReplicaLogDirsRequest, context: "RequestContext"
+) -> AlterReplicaLogDirsResponse:
+    return _response(broker.replicas.mover.alter(_targets(request)))
+
+
+def refuse(
+    request: AlterReplicaLogDirsRequest, error: KafkaError, context: "RequestContext"
+) -> AlterReplicaLogDirsResponse:
+    return _response(dict.fromkeys(_targets(request), error.error))
+
+
+def _targets(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
+    return {
+        TopicPartition(topic.name, partition): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+
+
+def _response(errors: dict[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for of, error in errors.items():
+        topics.setdefault(of.topic, []).append(
+            AlterReplicaLogDirPartitionResult(partition_index=of.partition, error_code=error)
+        )
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=topic, partitions=partitions)
+            for topic, partitions in topics.items()
+        ]
+    )
