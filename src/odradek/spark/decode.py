@@ -50,7 +50,7 @@ RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two sizes, a count of he
 MAX_OFFSET = 2**63 - 1
 
 # How much is opened at a time, unless one batch is larger: a worker's memory is bounded by it.
-PIECE_BYTES = 8 * 1024 * 1024
+PIECE_BYTES = 4 * 1024 * 1024
 # Arrow's binary columns have 32-bit offsets.
 PIECE_BYTES_MAX = 2**31 - 1
 

@@ -34,6 +34,19 @@ exec "{java}" "$@"
 """
 
 
+# Spark's own words are for its developers; what matters comes as an exception.
+_LOG4J = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+"""
+
+
 class NoJava(Exception):
     """There is no Java here; says what to do."""
 
@@ -66,9 +79,18 @@ def open_session(
     prepare_environment()
     from pyspark.sql import SparkSession
 
+    given = settings or {}
     builder = SparkSession.builder.appName(name).master(master)
-    for setting, value in {**DEFAULTS, **(settings or {})}.items():
+    for setting, value in {**DEFAULTS, **_quiet(given), **given}.items():
         builder = builder.config(setting, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    return builder.getOrCreate()
+
+
+def _quiet(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings that keep Spark's log off the terminal, unless somebody has their own."""
+    option = "spark.driver.extraJavaOptions"
+    if option in given:
+        return {}
+    file = Path(tempfile.mkdtemp(prefix="odradek-spark-")) / "log4j2.properties"
+    file.write_text(_LOG4J)
+    return {option: f"-Dlog4j2.configurationFile={file}"}

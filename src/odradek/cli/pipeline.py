@@ -1,0 +1,169 @@
+"""`odradek pipeline`: run a pipeline from its file, and compact its lakes."""
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from odradek.spark.pipeline.progress import QueryProgress
+    from odradek.spark.pipeline.runner import Run
+    from odradek.spark.pipeline.spec import Pipeline
+
+REFRESH_S = 0.5
+MEGABYTE = 1024 * 1024
+FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@click.group()
+def pipeline() -> None:
+    """Topics decoded, transformed and landed by Spark, as a TOML file describes it."""
+
+
+def _load(file: Path) -> "Pipeline":
+    from odradek.spark.pipeline.spec import SpecError, load
+
+    try:
+        return load(file)
+    except SpecError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@pipeline.command()
+@FILE
+def check(file: Path) -> None:
+    """Check a pipeline's file without running it."""
+    spec = _load(file)
+    click.echo(
+        f"{spec.name}: {len(spec.sources)} sources, {len(spec.steps)} steps, "
+        f"{len(spec.sinks)} sinks"
+    )
+
+
+@pipeline.command(epilog="Example: odradek pipeline run clicks.toml")
+@FILE
+@click.option("--master", help="Where Spark runs, in place of what the file says.")
+@click.option("--once", is_flag=True, help="Read what is there now, and end.")
+def run(file: Path, master: str | None, once: bool) -> None:
+    """Run a pipeline until Ctrl-C, or to the end of what is there.
+
+    Stopped in any way, it goes on where it was the next time.
+    """
+    from dataclasses import replace
+
+    from odradek.spark.pipeline.runner import PipelineFailed, Run, ship_packages
+    from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
+    from odradek.spark.session import NoJava, open_session
+
+    spec = _load(file)
+    if once:
+        spec = replace(spec, trigger=AVAILABLE_NOW)
+    where = master or spec.master
+    click.echo(f"{spec.name}: starting Spark on {where}", err=True)
+    try:
+        spark = open_session(spec.name, where, spec.spark)
+    except NoJava as error:
+        raise click.ClickException(str(error)) from None
+    if not where.startswith("local"):
+        ship_packages(spark)
+    told = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        told.set()
+
+    # After the session, which has a handler of its own that would cancel the batch.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    running = Run(spec, spark)
+    try:
+        running.start()
+        _follow(running, told)
+        _summarise(running)
+    except (SpecError, PipelineFailed) as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        running.stop()
+        spark.stop()
+
+
+def _follow(running: "Run", told: threading.Event) -> None:
+    """Show what happens until the queries end or somebody stops them."""
+    from odradek.spark.pipeline.progress import LogLines, progress_of
+
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), refresh_per_second=4) as live:
+            while running.is_active() and not told.wait(REFRESH_S):
+                running.check()
+                live.update(progress_table(progress_of(running)))
+    else:
+        lines = LogLines()
+        while running.is_active() and not told.wait(REFRESH_S):
+            running.check()
+            for line in lines.new(progress_of(running)):
+                click.echo(line, err=True)
+    running.check()
+    if told.is_set():
+        click.echo("stopping after the batches that have begun", err=True)
+        running.stop()
+
+
+def progress_table(queries: "list[QueryProgress]") -> "Table":
+    """The queries as a table for a terminal."""
+    from rich.table import Table
+
+    table = Table("query", "batch", "rows/s in", "rows/s done", "rows out", "lag", "state")
+    for query in queries:
+        lag = ", ".join(f"{topic} {count:,}" for topic, count in query.lag.items())
+        alarming = query.is_dead_letters and query.rows_out
+        table.add_row(
+            f"[red]{query.name}[/red]" if alarming else query.name,
+            str(query.batch) if query.batch >= 0 else "starting",
+            f"{query.rows_in_per_s:,.0f}",
+            f"{query.rows_done_per_s:,.0f}",
+            f"{query.rows_out:,}",
+            lag,
+            f"{query.state_rows:,}" if query.state_rows else "",
+        )
+    return table
+
+
+def _summarise(running: "Run") -> None:
+    from odradek.spark.pipeline.progress import progress_of
+
+    for query in progress_of(running):
+        click.echo(query.line())
+
+
+@pipeline.command()
+@FILE
+@click.option("--sink", "sinks", multiple=True, help="Only this lake; may be repeated.")
+@click.option("--target-mb", default=128, show_default=True, help="The size of a file to aim at.")
+def compact(file: Path, sinks: tuple[str, ...], target_mb: int) -> None:
+    """Merge the small files of a pipeline's lakes, while it may be running."""
+    from odradek.spark.pipeline.compacting import compact as compact_lake
+    from odradek.spark.pipeline.lake import Lake
+
+    spec = _load(file)
+    lakes = {sink.name: sink for sink in spec.sinks if sink.kind == "parquet"}
+    if unknown := sorted(set(sinks) - set(lakes)):
+        raise click.ClickException(f"no lake {', '.join(unknown)}; there are {', '.join(lakes)}")
+    for name in sinks or lakes:
+        lake = Lake(lakes[name].path, name)
+        if not lake.path.is_dir():
+            click.echo(f"{name}: nothing has landed in {lake.path} yet")
+            continue
+        for done in compact_lake(lake, target_mb * MEGABYTE):
+            click.echo(
+                f"{name}/{done.directory}: {done.files_before} files of "
+                f"{done.bytes_before / MEGABYTE:.1f} MB became {done.files_after} of "
+                f"{done.bytes_after / MEGABYTE:.1f} MB"
+            )

@@ -1,0 +1,1 @@
+"""Pipelines: topics decoded, transformed with SQL and landed, as a TOML file describes it."""

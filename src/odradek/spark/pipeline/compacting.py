@@ -1,0 +1,197 @@
+"""Many small files of a lake become few, while readers read and a pipeline lands.
+
+Each directory of the lake is compacted by itself. A complete replacement is built beside the lake:
+the small files' rows in new files, and links to the files that are large enough. Then the two
+directories exchange names at one stroke: whoever lists the directory sees all of the old files or
+all of the new, never both and never neither. A file that a pipeline landed meanwhile is carried
+over. A job that was killed is finished or undone by the next, from the note it left.
+
+A reader that listed the old files and opens one after the exchange is told that it is gone, and
+reads again.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.spark.pipeline.lake import Lake, write_atomically
+from odradek.spark.pipeline.swapping import swap
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TARGET_BYTES = 128 * 1024 * 1024
+# A file of this part of the target is large enough to be left alone.
+LARGE_ENOUGH = 0.75
+ROWS_AT_A_TIME = 65_536
+MARKER = ".compacted"
+HIDDEN = ("_", ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What was done to one directory, relative to the lake."""
+
+    directory: str
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+def compact(lake: Lake, target_bytes: int = TARGET_BYTES) -> Iterator[Compacted]:
+    """Compact every directory that has something to gain."""
+    jobs = lake.beside / "compacting"
+    recover(jobs)
+    for directory in _directories(lake.path):
+        small = _small(directory, target_bytes)
+        if len(small) < 2:
+            continue
+        before = _visible(directory)
+        job = _Job(jobs / uuid.uuid4().hex, directory, [file.name for file in small])
+        job.build(target_bytes)
+        after = _visible(job.replacement)
+        if len(after) >= len(before):
+            job.undo()
+            continue
+        sizes = sum(file.stat().st_size for file in before), sum(f.stat().st_size for f in after)
+        job.exchange()
+        job.finish()
+        name = str(directory.relative_to(lake.path))
+        yield Compacted(name, len(before), len(after), *sizes)
+
+
+def recover(jobs: Path) -> None:
+    """Finish or undo what a killed job left."""
+    for note in sorted(jobs.glob("*.json")) if jobs.is_dir() else ():
+        job = _Job.read(note)
+        if job.is_exchanged():
+            job.finish()
+        else:
+            job.undo()
+
+
+class _Job:
+    """The replacement of one directory. Its note is there from before the exchange to the end."""
+
+    def __init__(self, place: Path, directory: Path, replaced: list[str]) -> None:
+        self._place = place
+        self._directory = directory
+        self._replaced = replaced
+
+    @classmethod
+    def read(cls, note: Path) -> "_Job":
+        values = json.loads(note.read_text())
+        return cls(note.with_suffix(""), Path(values["directory"]), values["replaced"])
+
+    @property
+    def replacement(self) -> Path:
+        """The new directory before the exchange, the old one after it."""
+        return self._place
+
+    @property
+    def _note(self) -> Path:
+        return self._place.with_suffix(".json")
+
+    def is_exchanged(self) -> bool:
+        return (self._directory / f"{MARKER}-{self._place.name}").exists()
+
+    def build(self, target_bytes: int) -> None:
+        self._place.mkdir(parents=True)
+        for file in _visible(self._directory):
+            if file.name not in self._replaced:
+                os.link(file, self._place / file.name)
+                # Carried over already: it must not come a second time.
+                self._replaced.append(file.name)
+        small = [self._directory / name for name in self._replaced]
+        small = [file for file in small if not (self._place / file.name).exists()]
+        _merge(small, self._place, target_bytes)
+        (self._place / f"{MARKER}-{self._place.name}").touch()
+        values = {"directory": str(self._directory), "replaced": self._replaced}
+        write_atomically(self._note, json.dumps(values))
+
+    def exchange(self) -> None:
+        swap(self._directory, self._place)
+
+    def finish(self) -> None:
+        """After the exchange: bring over what was landed since, and forget the old directory."""
+        while self._place.exists():
+            for file in sorted(self._place.iterdir()):
+                if file.name in self._replaced or file.name.startswith(HIDDEN):
+                    file.unlink() if file.is_file() else shutil.rmtree(file)
+                else:
+                    file.rename(self._directory / file.name)
+            try:
+                self._place.rmdir()
+            except OSError:
+                continue  # one more was landed in this moment
+        self._note.unlink(missing_ok=True)
+        (self._directory / f"{MARKER}-{self._place.name}").unlink(missing_ok=True)
+
+    def undo(self) -> None:
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._note.unlink(missing_ok=True)
+
+
+def _directories(root: Path) -> list[Path]:
+    """The directories of a lake that hold files; readers skip names that begin with _ or a dot."""
+    found = [root, *(path for path in root.rglob("*") if path.is_dir())]
+    return sorted(
+        path
+        for path in found
+        if not any(part.startswith(HIDDEN) for part in path.relative_to(root).parts)
+        # One with directories inside is not exchanged: they would move with it.
+        and not any(child.is_dir() for child in path.iterdir())
+    )
+
+
+def _visible(directory: Path) -> list[Path]:
+    return sorted(file for file in directory.glob("*.parquet") if not file.name.startswith(HIDDEN))
+
+
+def _small(directory: Path, target_bytes: int) -> list[Path]:
+    return [
+        file for file in _visible(directory) if file.stat().st_size < target_bytes * LARGE_ENOUGH
+    ]
+
+
+def _merge(files: list[Path], into: Path, target_bytes: int) -> None:
+    """The rows of the files in new files of about the target's size, one schema each."""
+    import pyarrow.parquet as pq
+
+    by_schema: list[tuple[pa.Schema, list[Path]]] = []
+    for file in files:
+        schema = pq.read_schema(file)
+        for known, of_it in by_schema:
+            if known.equals(schema):
+                of_it.append(file)
+                break
+        else:
+            by_schema.append((schema, [file]))
+    for schema, of_it in by_schema:
+        for group in _groups(of_it, target_bytes):
+            target = into / f"compacted-{uuid.uuid4()}.parquet"
+            with pq.ParquetWriter(target, schema, compression="snappy") as writer:
+                for file in group:
+                    for batch in pq.ParquetFile(file).iter_batches(ROWS_AT_A_TIME):
+                        writer.write_batch(batch)
+            with target.open("rb") as written:
+                os.fsync(written.fileno())
+
+
+def _groups(files: list[Path], target_bytes: int) -> Iterator[list[Path]]:
+    group: list[Path] = []
+    size = 0
+    for file in files:
+        if group and size + file.stat().st_size > target_bytes:
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += file.stat().st_size
+    if group:
+        yield group

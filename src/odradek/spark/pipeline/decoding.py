@@ -1,0 +1,144 @@
+"""From records to columns, and what cannot become columns to the dead letters.
+
+A decoded view has the declared columns and one more, `kafka`, with the key, topic, partition,
+offset and timestamp of the record. A dead letter is the record's own key and value, with the reason
+and the position in its headers.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.spark.pipeline.spec import Decode, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+RECORD = "kafka"
+CORRUPT = "_odradek_corrupt"
+HEADER_PREFIX = "odradek."
+
+
+class Decoded(NamedTuple):
+    """The two halves of a stream: `letters` is None where nothing can fail."""
+
+    events: "DataFrame"
+    letters: "DataFrame | None"
+
+
+def decode(spark: "SparkSession", frame: "DataFrame", source: Source) -> Decoded:
+    """A raw stream of records, decoded as its source says."""
+    how = source.decode
+    if how.format == "raw":
+        return Decoded(frame, None)
+    if how.format == "avro":
+        return _decode_avro(frame, how)
+    return _decode_text(spark, frame, how)
+
+
+def _record() -> "Column":
+    from pyspark.sql.functions import struct
+
+    return struct("key", "topic", "partition", "offset", "timestamp").alias(RECORD)
+
+
+def _decode_text(spark: "SparkSession", frame: "DataFrame", how: Decode) -> Decoded:
+    from pyspark.sql.functions import col, from_csv, from_json, udf
+    from pyspark.sql.types import StringType, StructType
+
+    from odradek.spark.pipeline.explaining import why_not_csv, why_not_json
+
+    schema = declared_schema(spark, how.schema)
+    marked = StructType([*schema.fields]).add(CORRUPT, StringType())
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **how.options}
+    text = col("value").cast("string")
+    parsed = (
+        from_json(text, marked, options)
+        if how.format == "json"
+        else from_csv(text, marked.toDDL(), options)
+    )
+    tried = frame.withColumn("event", parsed)
+    is_bad = col("value").isNull() | col("event").isNull() | col(f"event.{CORRUPT}").isNotNull()
+    columns = [col(f"event.`{name}`") for name in schema.fieldNames()]
+    explain = why_not_json if how.format == "json" else why_not_csv
+    reason = udf(lambda value: explain(value and bytes(value), schema), "string")
+    letters = tried.where(is_bad).select("*", reason("value").alias("reason"))
+    return Decoded(tried.where(~is_bad).select(*columns, _record()), letters)
+
+
+def declared_schema(spark: "SparkSession", text: str) -> "StructType":
+    """A schema written as DDL; Spark's own error says what is wrong with it."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL(text)
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def _decode_avro(frame: "DataFrame", how: Decode) -> Decoded:
+    import pyarrow as pa
+    from pyspark.sql.functions import col
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StringType, StructType
+
+    from odradek.spark.pipeline.avro import load_schema
+
+    assert how.schema_file is not None
+    text = how.schema_file.read_text(encoding="utf-8")
+    event = from_arrow_schema(pa.schema([pa.field("event", load_schema(text).type)]))["event"]
+    out = StructType([*frame.schema.fields, event]).add("reason", StringType())
+    tried = frame.mapInArrow(_avro_mapper(text, how.confluent), out)
+    assert isinstance(event.dataType, StructType)
+    columns = [col(f"event.`{name}`") for name in event.dataType.fieldNames()]
+    events = tried.where(col("reason").isNull()).select(*columns, _record())
+    return Decoded(events, tried.where(col("reason").isNotNull()))
+
+
+def _avro_mapper(text: str, confluent: bool) -> Any:
+    def decode_batches(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        from odradek.spark.pipeline import avro
+        from odradek.spark.pipeline.explaining import NO_VALUE
+        from odradek.wire.errors import DecodeError
+
+        codec = avro.load_schema(text)
+        for batch in batches:
+            events: list[dict[str, Any] | None] = []
+            reasons: list[str | None] = []
+            for value in batch["value"].to_pylist():
+                try:
+                    if value is None:
+                        raise DecodeError(NO_VALUE)
+                    events.append(avro.decode(codec, value, confluent=confluent))
+                    reasons.append(None)
+                except DecodeError as error:
+                    events.append(None)
+                    reasons.append(f"not Avro of the schema: {error}")
+            columns = [*batch.columns, pa.array(events, codec.type), pa.array(reasons, pa.string())]
+            names = [*batch.schema.names, "event", "reason"]
+            yield pa.RecordBatch.from_arrays(columns, names)
+
+    return decode_batches
+
+
+def as_letters(letters: "DataFrame", pipeline: str) -> "DataFrame":
+    """Dead letters as rows for the sink: the record as it was, the rest in its headers."""
+    from pyspark.sql.functions import array, col, lit, struct
+
+    def header(name: str, value: "Column") -> "Column":
+        return struct(
+            lit(HEADER_PREFIX + name).alias("key"),
+            value.cast("string").cast("binary").alias("value"),
+        )
+
+    headers = array(
+        header("reason", col("reason")),
+        header("topic", col("topic")),
+        header("partition", col("partition")),
+        header("offset", col("offset")),
+        header("timestamp", col("timestamp")),
+        header("pipeline", lit(pipeline)),
+    )
+    return letters.select("key", "value", headers.alias("headers"))

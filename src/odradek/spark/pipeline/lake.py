@@ -1,0 +1,157 @@
+"""Landing batches in a directory of Parquet files, each exactly once.
+
+A batch goes through four steps, and a process that is killed between any two of them is repeated
+by Spark with the same batch number and the same rows:
+
+1. stage: the files are written beside the lake, where nobody looks.
+2. decide: their list is written to a file under the batch's number, at one stroke. From here on
+   the batch counts: whoever finds the list finishes it, and never writes the batch again.
+3. publish: each file is renamed into the lake. A file that is not staged any more is there already.
+4. clean up: the staging directory goes.
+
+So every file in the lake is whole and its rows are there once, for any reader that can list a
+directory. What is kept beside the lake, in `_<name>`, is on the same file system, since a rename
+must be a rename. BATCHES_KEPT lists are kept: Spark only ever repeats the last batch.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BATCHES_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What a batch added to the lake: files, relative to the lake, and rows."""
+
+    batch: int
+    files: tuple[str, ...]
+    rows: int
+
+
+class Rows(Protocol):
+    """What can be written as Parquet files."""
+
+    def write_to(self, directory: Path) -> int: ...
+
+
+class Lake:
+    """A directory of Parquet files and the memory of who landed what in it."""
+
+    def __init__(self, path: str | Path, writer: str) -> None:
+        """`writer` tells apart several queries that land in one lake."""
+        self.path = Path(path)
+        self._beside = self.path.parent / f"_{self.path.name}"
+        self._staging = self._beside / "staging" / writer
+        self._batches = self._beside / "batches" / writer
+
+    @property
+    def beside(self) -> Path:
+        """What belongs to the lake and is not data."""
+        return self._beside
+
+    def land(self, batch: int, rows: Rows) -> Landed:
+        """Add a batch; one that was added before stays as it was."""
+        landed = self.decided(batch)
+        if landed is None:
+            staged = self._staging / str(batch)
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir(parents=True)
+            count = rows.write_to(staged)
+            # Spark writes a file also for no rows.
+            files = tuple(sorted(data_files(staged))) if count else ()
+            landed = Landed(batch, files, count)
+            self.decide(landed)
+        self.publish(landed)
+        self.clean_up(batch)
+        return landed
+
+    def decided(self, batch: int) -> Landed | None:
+        """What the batch was decided to be, if it was."""
+        try:
+            values = json.loads((self._batches / f"{batch}.json").read_text())
+        except FileNotFoundError:
+            return None
+        return Landed(batch, tuple(values["files"]), values["rows"])
+
+    def decide(self, landed: Landed) -> None:
+        for file in landed.files:
+            sync(self._staging / str(landed.batch) / file)
+        self._batches.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"files": landed.files, "rows": landed.rows})
+        write_atomically(self._batches / f"{landed.batch}.json", text)
+
+    def publish(self, landed: Landed) -> None:
+        staged = self._staging / str(landed.batch)
+        directories = {self.path}
+        for file in landed.files:
+            target = self.path / file
+            if not target.parent.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+            directories.add(target.parent)
+            try:
+                (staged / file).rename(target)
+            except FileNotFoundError:
+                continue  # it was renamed before, by whoever was killed then
+        for directory in directories:
+            if directory.exists():
+                sync(directory)
+
+    def clean_up(self, batch: int) -> None:
+        shutil.rmtree(self._staging / str(batch), ignore_errors=True)
+        (self._batches / f"{batch - BATCHES_KEPT}.json").unlink(missing_ok=True)
+
+
+class FrameRows:
+    """The rows of a DataFrame."""
+
+    def __init__(self, frame: "DataFrame", partition_by: tuple[str, ...]) -> None:
+        self._frame = frame
+        self._partition_by = partition_by
+
+    def write_to(self, directory: Path) -> int:
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import count, lit
+
+        counted = Observation()
+        frame = self._frame.observe(counted, count(lit(1)).alias("rows"))
+        writer = frame.write.mode("append")
+        if self._partition_by:
+            writer = writer.partitionBy(*self._partition_by)
+        writer.parquet(str(directory))
+        return int(counted.get["rows"])
+
+
+def data_files(directory: Path) -> Iterator[str]:
+    """The Parquet files that a reader of the directory sees, relative to it."""
+    for file in directory.rglob("*.parquet"):
+        relative = file.relative_to(directory)
+        if not any(part.startswith(("_", ".")) for part in relative.parts):
+            yield str(relative)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file is there whole, or as it was before, also after a power failure."""
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,249 @@
+"""Running a pipeline: one streaming query for each sink, and one for each source's dead letters.
+
+Every query has its own checkpoint under the pipeline's, so sinks do not wait for each other and a
+sink that is added later begins at the beginning. A query that fails ends the run.
+"""
+
+import re
+import threading
+import zipfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+from odradek.spark.pipeline.decoding import as_letters, decode
+from odradek.spark.pipeline.lake import FrameRows, Lake
+from odradek.spark.pipeline.spec import AVAILABLE_NOW, Pipeline, Sink, SpecError, Watermark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    Batch = Callable[[DataFrame, int], None]
+
+SETTLE_TIMEOUT_S = 60.0
+POLL_S = 0.05
+DEAD_LETTERS = "dead_letters"
+IS_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*:")
+# The line of a failure that is ours, among what Spark wraps around it.
+OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
+
+
+class PipelineFailed(Exception):
+    """A query of the pipeline failed; says which and why."""
+
+
+class Stopping(Exception):
+    """A batch that is not begun any more because the pipeline stops."""
+
+
+class Run:
+    """The queries of a pipeline on a session, from `start` until `stop` or their end."""
+
+    def __init__(self, pipeline: Pipeline, spark: "SparkSession") -> None:
+        self.pipeline = pipeline
+        self.queries: dict[str, StreamingQuery] = {}
+        self._spark = spark
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._rows: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Build the views and start every query; SpecError if Spark refuses what the file says."""
+        from pyspark.errors import AnalysisException, ParseException
+
+        letters: dict[str, DataFrame] = {}
+        where = ""
+        try:
+            for source in self.pipeline.sources:
+                where = f"source {source.name}"
+                raw = self._spark.readStream.format("odradek").options(**source.options).load()
+                decoded = decode(self._spark, raw, source)
+                self._view(source.name, decoded.events, source.watermark)
+                if decoded.letters is not None and self.pipeline.dead_letters:
+                    letters[source.name] = decoded.letters
+            for step in self.pipeline.steps:
+                where = f"step {step.name}"
+                self._view(step.name, self._spark.sql(step.sql), step.watermark)
+            for sink in self.pipeline.sinks:
+                where = f"sink {sink.name}"
+                self._start_sink(sink)
+            for name, frame in letters.items():
+                where = f"dead letters of {name}"
+                self._start_letters(name, frame)
+        except (AnalysisException, ParseException) as error:
+            self.stop()
+            raise SpecError(f"{self.pipeline.name}: {where}: {plain_text(error)}") from None
+        except BaseException:
+            self.stop()
+            raise
+
+    def _view(self, name: str, frame: "DataFrame", watermark: Watermark | None) -> None:
+        if watermark is not None:
+            frame = frame.withWatermark(watermark.column, watermark.delay)
+        frame.createOrReplaceTempView(name)
+
+    # Queries
+
+    def _start_sink(self, sink: Sink) -> None:
+        frame = self._spark.table(sink.view)
+        if sink.kind == "parquet" and IS_REMOTE.match(sink.path):
+            # Spark's own sink for file systems where a rename is no rename.
+            writer = frame.writeStream.format("parquet").option("path", sink.path)
+            if sink.partition_by:
+                writer = writer.partitionBy(*sink.partition_by)
+            self._start(sink.name, writer)
+            return
+        identity: Future[str] = Future()
+        land = {
+            "parquet": self._to_lake,
+            "topic": self._to_topic,
+            "console": self._to_console,
+        }[sink.kind](sink, identity)
+        query = self._start(sink.name, self._batches(sink.name, frame, land).outputMode(sink.mode))
+        identity.set_result(query.id)
+
+    def _start_letters(self, source: str, frame: "DataFrame") -> None:
+        of_source = next(one for one in self.pipeline.sources if one.name == source)
+        options = {
+            "kafka.bootstrap.servers": of_source.bootstrap,
+            "topic": self.pipeline.dead_letters,
+        }
+
+        def send(batch: "DataFrame", number: int) -> int:
+            return _write(as_letters(batch, self.pipeline.name), options)
+
+        name = f"{DEAD_LETTERS}_{source}"
+        self._start(name, self._batches(name, frame, send))
+
+    def _batches(
+        self, name: str, frame: "DataFrame", land: "Callable[[DataFrame, int], int]"
+    ) -> Any:
+        def batch(rows: "DataFrame", number: int) -> None:
+            if self._stopping.is_set():
+                raise Stopping
+            count = land(rows, number)
+            with self._lock:
+                self._rows[name] = self._rows.get(name, 0) + count
+
+        return frame.writeStream.foreachBatch(batch)
+
+    def _start(self, name: str, writer: Any) -> "StreamingQuery":
+        writer = writer.queryName(name)
+        writer = writer.option("checkpointLocation", f"{self.pipeline.checkpoint}/{name}")
+        if self.pipeline.trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        elif self.pipeline.trigger:
+            writer = writer.trigger(processingTime=self.pipeline.trigger)
+        query: StreamingQuery = writer.start()
+        self.queries[name] = query
+        return query
+
+    # Sinks: each takes a batch and says how many rows it was
+
+    def _to_lake(self, sink: Sink, identity: "Future[str]") -> "Callable[[DataFrame, int], int]":
+        def land(rows: "DataFrame", number: int) -> int:
+            # A checkpoint that was thrown away counts its batches from 0 again: not the same ones.
+            lake = Lake(sink.path.removeprefix("file:"), f"{sink.name}-{identity.result()}")
+            return lake.land(number, FrameRows(rows, sink.partition_by)).rows
+
+        return land
+
+    def _to_topic(self, sink: Sink, identity: "Future[str]") -> "Callable[[DataFrame, int], int]":
+        options = {
+            "kafka.bootstrap.servers": self.pipeline.sources[0].bootstrap,
+            **sink.options,
+            "topic": sink.topic,
+        }
+        return lambda rows, number: _write(as_records(rows, sink.key), options)
+
+    def _to_console(self, sink: Sink, identity: "Future[str]") -> "Callable[[DataFrame, int], int]":
+        def show(rows: "DataFrame", number: int) -> int:
+            count = rows.count()
+            if count:
+                print(f"{sink.name}, batch {number}: {count} rows", flush=True)
+                rows.show(truncate=False)
+            return count
+
+        return show
+
+    # The life of a run
+
+    def is_active(self) -> bool:
+        return any(query.isActive for query in self.queries.values())
+
+    def check(self) -> None:
+        """Raise PipelineFailed if a query has failed."""
+        for name, query in self.queries.items():
+            error = query.exception()
+            if error is not None and not self._stopping.is_set():
+                raise PipelineFailed(f"{name}: {plain_text(error)}")
+
+    def stop(self) -> None:
+        """Let batches that have begun end, begin no other, and stop."""
+        self._stopping.set()
+        waited_s = 0.0
+        pause = threading.Event()
+        while waited_s < SETTLE_TIMEOUT_S and any(
+            query.isActive and query.status["isTriggerActive"] for query in self.queries.values()
+        ):
+            pause.wait(POLL_S)
+            waited_s += POLL_S
+        for query in self.queries.values():
+            query.stop()
+
+    def rows_out(self) -> Mapping[str, int]:
+        """How many rows each sink has taken in this run."""
+        with self._lock:
+            return dict(self._rows)
+
+
+def _write(rows: "DataFrame", options: Mapping[str, str]) -> int:
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    counted = Observation()
+    observed = rows.observe(counted, count(lit(1)).alias("rows"))
+    observed.write.format("odradek").options(**options).mode("append").save()
+    return int(counted.get["rows"])
+
+
+def as_records(rows: "DataFrame", key: str) -> "DataFrame":
+    """Rows for a topic: those with a column `value` as they are, others as JSON."""
+    from pyspark.sql.functions import col, struct, to_json
+
+    if "value" in rows.columns:
+        return rows
+    value = to_json(struct(*(col(f"`{name}`") for name in rows.columns))).alias("value")
+    columns = [col(key).cast("string").alias("key"), value] if key else [value]
+    return rows.select(*columns)
+
+
+def plain_text(error: Exception) -> str:
+    """What went wrong, without what Spark wraps around it."""
+    text = str(error)
+    ours = OURS.search(text)
+    if ours:
+        return ours[1].strip()
+    return text.split("\n\n")[0].split("\nJVM stacktrace")[0].strip()
+
+
+def ship_packages(spark: "SparkSession") -> None:
+    """Send this package to the executors of a cluster, which may not have it installed.
+
+    What it needs (pyarrow, numba, cramjam, google-crc32c) must be there, or come in an archive with
+    `spark.archives`.
+    """
+    import odradek
+    import pyspark_odradek
+
+    archive = Path(mkdtemp(prefix="odradek-")) / "odradek.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for package in (odradek, pyspark_odradek):
+            assert package.__file__ is not None
+            root = Path(package.__file__).parent
+            for file in sorted(root.rglob("*.py")):
+                zipped.write(file, file.relative_to(root.parent))
+    spark.sparkContext.addPyFile(str(archive))
