@@ -3,8 +3,12 @@
 import os
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from odradek.sim.run import Plan, Report
 
 
 @click.command(epilog="Examples: odradek simulate --seed 7     odradek simulate --minutes 10")
@@ -16,17 +20,23 @@ import click
     show_default=True,
     help="How long faults strike, virtual.",
 )
+@click.option("--steps", type=int, help="With --seed: stop after so many steps of the loop.")
+@click.option("--partition", help="With --seed: of the journals only what concerns this one.")
+@click.option("--shrink", is_flag=True, help="With --seed: find the fewest faults that still fail.")
 @click.option("--minutes", type=float, help="Run fresh seeds on all cores for so long.")
 @click.option("--seeds", "count", type=int, help="Run so many seeds on all cores.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first of many seeds.")
-@click.option("--shrink", is_flag=True, help="With --seed: find the fewest faults that still fail.")
+@click.option("--jobs", type=int, help="So many at a time, instead of one on each core.")
 def simulate(
     seed: int | None,
     seconds: float,
+    steps: int | None,
+    partition: str | None,
+    shrink: bool,
     minutes: float | None,
     count: int | None,
     first: int,
-    shrink: bool,
+    jobs: int | None,
 ) -> None:
     """Run the cluster under a simulated world and check what must always hold.
 
@@ -38,31 +48,56 @@ def simulate(
         # The order of sets is part of a run: without this, it is another one each time.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "odradek", *sys.argv[1:]])
-    failed = (
-        _one(seed, seconds, shrink) if seed is not None else _many(first, seconds, minutes, count)
-    )
+    if seed is not None:
+        failed = _one(seed, seconds, steps, partition, shrink)
+    else:
+        failed = _many(first, seconds, minutes, count, jobs)
     sys.exit(1 if failed else 0)
 
 
-def _one(seed: int, seconds: float, smaller: bool) -> bool:
+def _one(
+    seed: int, seconds: float, steps: int | None, partition: str | None, smaller: bool
+) -> bool:
+    import logging
+
     from odradek.sim.run import draw_plan, run
+
+    logging.disable(logging.CRITICAL)
+    plan = draw_plan(seed, seconds)
+    report = run(plan, steps)
+    if smaller and not report.passed:
+        plan = _shrunk(plan)
+        report = run(plan, steps)
+    click.echo(f"seed {seed}: {plan}")
+    _print(report, partition)
+    return not report.passed
+
+
+def _shrunk(plan: "Plan") -> "Plan":
     from odradek.sim.shrink import shrink
 
-    plan = draw_plan(seed, seconds)
-    report = run(plan)
-    if smaller and not report.passed:
-        plan = shrink(
-            plan, lambda tried, left: click.echo(f"\r{tried} runs, {left} faults", nl=False)
-        )
-        click.echo()
-        report = run(plan)
-    click.echo(
-        f"seed {seed}: {plan.brokers} brokers, replication {plan.replication}, "
-        f"min.insync.replicas {plan.min_isr}, {plan.partitions} partitions, "
-        f"{plan.producers} producers, {plan.consumers} consumers, {len(plan.faults)} faults"
-    )
-    for at, event in report.events:
-        click.echo(f"{at:10.3f}  {event}")
+    def progress(tried: int, left: int) -> None:
+        click.echo(f"\r{tried} runs, {left} faults left", nl=False, err=True)
+
+    smaller = shrink(plan, progress)
+    click.echo(err=True)
+    for fault in smaller.faults:
+        click.echo(f"still needed: {fault}")
+    return smaller
+
+
+def _print(report: "Report", partition: str | None) -> None:
+    from odradek.wire.topics import TopicPartition
+
+    only = None
+    if partition is not None:
+        topic, _, number = partition.rpartition("-")
+        if not topic or not number.isdigit():
+            raise click.UsageError(f"{partition!r} is not a partition: say topic-number")
+        only = TopicPartition(topic, int(number))
+    for event in report.events:
+        if only is None or isinstance(event.what, str) or event.what.concerns(only):
+            click.echo(str(event))
     for violation in report.violations:
         click.secho(str(violation), fg="red")
     for finding in report.findings:
@@ -72,25 +107,43 @@ def _one(seed: int, seconds: float, smaller: bool) -> bool:
         + ", ".join(f"{name} {number}" for name, number in sorted(report.counts.items()))
         + f", trace {report.trace[:16]}"
     )
-    return not report.passed
 
 
-def _many(first: int, seconds: float, minutes: float | None, count: int | None) -> bool:
+def _many(
+    first: int, seconds: float, minutes: float | None, count: int | None, jobs: int | None
+) -> bool:
     from odradek.sim.many import Summary, run_many
 
     deadline = time.monotonic() + 60 * minutes if minutes is not None else None
     last = first + count if count is not None else None
-
-    def progress(summary: Summary) -> None:
-        click.echo(f"\r{summary}", nl=False, err=True)
-
     if deadline is None and last is None:
         last = first + 10
-    summary = run_many(first, last, deadline, seconds, progress)
-    click.echo("\r", nl=False, err=True)
+
+    def progress(summary: Summary) -> None:
+        faults = " ".join(f"{kind} {number}" for kind, number in sorted(summary.faults.items()))
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{summary}: {faults}"[: _width()], nl=False, err=True)
+
+    summary = run_many(first, last, deadline, seconds, progress, jobs)
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
     click.echo(str(summary))
-    for kind, number in sorted(summary.faults.items()):
-        click.echo(f"  {kind:14} {number}")
+    for title, numbers in (
+        ("faults", summary.faults),
+        ("clients", summary.counts),
+        ("transitions", summary.transitions),
+    ):
+        click.echo(f"{title}:")
+        for name, number in sorted(numbers.items()):
+            click.echo(f"  {name:44} {number:10,}")
+    for row in summary.uncovered:
+        click.echo(f"  {row:44} {'never':>10}")
     for seed, reason in summary.failures:
-        click.secho(f"  seed {seed}: {reason}", fg="red")
+        click.secho(f"seed {seed}: {reason}", fg="red")
     return bool(summary.failures)
+
+
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns

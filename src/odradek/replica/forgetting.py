@@ -5,7 +5,8 @@ told its leader it has. Its copies must not count as in sync: where the ISR has 
 one leaves it, before it registers and can be elected. Nothing is asked of the controller: the write
 is the one the controller makes when a broker goes (the ISR without the replica, no leader if it
 led, the next leader epoch), under the version of the state. Where it is the only member, it stays:
-nobody else is known to have more, and whether it may lead is decided by `Partition.lost_tail`.
+nobody else is known to have more, and whether it may lead is decided by `Partition.lost_tail`. If
+there it has no log at all, it has lost one.
 
 A process that was merely killed has forgotten nothing, since its writes are in the page cache of a
 machine that still runs; it keeps its places.
@@ -27,8 +28,8 @@ logger = logging.getLogger(__name__)
 ATTEMPTS_MAX = 100
 
 
-async def leave_isrs(broker_id: int, store: ClusterStore) -> int:
-    """Take this broker out of every ISR that has another member; answers of how many."""
+async def leave_isrs(broker_id: int, store: ClusterStore) -> set[TopicPartition]:
+    """Take this broker out of every ISR that has another member; answers where it is the last."""
     nodes = await store.topic_nodes(await store.topics())
     assigned = [
         TopicPartition(topic, number)
@@ -37,8 +38,10 @@ async def leave_isrs(broker_id: int, store: ClusterStore) -> int:
         if broker_id in replicas
     ]
     left = 0
+    last: set[TopicPartition] = set()
     for _ in range(ATTEMPTS_MAX):
         states = await store.partition_states(assigned)
+        last.update(of for of, state in states.items() if state.isr == (broker_id,))
         leaving = {of: state for of, state in states.items() if _must_leave(broker_id, state)}
         if not leaving:
             break
@@ -52,7 +55,7 @@ async def leave_isrs(broker_id: int, store: ClusterStore) -> int:
         assigned = [of for of, state in zip(leaving, written, strict=True) if state is None]
     if left:
         logger.warning("records may have been forgotten: left the ISR of %d partitions", left)
-    return left
+    return last
 
 
 def _must_leave(broker_id: int, state: PartitionState) -> bool:

@@ -1,320 +1,402 @@
 """The invariants, one checker each, named as in the literature.
 
-A checker looks at the world (`look`, every quarter of a virtual second and at the end) or at the
-evidence (`judge`, at the end, when everything has healed). It reads the store's tree, the brokers'
-own objects and the history of the clients; it changes nothing. Each can fail: tests plant a bug for
-each and show that it is found.
+A checker is told of every write of a partition's state and of every line of a controller's journal,
+looks at the world every quarter of a virtual second (`look`), and judges the evidence when
+everything has healed (`judge`). It reads the store, the brokers' own objects and the history of the
+clients; it changes nothing. Each can fail: tests plant a bug for each and show that it is found.
+
+Three invariants are checked where clients see them, in `workload` and `members`: ConsistentRead,
+HighWatermarkNeverGoesBack, OffsetsNeverForgotten.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Sequence
 
-from odradek.broker.server import Broker
+from odradek.controller import partition_states, replica_states
+from odradek.controller.journal import Entry, EntryKind
 from odradek.log.log import Log
-from odradek.replica.partition import Partition
-from odradek.store import paths
-from odradek.store.api import NoNode
-from odradek.store.payloads import (
-    PartitionState,
-    TopicNode,
-    decode_controller_epoch,
-    decode_state,
-    decode_topic,
-)
-from odradek.wire.batch import scan
-from odradek.wire.records import Record, decode_records
+from odradek.store.memory import MemoryStore
+from odradek.store.payloads import PartitionState
 from odradek.wire.topics import TopicPartition
 
 from .history import History
-from .world import World
+from .looking import hosted, records_of
+from .world import Host, World
 
-READ_BYTES = 1 << 24
+NON_EXISTENT = "NON_EXISTENT"
 
 
-class Checker(Protocol):
-    """One invariant."""
+class Checker:
+    """One invariant; what it does not care for, it does not override."""
 
     name: str
 
-    def look(self, world: World, history: History) -> None:
+    def __init__(self, world: World, history: History) -> None:
+        self.world = world
+        self.history = history
+
+    def look(self) -> None:
         """Compare what is with what may be, now."""
 
-    def judge(self, world: World, history: History) -> None:
+    def judge(self) -> None:
         """After everything has healed."""
+        self.look()
+
+    def written(
+        self,
+        writer: MemoryStore,
+        of: TopicPartition,
+        before: PartitionState | None,
+        after: PartitionState,
+    ) -> None:
+        """A partition's state was written."""
+
+    def journalled(self, host: Host, entry: Entry) -> None:
+        """A controller did something."""
+
+    def violated(self, what: str) -> None:
+        self.history.violated(self.name, self.world.loop.time(), what)
 
 
-class Snapshot:
-    """The store's partitions as they are now."""
-
-    def __init__(self, world: World) -> None:
-        tree = world.server.tree
-        self.topics: dict[str, TopicNode] = {}
-        self.states: dict[TopicPartition, PartitionState] = {}
-        self.controller_epoch = 0
-        try:
-            self.controller_epoch = decode_controller_epoch(tree.get(paths.CONTROLLER_EPOCH)[0])
-            names = tree.children(paths.TOPICS)
-        except NoNode:
-            return
-        for name in names:
-            self.topics[name] = decode_topic(name, tree.get(paths.topic(name))[0])
-            for number in self.topics[name].partitions:
-                of = TopicPartition(name, number)
-                try:
-                    data, stat = tree.get(paths.partition_state(of))
-                except NoNode:
-                    continue
-                state = decode_state(of, data, stat.version)
-                if state is not None:
-                    self.states[of] = state
-
-
-def hosted(world: World) -> Iterator[tuple[Broker, Partition]]:
-    """Every partition on every broker that is alive and has come far enough to host one."""
-    for broker in world.brokers():
-        if hasattr(broker, "replicas"):
-            for partition in list(broker.replicas.partitions.values()):
-                if partition.log is not None and not partition.log.offline:
-                    yield broker, partition
-
-
-def records_of(log: Log, end: int | None = None) -> Iterator[Record]:
-    """The records of a log, as far as `end`."""
-    limit = log.end_offset if end is None else end
-    offset = log.start_offset
-    while offset < limit:
-        piece = log.read(offset, READ_BYTES, end_offset=limit).records
-        following = offset
-        for header in scan(piece):
-            following = header.next_offset
-            if not header.is_control:
-                yield from (r for r in decode_records(piece, header) if offset <= r.offset < limit)
-        if following == offset:
-            return
-        offset = following
-
-
-class NoCommittedRecordLost:
+class NoCommittedRecordLost(Checker):
     """A record acknowledged with acks=all is in the log for good, at its offset."""
 
     name = "NoCommittedRecordLost"
 
-    def look(self, world: World, history: History) -> None:
-        """What is lost shows when everything has healed."""
+    def judge(self) -> None:
+        logs: dict[TopicPartition, list[Log]] = {}
+        for _, partition in hosted(self.world):
+            of = partition.topic_partition
+            if partition.is_leader:
+                logs[of] = [partition.local_log]
+            elif self.history.waits_for_an_operator(of):
+                # Whom the operator elects we cannot know: somebody must have the record.
+                logs.setdefault(of, []).append(partition.local_log)
+        for of, acknowledged in self.history.acknowledged.items():
+            if self.history.protected(of):
+                self._look_for(of, acknowledged, logs.get(of, []))
 
-    def judge(self, world: World, history: History) -> None:
-        leaders = {p.topic_partition: p for _, p in hosted(world) if p.is_leader}
-        for of, acknowledged in history.acknowledged.items():
-            if not history.protected(of):
-                continue
-            leader = leaders.get(of)
-            if leader is None:
-                history.violated(self.name, world.loop.time(), f"{of} has no leader to ask")
-                continue
-            found = {record.offset: record.value for record in records_of(leader.local_log)}
-            for offset, value in acknowledged.items():
-                if found.get(offset) != value:
-                    history.violated(
-                        self.name,
-                        world.loop.time(),
-                        f"{of} offset {offset}: acknowledged {value!r}, found "
-                        f"{found.get(offset)!r}",
-                    )
+    def _look_for(
+        self, of: TopicPartition, acknowledged: dict[int, bytes], logs: Sequence[Log]
+    ) -> None:
+        if not logs:
+            self.violated(f"{of} has no leader to ask")
+            return
+        found: dict[int, set[bytes | None]] = {}
+        for log in logs:
+            for record in records_of(log):
+                found.setdefault(record.offset, set()).add(record.value)
+        for offset, value in acknowledged.items():
+            if value not in found.get(offset, ()):
+                self.violated(
+                    f"{of} offset {offset}: acknowledged {value!r}, found {found.get(offset)!r}"
+                )
 
 
-class LeaderCompleteness:
+class LeaderCompleteness(Checker):
     """Whoever is elected has every committed record."""
 
     name = "LeaderCompleteness"
 
-    def __init__(self) -> None:
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
         self._seen: set[tuple[TopicPartition, int]] = set()
 
-    def look(self, world: World, history: History) -> None:
-        for broker, partition in hosted(world):
+    def look(self) -> None:
+        for broker, partition in hosted(self.world):
             of = partition.topic_partition
             election = (of, partition.leader_epoch)
-            if not partition.is_leader or election in self._seen or not history.protected(of):
+            if not partition.is_leader or election in self._seen or not self.history.protected(of):
                 continue
             self._seen.add(election)
-            acknowledged = history.acknowledged.get(of)
-            if not acknowledged:
-                continue
-            log = partition.local_log
-            if max(acknowledged) >= log.end_offset:
-                history.violated(
-                    self.name,
-                    world.loop.time(),
+            acknowledged = self.history.last_acknowledged.get(of, -1)
+            if acknowledged >= partition.local_log.end_offset:
+                self.violated(
                     f"{of} epoch {partition.leader_epoch}: broker {broker.id} leads with end "
-                    f"{log.end_offset}, but offset {max(acknowledged)} was acknowledged",
+                    f"{partition.local_log.end_offset}, but offset {acknowledged} was acknowledged"
                 )
 
-    def judge(self, world: World, history: History) -> None:
-        self.look(world, history)
 
-
-class LogMatching:
+class LogMatching(Checker):
     """Replicas of a partition agree up to the smaller of their high watermarks."""
 
     name = "LogMatching"
 
-    def look(self, world: World, history: History) -> None:
-        """Reading every log is for the end."""
-
-    def judge(self, world: World, history: History) -> None:
+    def judge(self) -> None:
         by_partition: dict[TopicPartition, list[tuple[int, Log]]] = {}
-        for broker, partition in hosted(world):
+        for broker, partition in hosted(self.world):
             entry = (broker.id, partition.local_log)
             by_partition.setdefault(partition.topic_partition, []).append(entry)
         for of, replicas in by_partition.items():
-            if history.protected(of):
-                self._compare(world, history, of, replicas)
+            if self.history.protected(of):
+                self._compare(of, replicas)
 
-    def _compare(
-        self, world: World, history: History, of: TopicPartition, replicas: list[tuple[int, Log]]
-    ) -> None:
+    def _compare(self, of: TopicPartition, replicas: list[tuple[int, Log]]) -> None:
         (first, log), *others = replicas
         contents = {r.offset: (r.key, r.value) for r in records_of(log, log.high_watermark)}
         for other, other_log in others:
             end = min(log.high_watermark, other_log.high_watermark)
             for record in records_of(other_log, end):
-                if record.offset < log.start_offset:
-                    continue
-                if contents.get(record.offset) != (record.key, record.value):
-                    history.violated(
-                        self.name,
-                        world.loop.time(),
+                known = contents.get(record.offset)
+                if record.offset < log.start_offset or (known is None and log.config.compact):
+                    continue  # deleted here already, as it will be there
+                if known != (record.key, record.value):
+                    self.violated(
                         f"{of} offset {record.offset}: broker {other} has {record.value!r}, "
-                        f"broker {first} {contents.get(record.offset)!r}",
+                        f"broker {first} {known!r}"
                     )
                     break
 
 
-class OneLeaderPerEpoch:
+class OneLeaderPerEpoch(Checker):
     """No two brokers lead a partition in the same epoch."""
 
     name = "OneLeaderPerEpoch"
 
-    def __init__(self) -> None:
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
 
-    def look(self, world: World, history: History) -> None:
-        for broker, partition in hosted(world):
-            if partition.is_leader and history.protected(partition.topic_partition):
+    def look(self) -> None:
+        for broker, partition in hosted(self.world):
+            if partition.is_leader and self.history.protected(partition.topic_partition):
                 key = (partition.topic_partition, partition.leader_epoch)
                 known = self._leaders.setdefault(key, broker.id)
                 if known != broker.id:
-                    history.violated(
-                        self.name,
-                        world.loop.time(),
-                        f"{key[0]} epoch {key[1]}: both {known} and {broker.id} lead",
-                    )
-
-    def judge(self, world: World, history: History) -> None:
-        self.look(world, history)
+                    self.violated(f"{key[0]} epoch {key[1]}: both {known} and {broker.id} lead")
 
 
-class IsrWithinAssignment:
+class IsrWithinAssignment(Checker):
     """The ISR is part of the assignment, and its last member stays."""
 
     name = "IsrWithinAssignment"
 
-    def look(self, world: World, history: History) -> None:
-        now = Snapshot(world)
-        for of, state in now.states.items():
-            replicas = set(now.topics[of.topic].partitions[of.partition])
-            if not state.isr:
-                history.violated(self.name, world.loop.time(), f"{of} has an empty ISR")
-            elif not set(state.isr) <= replicas and not self._is_leaving(now, of):
-                history.violated(
-                    self.name,
-                    world.loop.time(),
-                    f"{of} has ISR {list(state.isr)} of replicas {sorted(replicas)}",
-                )
+    def look(self) -> None:
+        ledger = self.world.ledger
+        for of, state in ledger.states.items():
+            node = ledger.topics.get(of.topic)
+            replicas = () if node is None else node.partitions.get(of.partition, ())
+            if node is not None and not set(state.isr) <= set(replicas):
+                self.violated(f"{of} has ISR {list(state.isr)} of replicas {sorted(replicas)}")
 
-    @staticmethod
-    def _is_leaving(now: Snapshot, of: TopicPartition) -> bool:
-        # A reassignment writes the state and the assignment one after the other.
-        node = now.topics[of.topic]
-        return bool(node.adding.get(of.partition) or node.removing.get(of.partition))
-
-    def judge(self, world: World, history: History) -> None:
-        self.look(world, history)
+    def written(
+        self,
+        writer: MemoryStore,
+        of: TopicPartition,
+        before: PartitionState | None,
+        after: PartitionState,
+    ) -> None:
+        if not after.isr:
+            self.violated(f"{of} has an empty ISR in epoch {after.leader_epoch}")
+        elif before is not None and not set(before.isr) & set(after.isr):
+            self.violated(f"{of} went from ISR {list(before.isr)} to {list(after.isr)}")
 
 
-class EpochsOnlyGrow:
+class EpochsOnlyGrow(Checker):
     """Leader epochs and controller epochs never go back, nor does the epoch of who decided."""
 
     name = "EpochsOnlyGrow"
 
-    def __init__(self) -> None:
-        self._states: dict[TopicPartition, tuple[int, int, int]] = {}
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
         self._controller = 0
+        self._hosted: dict[tuple[int, int, TopicPartition], int] = {}
 
-    def look(self, world: World, history: History) -> None:
-        now = Snapshot(world)
-        at = world.loop.time()
-        if now.controller_epoch < self._controller:
-            history.violated(
-                self.name, at, f"controller epoch {self._controller} to {now.controller_epoch}"
-            )
-        self._controller = now.controller_epoch
-        for of in self._states.keys() - now.states.keys():
-            del self._states[of]
-        for of, state in now.states.items():
-            mark = (state.leader_epoch, state.controller_epoch, state.partition_epoch)
-            before = self._states.get(of, mark)
-            # A topic made anew begins again.
-            is_new = state.partition_epoch < before[2]
-            if not is_new and (mark[0] < before[0] or mark[1] < before[1]):
-                history.violated(self.name, at, f"{of} went from {before} to {mark}")
-            if state.controller_epoch > now.controller_epoch:
-                history.violated(
-                    self.name,
-                    at,
-                    f"{of} was decided in epoch {state.controller_epoch}, which is to come",
+    def look(self) -> None:
+        epoch = self.world.ledger.controller_epoch
+        if epoch < self._controller:
+            self.violated(f"controller epoch {self._controller} to {epoch}")
+        self._controller = epoch
+        for broker, partition in hosted(self.world):
+            if not self.history.protected(partition.topic_partition):
+                continue
+            starts = self.world.hosts[broker.id].starts
+            key = (broker.id, starts, partition.topic_partition)
+            known = self._hosted.get(key, -1)
+            if -1 < partition.leader_epoch < known:
+                self.violated(
+                    f"{partition.topic_partition} on broker {broker.id} went from leader epoch "
+                    f"{known} to {partition.leader_epoch}"
                 )
-            self._states[of] = mark
+            self._hosted[key] = partition.leader_epoch
 
-    def judge(self, world: World, history: History) -> None:
-        self.look(world, history)
+    def written(
+        self,
+        writer: MemoryStore,
+        of: TopicPartition,
+        before: PartitionState | None,
+        after: PartitionState,
+    ) -> None:
+        if before is not None and (
+            after.leader_epoch < before.leader_epoch
+            or after.controller_epoch < before.controller_epoch
+        ):
+            self.violated(f"{of} went from {before} to {after}")
+        if (
+            before is not None
+            and after.leader_epoch == before.leader_epoch
+            and after.leader != before.leader
+        ):
+            self.violated(f"{of} has another leader in the same epoch: {before} to {after}")
+        if after.controller_epoch > self.world.ledger.controller_epoch:
+            self.violated(f"{of} was decided in epoch {after.controller_epoch}, which is to come")
 
 
-class NoDuplicates:
+class FencedControllerChangesNothing(Checker):
+    """Once another controller is in office, nobody does what the earlier one says.
+
+    Seen in two places. A decision (a higher leader epoch) is written in the epoch in office, or by
+    a broker that has not registered yet and takes itself out of an ISR. And a broker that has heard
+    of a controller does not take orders from an earlier one.
+    """
+
+    name = "FencedControllerChangesNothing"
+
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
+        self._heard: dict[tuple[int, int], int] = {}
+
+    def written(
+        self,
+        writer: MemoryStore,
+        of: TopicPartition,
+        before: PartitionState | None,
+        after: PartitionState,
+    ) -> None:
+        in_office = self.world.ledger.controller_epoch
+        decided = before is None or after.leader_epoch > before.leader_epoch
+        if decided and after.controller_epoch < in_office and not self._is_leaving(writer):
+            self.violated(
+                f"{of} was decided by the controller of epoch {after.controller_epoch} while "
+                f"{in_office} is in office: {after}"
+            )
+
+    def _is_leaving(self, writer: MemoryStore) -> bool:
+        host = next(host for host in self.world.hosts.values() if host.store is writer)
+        return host.broker is not None and host.broker.epoch == -1
+
+    def look(self) -> None:
+        for broker in self.world.brokers():
+            if hasattr(broker, "replicas"):
+                key = (broker.id, self.world.hosts[broker.id].starts)
+                heard = broker.replicas.controller_epoch
+                if heard < self._heard.get(key, 0):
+                    self.violated(
+                        f"broker {broker.id} had heard of controller epoch {self._heard[key]} and "
+                        f"obeyed {heard}"
+                    )
+                self._heard[key] = heard
+
+
+class StatesWithinTables(Checker):
+    """No partition or replica is ever in a state, or comes into one, that the tables do not have.
+
+    The tables are written out here once more, so that a change of the controller's is noticed.
+    """
+
+    name = "StatesWithinTables"
+
+    PARTITION_ROWS = frozenset(
+        {
+            ("NON_EXISTENT", "NEW"),
+            ("NEW", "ONLINE"),
+            ("ONLINE", "ONLINE"),
+            ("OFFLINE", "ONLINE"),
+            ("NEW", "OFFLINE"),
+            ("ONLINE", "OFFLINE"),
+            ("OFFLINE", "OFFLINE"),
+            ("OFFLINE", "NON_EXISTENT"),
+        }
+    )
+    REPLICA_ROWS = frozenset(
+        {
+            ("NON_EXISTENT", "NEW"),
+            ("NEW", "ONLINE"),
+            ("ONLINE", "ONLINE"),
+            ("OFFLINE", "ONLINE"),
+            ("DELETION_INELIGIBLE", "ONLINE"),
+            ("NEW", "OFFLINE"),
+            ("ONLINE", "OFFLINE"),
+            ("OFFLINE", "OFFLINE"),
+            ("DELETION_INELIGIBLE", "OFFLINE"),
+            ("OFFLINE", "DELETION_STARTED"),
+            ("DELETION_STARTED", "DELETION_SUCCESSFUL"),
+            ("OFFLINE", "DELETION_INELIGIBLE"),
+            ("DELETION_STARTED", "DELETION_INELIGIBLE"),
+            ("DELETION_SUCCESSFUL", "NON_EXISTENT"),
+        }
+    )
+
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
+        # What each controller has last recorded, in its present term.
+        self._last: dict[tuple[int, int, object], str] = {}
+
+    def journalled(self, host: Host, entry: Entry) -> None:
+        if entry.kind is EntryKind.PARTITION:
+            rows, subject = self.PARTITION_ROWS, str(entry.partition)
+        elif entry.kind is EntryKind.REPLICA:
+            rows, subject = self.REPLICA_ROWS, f"{entry.partition}@{entry.broker}"
+        else:
+            return
+        row = (entry.before, entry.after)
+        self.history.transition(f"{entry.kind} {entry.before} -> {entry.after}")
+        if row not in rows:
+            self.violated(f"{subject} went from {entry.before} to {entry.after}")
+        key = (host.starts, entry.controller_epoch, (host.id, subject))
+        last = self._last.get(key)
+        if last is not None and last != entry.before:
+            self.violated(f"{subject} was {last}, and went from {entry.before} to {entry.after}")
+        if entry.after == NON_EXISTENT:
+            self._last.pop(key, None)
+        else:
+            self._last[key] = entry.after
+
+
+class NoDuplicates(Checker):
     """An idempotent producer's record stands in the log once."""
 
     name = "NoDuplicates"
 
-    def look(self, world: World, history: History) -> None:
-        """Duplicates do not go away: the end is early enough."""
-
-    def judge(self, world: World, history: History) -> None:
+    def judge(self) -> None:
         seen: dict[bytes, tuple[TopicPartition, int]] = {}
-        for _, partition in hosted(world):
+        for _, partition in hosted(self.world):
             of = partition.topic_partition
-            if not partition.is_leader or not history.protected(of):
+            if not partition.is_leader or not self.history.protected(of):
                 continue
             for record in records_of(partition.local_log):
-                if record.value is None or record.value not in history.idempotent:
+                if record.value is None or record.value not in self.history.idempotent:
                     continue
                 if record.value in seen:
-                    history.violated(
-                        self.name,
-                        world.loop.time(),
-                        f"{record.value!r} is at {seen[record.value]} and at {of} {record.offset}",
+                    self.violated(
+                        f"{record.value!r} is at {seen[record.value]} and at {of} {record.offset}"
                     )
                 seen[record.value] = (of, record.offset)
 
 
-def all_checkers() -> Mapping[str, Checker]:
-    """A fresh set for one run."""
-    checkers: list[Checker] = [
-        NoCommittedRecordLost(),
-        LeaderCompleteness(),
-        LogMatching(),
-        OneLeaderPerEpoch(),
-        IsrWithinAssignment(),
-        EpochsOnlyGrow(),
-        NoDuplicates(),
+CHECKERS: Sequence[type[Checker]] = (
+    NoCommittedRecordLost,
+    LeaderCompleteness,
+    LogMatching,
+    OneLeaderPerEpoch,
+    IsrWithinAssignment,
+    EpochsOnlyGrow,
+    FencedControllerChangesNothing,
+    StatesWithinTables,
+    NoDuplicates,
+)
+
+
+def table_rows() -> list[str]:
+    """Every legal transition, as the summary of many runs counts them."""
+    return [
+        *(
+            f"{EntryKind.PARTITION} {before.name} -> {after.name}"
+            for after, befores in partition_states.VALID_PREVIOUS.items()
+            for before in sorted(befores)
+        ),
+        *(
+            f"{EntryKind.REPLICA} {before.name} -> {after.name}"
+            for after, befores in replica_states.VALID_PREVIOUS.items()
+            for before in sorted(befores)
+        ),
     ]
-    return {checker.name: checker for checker in checkers}

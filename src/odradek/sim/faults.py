@@ -6,7 +6,9 @@ plain data: a failing run is replayed from it, and made smaller by leaving fault
 
 A fault that destroys data (power loss, a lost disk) strikes only when every replica is in sync and
 every host is well: what a cluster promises, it promises while no more copies fail than it
-tolerates. Everything else strikes at any time.
+tolerates. And until the cluster has noticed a power loss, no other broker is taken away: the ISR
+could shrink to the one replica that lost its last records, and nobody could tell. Everything else
+strikes at any time.
 """
 
 import random
@@ -17,7 +19,7 @@ from enum import StrEnum
 from odradek.log.log import Log
 from odradek.wire.topics import TopicPartition
 
-from .checkers import Snapshot, hosted
+from .looking import Ledger, hosted
 from .world import Host, World
 
 
@@ -37,9 +39,21 @@ class Kind(StrEnum):
     STORE_CUT = "store-cut"
     STORE_EXPIRE = "store-expire"
     SKEW = "skew"
+    DISK_FAIL = "disk-fail"
+    DISK_FULL = "disk-full"
 
 
 DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE}
+TAKES_AWAY = {
+    Kind.KILL,
+    Kind.STOP,
+    Kind.PAUSE,
+    Kind.ISOLATE,
+    Kind.STORE_CUT,
+    Kind.STORE_EXPIRE,
+    Kind.DISK_FAIL,
+    Kind.DISK_FULL,
+}
 SLOW_LATENCY_S = 0.2
 
 
@@ -87,6 +101,7 @@ class Mischief:
     def __init__(self, world: World) -> None:
         self.world = world
         self.struck: dict[Kind, int] = {}
+        self._without_power: int | None = None
 
     async def strike(self, fault: Fault) -> bool:
         """Begin a fault; False when it makes no sense now (the victim is already down)."""
@@ -94,7 +109,7 @@ class Mischief:
         other = world.hosts[fault.other]
         if fault.kind in DESTROYS_DATA and not self._may_destroy():
             return False
-        if not host.is_up:
+        if not host.is_up or (fault.kind in TAKES_AWAY and self._is_unnoticed()):
             return False
         match fault.kind:
             case Kind.KILL:
@@ -105,6 +120,7 @@ class Mischief:
                 host.pause()
             case Kind.POWER_LOSS:
                 host.lose_power()
+                self._without_power = host.id
             case Kind.ERASE:
                 host.erase()
             case Kind.ISOLATE:
@@ -126,13 +142,17 @@ class Mischief:
             case Kind.STORE_EXPIRE:
                 if host.store is not None:
                     world.server.expire(host.store)
+            case Kind.DISK_FAIL:
+                host.disk.failed.add(host.directories[fault.other % len(host.directories)])
+            case Kind.DISK_FULL:
+                host.disk.capacity_bytes = host.disk.used_bytes
             case Kind.SKEW:
                 host.skew_ms = int(fault.duration_s * 1000) * (1 if fault.other % 2 else -1)
         world.note(f"fault: {fault}")
         self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
         return True
 
-    def relieve(self, fault: Fault) -> None:
+    async def relieve(self, fault: Fault) -> None:
         """The fault is over."""
         world, host = self.world, self.world.hosts[fault.victim]
         other = world.hosts[fault.other]
@@ -154,6 +174,12 @@ class Mischief:
             case Kind.STORE_CUT:
                 if host.store is not None:
                     world.server.reconnect(host.store)
+            case Kind.DISK_FAIL | Kind.DISK_FULL:
+                host.mend_disk()
+                if self._misses_directories(host):
+                    await host.stop()
+                    if not host.is_up:
+                        host.start()
         world.note(f"over:  {fault}")
 
     def heal_everything(self) -> None:
@@ -162,13 +188,32 @@ class Mischief:
             link.latency_s = 0.0002
         self.world.network.heal_all()
         for host in self.world.hosts.values():
+            host.mend_disk()
             host.resume()
             host.skew_ms = 0
+            if self._misses_directories(host):
+                # A directory that failed comes back with its broker.
+                host.kill()
             if host.store is not None:
                 self.world.server.reconnect(host.store)
             if not host.is_up:
                 host.start()
         self.world.note("all faults are over")
+
+    @staticmethod
+    def _misses_directories(host: Host) -> bool:
+        broker = host.broker
+        return broker is not None and hasattr(broker, "logs") and bool(broker.logs.offline_dirs)
+
+    def _is_unnoticed(self) -> bool:
+        """Whether a broker lost power and still counts as in sync somewhere where it is not."""
+        if self._without_power is None:
+            return False
+        if self._may_destroy() or not any(
+            self._without_power in state.isr for state in self.world.ledger.states.values()
+        ):
+            self._without_power = None
+        return self._without_power is not None
 
     def _cut(self, source: Host, target: Host) -> None:
         if source is not target:
@@ -179,7 +224,7 @@ class Mischief:
         which learns of a death when a session ends, but in the logs themselves."""
         if any(not host.is_up or host.is_paused for host in self.world.hosts.values()):
             return False
-        now = Snapshot(self.world)
+        now = self.world.ledger
         logs: dict[tuple[TopicPartition, int], Log] = {}
         ends: dict[TopicPartition, int] = {}
         for broker, partition in hosted(self.world):
@@ -197,7 +242,7 @@ class Mischief:
     def _is_whole(
         of: TopicPartition,
         replicas: Sequence[int],
-        now: Snapshot,
+        now: Ledger,
         ends: Mapping[TopicPartition, int],
         logs: Mapping[tuple[TopicPartition, int], Log],
     ) -> bool:

@@ -1,6 +1,6 @@
 """What clients saw: every acknowledgement, every read, every committed offset. The evidence."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from odradek.wire.topics import TopicPartition
@@ -24,31 +24,46 @@ class History:
 
     # Acknowledged with acks=all: offset to value.
     acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    last_acknowledged: dict[TopicPartition, int] = field(default_factory=dict)
     # The first that anybody read at an offset.
     read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     # The end of each log as consumers were last told it, and in which leader's epoch.
     ends: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     # Values sent by idempotent producers, which may stand in a log once.
     idempotent: set[bytes] = field(default_factory=set)
+    # What each group has committed, and been told so.
     committed: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    # Commits of which nobody knows whether they were done.
+    doubtful: dict[tuple[str, TopicPartition], set[int]] = field(default_factory=dict)
+    # Nobody may lead these: the last in-sync replica knows that it lost records.
+    refused: set[TopicPartition] = field(default_factory=set)
     # Topics that were deleted, or that an unclean election was allowed on: nothing is promised.
     unprotected: set[str] = field(default_factory=set)
     violations: list[Violation] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    transitions: dict[str, int] = field(default_factory=dict)
 
     def count(self, what: str, by: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + by
+
+    def transition(self, row: str) -> None:
+        self.transitions[row] = self.transitions.get(row, 0) + 1
 
     def violated(self, invariant: str, at: float, what: str) -> None:
         # One finding is enough to fail; a flood of the same hides the first.
         if sum(known.invariant == invariant for known in self.violations) < 10:
             self.violations.append(Violation(invariant, at, what))
 
-    def acknowledge(self, tp: TopicPartition, offset: int, values: Iterable[bytes]) -> None:
+    def acknowledge(self, tp: TopicPartition, offset: int, values: Sequence[bytes]) -> None:
         of = self.acknowledged.setdefault(tp, {})
         for index, value in enumerate(values):
             of[offset + index] = value
-            self.count("acknowledged")
+        last = offset + len(values) - 1
+        self.last_acknowledged[tp] = max(last, self.last_acknowledged.get(tp, -1))
+        self.count("acknowledged", len(values))
+
+    def waits_for_an_operator(self, tp: TopicPartition) -> bool:
+        return tp in self.refused
 
     def protected(self, tp: TopicPartition) -> bool:
         return tp.topic not in self.unprotected

@@ -17,7 +17,8 @@ import asyncio
 import contextvars
 import heapq
 from asyncio import base_events, events
-from collections.abc import Callable, Coroutine, Iterable
+from collections import deque
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -25,11 +26,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Timers closer together than this run in one turn, as on a real loop.
+CLOCK_RESOLUTION_S = 1e-9
+
 PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process", default=None)
 
 
 class Deadlock(Exception):
     """Nothing is ready, no timer is set, and somebody still waits."""
+
+
+class OutOfSteps(Exception):
+    """As many steps were taken as the run was given."""
 
 
 class Process:
@@ -102,43 +110,10 @@ class _Handle(events.Handle):
     __slots__ = ("process",)
     process: Process | None
 
-    def _run(self) -> None:
-        if self.process is None or self.process.admits(self):
-            super()._run()
-
 
 class _Timer(events.TimerHandle):
-    __slots__ = ("process", "sequence")
+    __slots__ = ("process",)
     process: Process | None
-    sequence: int
-
-    def __lt__(self, other: object) -> bool:
-        # Timers due at one instant fire in the order they were set: byte streams rely on it.
-        assert isinstance(other, _Timer)
-        return (self.when(), self.sequence) < (other.when(), other.sequence)
-
-    def _run(self) -> None:
-        if self.process is None or self.process.admits(self):
-            super()._run()
-
-
-class _Clockwork:
-    """Stands where the selector of a real loop stands: waiting is moving the clock."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.waits = 0
-
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("nothing is scheduled and nothing is ready")
-        if timeout > 0:
-            self.waits += 1
-            self.now += timeout
-        return []
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class SimLoop(base_events.BaseEventLoop):
@@ -146,25 +121,59 @@ class SimLoop(base_events.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._selector = _Clockwork()
-        # Timers closer together than this run in one turn, as on a real loop.
-        self._clock_resolution = 1e-9
+        self._now = 0.0
+        # Timers due at one instant fire in the order they were set: byte streams rely on it.
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._timers_set = 0
+        self._timers_cancelled = 0
         self.network: Network | None = None
         self.steps = 0
-        self._timers_set = 0
+        self.steps_max: int | None = None
         self._graveyard: list[asyncio.Task[Any]] = []
         self.failures: list[dict[str, Any]] = []
         self.set_task_factory(_task_factory)
         self.set_exception_handler(_remember_failure)
 
     def time(self) -> float:
-        return self._selector.now
+        return self._now
 
     def process(self, host: str) -> Process:
         return Process(self, host)
 
-    def _process_events(self, event_list: Iterable[object]) -> None:
-        """The clockwork never has any."""
+    def _run_once(self) -> None:
+        """One turn: what is due joins what is ready, and what was ready at its begin runs."""
+        ready: deque[_Handle | _Timer] = self._ready  # type: ignore[attr-defined]  # inherited
+        timers = self._timers
+        if not ready:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+                self._timers_cancelled -= 1
+            if not timers:
+                raise Deadlock("nothing is scheduled and nothing is ready")
+            self._now = max(self._now, timers[0][0])
+        due = self._now + CLOCK_RESOLUTION_S
+        while timers and timers[0][0] <= due:
+            timer = heapq.heappop(timers)[2]
+            if timer.cancelled():
+                self._timers_cancelled -= 1
+            else:
+                timer._scheduled = False  # type: ignore[attr-defined]  # BaseEventLoop does so
+                ready.append(timer)
+        if self.steps_max is not None and self.steps > self.steps_max:
+            raise OutOfSteps
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            process = handle.process
+            if not handle.cancelled() and (process is None or process.admits(handle)):
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
+        """Most time-outs are cancelled long before they are due: do not carry them along."""
+        self._timers_cancelled += 1
+        if self._timers_cancelled > 100 and 2 * self._timers_cancelled > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._timers_cancelled = 0
 
     def _write_to_self(self) -> None:
         """There is no other thread that could need waking."""
@@ -188,9 +197,8 @@ class SimLoop(base_events.BaseEventLoop):
         timer = _Timer(when, callback, args, self, context)
         timer.process = _process_of(context)
         self._timers_set += 1
-        timer.sequence = self._timers_set
         timer._scheduled = True  # type: ignore[attr-defined]  # as BaseEventLoop.call_at does
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
 
     def reschedule(self, handles: list[events.Handle]) -> None:

@@ -5,11 +5,13 @@ import multiprocessing
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from .checkers import table_rows
 from .run import draw_plan, run
 
 
@@ -19,6 +21,8 @@ class Outcome(NamedTuple):
     seed: int
     virtual_s: float
     faults: dict[str, int]
+    counts: dict[str, int]
+    transitions: dict[str, int]
     reason: str | None
 
 
@@ -29,23 +33,32 @@ class Summary:
     seeds: int = 0
     virtual_s: float = 0.0
     real_s: float = 0.0
-    faults: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    transitions: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
         self.virtual_s += outcome.virtual_s
-        for kind, number in outcome.faults.items():
-            self.faults[kind] = self.faults.get(kind, 0) + number
+        self.faults.update(outcome.faults)
+        self.counts.update(outcome.counts)
+        self.transitions.update(outcome.transitions)
         if outcome.reason is not None:
             self.failures.append((outcome.seed, outcome.reason))
 
+    @property
+    def uncovered(self) -> list[str]:
+        """The rows of the state tables that no seed has exercised."""
+        return [row for row in table_rows() if not self.transitions[row]]
+
     def __str__(self) -> str:
         speed = self.virtual_s / self.real_s if self.real_s else 0.0
+        rows = len(table_rows())
         return (
             f"{self.seeds} seeds, {self.virtual_s / 3600:.2f} simulated hours, "
-            f"{sum(self.faults.values())} faults, {len(self.failures)} failures, "
-            f"{speed:.0f}x real time"
+            f"{sum(self.faults.values())} faults, {rows - len(self.uncovered)} of {rows} "
+            f"transitions, {len(self.failures)} failures, {speed:.0f}x real time"
         )
 
 
@@ -56,11 +69,12 @@ def try_seed(task: tuple[int, float]) -> Outcome:
     try:
         report = run(draw_plan(seed, seconds))
     except Exception as error:
-        return Outcome(seed, 0.0, {}, f"the run itself failed: {error!r}")
+        return Outcome(seed, 0.0, {}, {}, {}, f"the run itself failed: {error!r}")
     reason = None
     if not report.passed:
         reason = "; ".join([*map(str, report.violations), *report.findings][:2])
-    return Outcome(seed, report.virtual_s, {str(k): n for k, n in report.faults.items()}, reason)
+    faults = {str(kind): number for kind, number in report.faults.items()}
+    return Outcome(seed, report.virtual_s, faults, report.counts, report.transitions, reason)
 
 
 def run_many(
@@ -69,12 +83,14 @@ def run_many(
     deadline: float | None,
     seconds: float,
     progress: Callable[[Summary], None],
+    jobs: int | None = None,
 ) -> Summary:
     """Seeds from `first`, until `last` or the deadline (of time.monotonic), on all cores."""
     summary = Summary()
     began = time.monotonic()
+    workers = jobs or os.cpu_count() or 1
     # The pool takes tasks as fast as they come: let it have only a few more than it works on.
-    room = threading.BoundedSemaphore(2 * (os.cpu_count() or 1))
+    room = threading.BoundedSemaphore(2 * workers)
 
     def tasks() -> Iterator[tuple[int, float]]:
         for seed in range(first, last) if last is not None else count(first):
@@ -83,8 +99,9 @@ def run_many(
                 return
             yield seed, seconds
 
+    # Another interpreter for each, so that the order of sets, which is part of a run, is the same.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(os.cpu_count()) as pool:
+    with context.Pool(workers) as pool:
         for outcome in pool.imap_unordered(try_seed, tasks()):
             room.release()
             summary.add(outcome)

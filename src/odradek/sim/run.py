@@ -10,15 +10,21 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .checkers import Snapshot, all_checkers
+from odradek.coordinator.storage import OFFSETS_TOPIC
+
+from .checkers import CHECKERS
 from .faults import Fault, Kind, Mischief, draw_faults
 from .history import History, Violation
-from .workload import Workload
-from .world import World
+from .looking import hosted
+from .loop import OutOfSteps
+from .members import EXPECTED, Member, check_committed
+from .workload import Load, Workload
+from .world import Event, World
 
 LOOK_S = 0.25
 START_S = 60.0
 HEAL_S = 180.0
+GROUP_S = 60.0
 PRODUCERS_MAX = 3
 
 
@@ -31,12 +37,20 @@ class Plan:
     replication: int
     min_isr: int
     partitions: int
+    log_dirs: int
     seconds: float
-    producers: int
-    idempotent: float
-    consumers: int
-    admin: bool
+    load: Load
     faults: Sequence[Fault]
+
+    def __str__(self) -> str:
+        load = self.load
+        return (
+            f"{self.brokers} brokers with {self.log_dirs} log directories, {self.partitions} "
+            f"partitions, replication {self.replication}, min.insync.replicas {self.min_isr}, "
+            f"{load.producers} producers, {load.consumers} consumers, {load.groups} groups of "
+            f"{load.members}, {'an' if load.admin else 'no'} administrator, "
+            f"{len(self.faults)} faults"
+        )
 
 
 @dataclass(slots=True)
@@ -46,9 +60,10 @@ class Report:
     plan: Plan
     violations: list[Violation] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
-    events: list[tuple[float, str]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     faults: dict[Kind, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    transitions: dict[str, int] = field(default_factory=dict)
     virtual_s: float = 0.0
     trace: str = ""
 
@@ -68,53 +83,65 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
         replication=replication,
         min_isr=min(replication, rng.choice([2, 2, 1])),
         partitions=rng.randint(1, 4),
+        log_dirs=rng.choice([1, 1, 2]),
         seconds=seconds,
-        producers=rng.randint(1, PRODUCERS_MAX),
-        idempotent=rng.choice([0.0, 0.5, 1.0]),
-        consumers=rng.randint(1, 2),
-        admin=rng.random() < 0.6,
+        load=Load(
+            producers=rng.randint(1, PRODUCERS_MAX),
+            idempotent=rng.choice([0.0, 0.5, 1.0]),
+            consumers=rng.randint(0, 2),
+            groups=rng.randint(0, 2),
+            members=rng.randint(1, 3),
+            admin=rng.random() < 0.6,
+        ),
         faults=draw_faults(rng, range(1, brokers + 1), seconds),
     )
 
 
-def run(plan: Plan, config: dict[str, str] | None = None) -> Report:
-    """Carry a plan out."""
+def run(plan: Plan, steps_max: int | None = None) -> Report:
+    """Carry a plan out; with `steps_max`, only so far."""
     world = World(
         plan.seed,
         plan.brokers,
         {
             "default.replication.factor": str(plan.replication),
             "offsets.topic.replication.factor": str(plan.replication),
+            "offsets.topic.num.partitions": "2",
+            "group.initial.rebalance.delay.ms": "500",
             "unclean.leader.election.enable": "false",
             "replica.lag.time.max.ms": "5000",
             "auto.leader.rebalance.enable": "true",
             "leader.imbalance.check.interval.seconds": "20",
-            **(config or {}),
         },
+        log_dirs=plan.log_dirs,
     )
+    world.loop.steps_max = steps_max
     history = History()
-    mischief = Mischief(world)
-    findings = world.run(lambda world: _Run(plan, world, history, mischief).story())
-    findings += [
-        f"{failure.get('message')}: {failure.get('exception')!r}" for failure in world.loop.failures
+    one = _Run(plan, world, history)
+    try:
+        world.run(lambda _: one.story(), one.prepare)
+    except OutOfSteps:
+        world.note(f"stopped after {steps_max} steps, as asked")
+    findings = [
+        *one.findings,
+        *(f"{each.get('message')}: {each.get('exception')!r}" for each in world.loop.failures),
     ]
-    report = Report(
+    return Report(
         plan,
         history.violations,
         findings,
         world.events,
-        mischief.struck,
+        one.mischief.struck,
         history.counts,
+        history.transitions,
         world.loop.time(),
+        _trace(world, history),
     )
-    report.trace = _trace(world, history)
-    return report
 
 
 def _trace(world: World, history: History) -> str:
     digest = hashlib.sha256()
-    for at, event in world.events:
-        digest.update(f"{at!r} {event}\n".encode())
+    for event in world.events:
+        digest.update(f"{event.at!r} {event.host} {event.what}\n".encode())
     for of in sorted(history.acknowledged):
         digest.update(f"{of} {sorted(history.acknowledged[of].items())}\n".encode())
     digest.update(f"{world.loop.time()!r} {world.loop.steps} {world.network.bytes_sent}".encode())
@@ -124,20 +151,26 @@ def _trace(world: World, history: History) -> str:
 class _Run:
     """The phases of one run."""
 
-    def __init__(self, plan: Plan, world: World, history: History, mischief: Mischief) -> None:
+    def __init__(self, plan: Plan, world: World, history: History) -> None:
         self.plan = plan
         self.world = world
         self.history = history
-        self.mischief = mischief
-        self.checkers = list(all_checkers().values())
+        self.mischief = Mischief(world)
+        self.checkers = [checker(world, history) for checker in CHECKERS]
         self.load = Workload(world, history, plan.replication, plan.min_isr)
         self.findings: list[str] = []
 
-    async def story(self) -> list[str]:
+    def prepare(self) -> None:
+        """The checkers see everything, from the first write on."""
+        for checker in self.checkers:
+            self.world.ledger.listeners.append(checker.written)
+            self.world.readers.append(checker.journalled)
+
+    async def story(self) -> None:
         plan = self.plan
         if not await self._begin():
-            return self.findings
-        self.load.start(plan.producers, plan.idempotent, plan.consumers, plan.admin)
+            return
+        self.load.start(plan.load)
         looking = asyncio.ensure_future(self._look())
         began = self.world.loop.time()
         await asyncio.gather(*(self._suffer(fault, began) for fault in plan.faults))
@@ -146,11 +179,11 @@ class _Run:
         self.mischief.heal_everything()
         await self.load.stop()
         await self._become_well()
+        await self._groups_go_on()
         looking.cancel()
         if not self.findings:
             for checker in self.checkers:
-                checker.judge(self.world, self.history)
-        return self.findings
+                checker.judge()
 
     async def _begin(self) -> bool:
         name, process = "starter", self.world.process("starter")
@@ -179,12 +212,12 @@ class _Run:
         await asyncio.sleep(max(0.0, began + fault.at - self.world.loop.time()))
         if await self.mischief.strike(fault):
             await asyncio.sleep(fault.duration_s)
-            self.mischief.relieve(fault)
+            await self.mischief.relieve(fault)
 
     async def _look(self) -> None:
         while True:
             for checker in self.checkers:
-                checker.look(self.world, self.history)
+                checker.look()
             await asyncio.sleep(LOOK_S)
 
     async def _become_well(self) -> None:
@@ -197,16 +230,50 @@ class _Run:
             self.world.note("all is well")
 
     def _ills(self) -> list[str]:
-        now = Snapshot(self.world)
+        now = self.world.ledger
         ills = [f"broker {h.id} is down" for h in self.world.hosts.values() if not h.is_up]
+        self._find_refused()
         for name, node in now.topics.items():
             for number, replicas in node.partitions.items():
                 state = now.states.get((name, number))  # type: ignore[call-overload]
+                if (name, number) in self.history.refused:
+                    continue
                 if state is None or state.leader < 0:
                     ills.append(f"{name}-{number} has no leader")
                 elif set(state.isr) != set(replicas):
                     ills.append(f"{name}-{number} has ISR {list(state.isr)} of {list(replicas)}")
-            if any(node.adding.values()) or any(node.removing.values()):
-                ills.append(f"{name} is being reassigned")
+                elif node.adding.get(number) or node.removing.get(number):
+                    ills.append(f"{name}-{number} is being reassigned")
         doomed = self.world.server.tree.children("/admin/delete_topics")
         return ills + [f"{name} is being deleted" for name in doomed]
+
+    def _find_refused(self) -> None:
+        """Partitions that only an operator can help: the last in-sync replica lost records, knows
+        it, and refuses to lead."""
+        self.history.refused.clear()
+        for broker, partition in hosted(self.world):
+            of = partition.topic_partition
+            state = self.world.ledger.states.get(of)
+            last = state is not None and state.isr == (broker.id,) and state.leader < 0
+            if partition.lost_tail and last:
+                self.history.refused.add(of)
+        if self.history.refused:
+            self.history.count("waits for an operator")
+
+    async def _groups_go_on(self) -> None:
+        """Every group takes a new member in, and remembers what it had committed."""
+        if self.findings or any(of.topic in ("main", OFFSETS_TOPIC) for of in self.history.refused):
+            return
+        for number in range(self.plan.load.groups):
+            group, name = f"group-{number}", f"late-{number}"
+            process = self.world.process(name)
+            try:
+                async with asyncio.timeout(GROUP_S):
+                    await process.run(self._join_late(name, group))
+            except (TimeoutError, *EXPECTED) as error:
+                self.findings.append(f"{group} takes no new member: {error!r}")
+
+    async def _join_late(self, name: str, group: str) -> None:
+        async with self.load.client(name, GROUP_S) as client:
+            await Member(self.world, self.history, client, group, self.world.dice(name)).join()
+            await check_committed(self.world, self.history, client, group)

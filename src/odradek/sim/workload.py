@@ -7,12 +7,15 @@ no finding. Anything else is.
 
 import asyncio
 import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.consumer import Consumer
 from odradek.client.producer import Producer
 from odradek.client.reading import EARLIEST, LATEST, offsets_at
-from odradek.wire.errors import KafkaError
+from odradek.client.values import ConfigChange, Resource, ResourceType
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -32,10 +35,28 @@ from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from odradek.wire.topics import TopicPartition
 
 from .history import History
+from .members import EXPECTED, Member
 from .world import EPOCH_MS, World
 
-# What a client may meet without anything being wrong with the cluster.
-EXPECTED = (KafkaError, OSError, TimeoutError)
+# Topic settings that may change while everything else goes on, and to what.
+SETTINGS: Mapping[str, Sequence[str]] = {
+    "segment.bytes": ("1048576", "16384", "2048"),
+    "flush.messages": ("9223372036854775807", "1", "10"),
+    "min.insync.replicas": ("1", "2"),
+    "index.interval.bytes": ("4096", "64"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How many of which clients."""
+
+    producers: int
+    idempotent: float
+    consumers: int
+    groups: int
+    members: int
+    admin: bool
 
 
 class Workload:
@@ -49,6 +70,7 @@ class Workload:
         self.topics: dict[str, int] = {}
         self.stopping = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._members: list[Member] = []
 
     def client(self, name: str, timeout_s: float = 20.0) -> Client:
         return Client(
@@ -74,15 +96,18 @@ class Workload:
         if not response.topics[0].error_code:
             self.topics[name] = partitions
 
-    def start(self, producers: int, idempotent: float, consumers: int, admin: bool) -> None:
+    def start(self, load: Load) -> None:
         """Set the clients to work until `stop`."""
-        for index in range(producers):
+        for index in range(load.producers):
             name = f"producer-{index}"
-            once = self.world.dice(name).random() < idempotent
+            once = self.world.dice(name).random() < load.idempotent
             self._run(name, self._produce(name, once))
-        for index in range(consumers):
+        for index in range(load.consumers):
             self._run(f"consumer-{index}", self._consume(f"consumer-{index}"))
-        if admin:
+        for index in range(load.groups * load.members):
+            name, group = f"member-{index}", f"group-{index % load.groups}"
+            self._run(name, self._belong(name, group))
+        if load.admin:
             self._run("admin", self._administer("admin"))
 
     def _run(self, name: str, coroutine: object) -> None:
@@ -91,6 +116,8 @@ class Workload:
     async def stop(self) -> None:
         """Let everybody finish what they are doing; a client that fails is a finding."""
         self.stopping = True
+        for member in self._members:
+            member.is_stopping = True
         for result in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(result, BaseException):
                 self.world.loop.call_exception_handler(
@@ -202,6 +229,21 @@ class Workload:
             if found.leader_epoch >= known_epoch:
                 self.history.ends[of] = (found.leader_epoch, max(found.offset, known_end))
 
+    # Belonging to groups
+
+    async def _belong(self, name: str, group: str) -> None:
+        rng = self.world.dice(f"{name}/load")
+        async with self.client(name) as client:
+            while not self.stopping:
+                try:
+                    member = Member(self.world, self.history, client, group, rng)
+                    self._members.append(member)
+                    await member.live(rng.uniform(10, 60))
+                    self._members.remove(member)
+                except EXPECTED:
+                    self.history.count("member troubled")
+                    await asyncio.sleep(0.5)
+
     # Administering
 
     async def _administer(self, name: str) -> None:
@@ -209,7 +251,9 @@ class Workload:
         async with self.client(name) as client:
             while not self.stopping:
                 await asyncio.sleep(rng.expovariate(0.5))
-                act = rng.choice([self._reassign, self._elect, self._expand, self._churn])
+                act = rng.choice(
+                    [self._reassign, self._elect, self._expand, self._churn, self._configure]
+                )
                 try:
                     await act(client, rng)
                     self.history.count(act.__name__.strip("_"))
@@ -245,6 +289,15 @@ class Workload:
         response = await client.ask_controller(request, lambda r: r.results[0].error_code)
         if not response.results[0].error_code:
             self.topics[topic] = count
+
+    async def _configure(self, client: Client, rng: random.Random) -> None:
+        name = rng.choice(sorted(SETTINGS))
+        value = rng.choice(SETTINGS[name])
+        if name == "min.insync.replicas":
+            value = str(min(int(value), self.replication))
+        await Admin(client).alter_configs(
+            {Resource(ResourceType.TOPIC, "main"): [ConfigChange(name, value)]}
+        )
 
     async def _churn(self, client: Client, rng: random.Random) -> None:
         """A topic nobody writes to comes and goes."""

@@ -7,15 +7,18 @@ generator of its own for each part, so that one part's dice do not disturb anoth
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
+from odradek.controller.journal import Entry, describe
 from odradek.log.offload import on_the_spot
+from odradek.store.api import Operation, Result
 from odradek.store.memory import MemoryServer, MemoryStore
 
 from .disk import SimDisk
+from .looking import Ledger
 from .loop import Process, SimLoop
 from .network import Network
 
@@ -25,6 +28,45 @@ EPOCH_MS = 1_700_000_000_000
 PORT = 9092
 DATA = "/data"
 SESSION_TIMEOUT_MS = 6_000
+CAPACITY_BYTES = 1 << 40
+
+
+class Event(NamedTuple):
+    """A line of the log of a run: something the world did, or a controller wrote in its journal."""
+
+    at: float
+    host: str
+    what: str | Entry
+
+    def __str__(self) -> str:
+        what = self.what if isinstance(self.what, str) else describe(self.what)
+        return f"{self.at:10.3f}  {self.host:9} {what}"
+
+
+class ObservedBroker(Broker):
+    """A broker whose controller's journal is read along."""
+
+    def __init__(self, read_along: Callable[[Entry], None], *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._read_along = read_along
+
+    def _make_parts(self) -> None:
+        super()._make_parts()
+        self.controller.journal.listen(self._read_along)
+
+
+class ObservedServer(MemoryServer):
+    """A store whose writes are seen, each with the client that made it, after it was done."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.observers: list[Callable[[MemoryStore, Sequence[Operation]], None]] = []
+
+    def write(self, operations: Sequence[Operation], session: Any) -> list[Result]:
+        results = super().write(operations, session)
+        for observe in self.observers:
+            observe(session.client, operations)
+        return results
 
 
 class Host:
@@ -35,7 +77,7 @@ class Host:
         self.id = broker_id
         self.name = f"broker-{broker_id}"
         self.skew_ms = 0
-        self.disk = SimDisk(self.clock)
+        self.disk = SimDisk(self.clock, CAPACITY_BYTES)
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.store: MemoryStore | None = None
@@ -62,10 +104,10 @@ class Host:
 
     async def _run(self, process: Process) -> None:
         disk = self.disk.mounted(process)
-        disk.make_dirs(DATA)
         self.store = MemoryStore(self.world.server, session_timeout_ms=SESSION_TIMEOUT_MS)
         try:
-            self.broker = Broker(
+            self.broker = ObservedBroker(
+                self._read_along,
                 BrokerConfig({**self.world.config, **self._settings()}),
                 self.store,
                 disk=disk,
@@ -86,10 +128,17 @@ class Host:
         self.world.note(f"{self.name} gives up: {reason}")
         self.kill()
 
+    @property
+    def directories(self) -> list[str]:
+        return [f"{DATA}/{number}" for number in range(self.world.log_dirs)]
+
+    def _read_along(self, entry: Entry) -> None:
+        self.world.journalled(self, entry)
+
     def _settings(self) -> dict[str, str]:
         return {
             "broker.id": str(self.id),
-            "log.dirs": DATA,
+            "log.dirs": ",".join(self.directories),
             "listeners": f"PLAINTEXT://{self.name}:{PORT}",
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
         }
@@ -111,6 +160,10 @@ class Host:
         self.kill()
         self.boots += 1
         self.disk.erase()
+
+    def mend_disk(self) -> None:
+        self.disk.failed.clear()
+        self.disk.capacity_bytes = CAPACITY_BYTES
 
     def pause(self) -> None:
         if self.process is not None:
@@ -135,14 +188,23 @@ class Host:
 class World:
     """The loop, the network, the store and the hosts, all of one seed."""
 
-    def __init__(self, seed: int, brokers: int, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        brokers: int,
+        config: Mapping[str, str] | None = None,
+        log_dirs: int = 1,
+    ) -> None:
         self.seed = seed
+        self.log_dirs = log_dirs
         self.config = dict(config or {})
         self.loop = SimLoop()
         self.network = Network(self.loop, self.dice("network"))
         self.hosts = {broker: Host(self, broker) for broker in range(1, brokers + 1)}
-        self.events: list[tuple[float, str]] = []
-        self.server: MemoryServer
+        self.events: list[Event] = []
+        self.readers: list[Callable[[Host, Entry], None]] = []
+        self.server: ObservedServer
+        self.ledger: Ledger
 
     def dice(self, name: str) -> random.Random:
         """A generator for one part, the same for the same seed and name."""
@@ -150,7 +212,13 @@ class World:
 
     def note(self, event: str) -> None:
         """A line for whoever reads the run afterwards."""
-        self.events.append((self.loop.time(), event))
+        self.events.append(Event(self.loop.time(), "world", event))
+
+    def journalled(self, host: Host, entry: Entry) -> None:
+        """A controller wrote this in its journal."""
+        self.events.append(Event(self.loop.time(), host.name, entry))
+        for reader in self.readers:
+            reader(host, entry)
 
     @property
     def bootstrap(self) -> str:
@@ -164,15 +232,22 @@ class World:
         """A client's process."""
         return self.loop.process(name)
 
-    def run(self, story: Callable[["World"], Coroutine[Any, Any, T]]) -> T:
+    def run(
+        self,
+        story: Callable[["World"], Coroutine[Any, Any, T]],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> T:
         """Switch everything on, let the story happen, switch everything off."""
 
         async def whole() -> T:
             rng = self.dice("store")
-            self.server = MemoryServer(
+            self.server = ObservedServer(
                 clock=lambda: EPOCH_MS + int(self.loop.time() * 1000),
                 delay=lambda: rng.uniform(0.0001, 0.002),
             )
+            self.ledger = Ledger(self.server.tree)
+            self.server.observers.append(self.ledger.observe)
+            prepare()
             for host in self.hosts.values():
                 host.start()
             try:

@@ -1,0 +1,99 @@
+"""What a checker can see: the store as it stands, written along; the brokers' partitions; logs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.broker.server import Broker
+from odradek.log.log import Log
+from odradek.replica.partition import Partition
+from odradek.store import paths
+from odradek.store.api import Create, Delete, Operation, Set
+from odradek.store.memory import MemoryStore
+from odradek.store.payloads import (
+    PartitionState,
+    TopicNode,
+    decode_controller_epoch,
+    decode_state,
+    decode_topic,
+)
+from odradek.store.tree import Tree
+from odradek.wire.batch import scan
+from odradek.wire.records import Record, decode_records
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from .world import World
+
+READ_BYTES = 1 << 24
+TOPICS = paths.TOPICS + "/"
+
+# Who wrote, which partition, what was there before, what is there now.
+StateListener = Callable[[MemoryStore, TopicPartition, PartitionState | None, PartitionState], None]
+
+
+class Ledger:
+    """Topics, partition states and the controller epoch as the store has them, after each write."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.topics: dict[str, TopicNode] = {}
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.controller_epoch = 0
+        self.listeners: list[StateListener] = []
+
+    def observe(self, writer: MemoryStore, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            path = operation.path
+            if isinstance(operation, Create | Set):
+                if path == paths.CONTROLLER_EPOCH:
+                    self.controller_epoch = decode_controller_epoch(operation.data)
+                elif path.startswith(TOPICS):
+                    self._written(writer, path.removeprefix(TOPICS).split("/"), operation.data)
+            elif isinstance(operation, Delete) and path.startswith(TOPICS):
+                self._deleted(path.removeprefix(TOPICS).split("/"))
+
+    def _written(self, writer: MemoryStore, names: list[str], data: bytes | None) -> None:
+        match names:
+            case [topic]:
+                self.topics[topic] = decode_topic(topic, data)
+            case [topic, "partitions", number, "state"]:
+                of = TopicPartition(topic, int(number))
+                version = self._tree.get(paths.partition_state(of))[1].version
+                state = decode_state(of, data, version)
+                assert state is not None, f"{of}: {data!r}"
+                before = self.states.get(of)
+                self.states[of] = state
+                for listener in self.listeners:
+                    listener(writer, of, before, state)
+
+    def _deleted(self, names: list[str]) -> None:
+        match names:
+            case [topic]:
+                self.topics.pop(topic, None)
+            case [topic, "partitions", number, "state"]:
+                self.states.pop(TopicPartition(topic, int(number)), None)
+
+
+def hosted(world: "World") -> Iterator[tuple[Broker, Partition]]:
+    """Every partition on every broker that is alive and has come far enough to host one."""
+    for broker in world.brokers():
+        if hasattr(broker, "replicas"):
+            for partition in list(broker.replicas.partitions.values()):
+                if partition.log is not None and not partition.log.offline:
+                    yield broker, partition
+
+
+def records_of(log: Log, end: int | None = None) -> Iterator[Record]:
+    """The records of a log, as far as `end`."""
+    limit = log.end_offset if end is None else end
+    offset = log.start_offset
+    while offset < limit:
+        piece = log.read(offset, READ_BYTES, end_offset=limit).records
+        following = offset
+        for header in scan(piece):
+            following = header.next_offset
+            if not header.is_control:
+                yield from (r for r in decode_records(piece, header) if offset <= r.offset < limit)
+        if following == offset:
+            return
+        offset = following
