@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from odradek.cluster import Cluster
 from odradek.wire.connection import Connection
+from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.produce import (
     PartitionProduceData,
@@ -21,6 +22,7 @@ from odradek.wire.messages.produce import (
     TopicProduceData,
 )
 from odradek.wire.records import Record, encode_batch
+from odradek.wire.schema import Message
 
 PRODUCE_VERSION = 7
 CREATE_TOPICS_VERSION = 4
@@ -104,21 +106,26 @@ async def latency(cluster: Cluster, count: int = 3000) -> None:
     leader = cluster.leader("latency")
     assert leader is not None
     connection = await connect(cluster, leader)
-    for acks in (1, -1):
-        request = produce_request("latency", 0, SMALL, acks)
+    asked: list[tuple[str, Message, int]] = [
+        ("a question and its answer (ApiVersions)", ApiVersionsRequest(), 0),
+        ("produce acks=1", produce_request("latency", 0, SMALL, 1), PRODUCE_VERSION),
+        ("produce acks=all, RF 3", produce_request("latency", 0, SMALL, -1), PRODUCE_VERSION),
+    ]
+    for what, request, version in asked:
         for _ in range(200):
-            check(await connection.request(request, PRODUCE_VERSION))
+            await connection.request(request, version)
         times = []
         before = cpu_s(cluster)
         for _ in range(count):
             begun = time.perf_counter()
-            check(await connection.request(request, PRODUCE_VERSION))
+            response = await connection.request(request, version)
             times.append((time.perf_counter() - begun) * 1000)
+            if isinstance(request, ProduceRequest):
+                check(response)
         cpu = (cpu_s(cluster) - before) / count * 1e6
         times.sort()
         print(
-            f"produce, one at a time, acks={acks:>2}"
-            f"   p50 {times[count // 2]:.3f} ms   p99 {times[count * 99 // 100]:.3f} ms"
+            f"{what:<42} p50 {times[count // 2]:.3f} ms   p99 {times[count * 99 // 100]:.3f} ms"
             f"   brokers' CPU {cpu:.0f} µs each"
         )
     connection.close()
