@@ -8,8 +8,12 @@ Each broker is its own process with its own directory and port, all on one metad
 production. A broker that was killed, stopped or has died comes back on the same port and directory
 with `start`; nothing is restarted behind your back. Leaving the block ends every process, also when
 it is left by an exception; processes also end when this one does, however that happens.
+
+With `faults=True` the next answers of an API can be made to fail, wait or get lost (`inject`), and
+every request is on record (`requests`).
 """
 
+import json
 import os
 import shutil
 import signal
@@ -21,10 +25,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.wire.errors import ErrorCode
-from odradek.wire.header import decode_response, encode_request
+from odradek.wire.header import FIXED, decode_response, encode_request
 from odradek.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -32,6 +36,10 @@ from odradek.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from odradek.wire.schema import Message
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.faults import LoggedRequest
 
 __all__ = ["Cluster", "ClusterError"]
 
@@ -44,6 +52,7 @@ STOP_TIMEOUT_S = 30.0
 ASK_TIMEOUT_S = 5.0
 POLL_S = 0.005
 METADATA_VERSION = 9
+CLIENT_ID = "odradek-cluster"
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -64,6 +73,7 @@ class Cluster:
         store: str = "sqlite",
         *,
         ports: Sequence[int] | None = None,
+        faults: bool = False,
     ) -> None:
         """`racks` has one name per broker. `config` has Kafka's broker settings, for all of them.
         Without `data_dir` everything is kept in a temporary directory and removed at the end.
@@ -87,6 +97,7 @@ class Cluster:
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
             "group.initial.rebalance.delay.ms": 0,
+            **({"odradek.faults.enable": True} if faults else {}),
             **(config or {}),
         }
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -235,6 +246,94 @@ class Cluster:
                 raise ClusterError(f"waited {timeout_s:.0f} s for {what}; logs in {self.data_dir}")
             time.sleep(POLL_S)
 
+    # Faults
+
+    def move_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Make one of a partition's replicas its preferred replica and its leader."""
+        from odradek.client import Blocking, ElectionType, check
+
+        moved = TopicPartition(topic, partition)
+        with Blocking(self.bootstrap_servers, client_id=CLIENT_ID) as client:
+            described = client.run(client.admin.describe_topics([topic]))[topic]
+            replicas = described.partitions[partition].replicas
+            if broker not in replicas:
+                raise ClusterError(f"broker {broker} has no replica of {moved}; {replicas} have")
+            order = [broker, *(other for other in replicas if other != broker)]
+            check(client.run(client.admin.alter_reassignments({moved: order})))
+            if self.leader(topic, partition) != broker:
+                check(client.run(client.admin.elect_leaders(ElectionType.PREFERRED, [moved])))
+        self.wait_until(
+            lambda: self.leader(topic, partition) == broker, f"broker {broker} to lead {moved}"
+        )
+
+    def inject(
+        self,
+        broker: int,
+        api: str,
+        *,
+        error: str = "",
+        delay_s: float = 0.0,
+        drop: bool = False,
+        times: int = 1,
+        client_id: str | None = None,
+        from_brokers: bool = False,
+    ) -> None:
+        """Let the broker's next `times` answers of an API, such as "Produce", fail or be late.
+
+        error    the request is not carried out, and answered with it: "NOT_LEADER_OR_FOLLOWER"
+        delay_s  it is carried out, and its answer comes so much later
+        drop     it is carried out, and the connection ends instead of an answer
+        """
+        if [bool(error), delay_s > 0, drop].count(True) != 1:
+            raise ValueError("one of error, delay_s and drop")
+        self._command(
+            broker,
+            do="inject",
+            api=api,
+            error=error,
+            delay_s=delay_s,
+            drop=drop,
+            times=times,
+            client_id=client_id,
+            from_brokers=from_brokers,
+        )
+
+    def clear_faults(self) -> None:
+        """Forget the faults that were injected and have not struck yet."""
+        for broker in self._able():
+            self._command(broker, do="clear")
+
+    def requests(
+        self, broker: int | None = None, api: str | None = None, client_id: str | None = None
+    ) -> "list[LoggedRequest]":
+        """The requests that running brokers were sent since they started, each in its order."""
+        from odradek.broker.faults import LoggedRequest
+
+        logged = [
+            LoggedRequest(**{**entry, "topics": tuple(entry["topics"])})
+            for each in (self._able() if broker is None else [broker])
+            for entry in self._command(each, do="log", after=0)
+        ]
+        return [
+            entry
+            for entry in logged
+            if api in (None, entry.api) and client_id in (None, entry.client_id)
+        ]
+
+    def _command(self, broker: int, **command: object) -> Any:
+        from odradek.broker.faults import FAULTS_KEY, FaultsRequest, FaultsResponse
+
+        if not self._config.get("odradek.faults.enable"):
+            raise ClusterError("this cluster has no faults: make it with Cluster(faults=True)")
+        body = FaultsRequest(command=json.dumps(command).encode()).encode(0)
+        frame = FIXED.pack(FAULTS_KEY, 0, 0) + body
+        frame = len(frame).to_bytes(4, "big") + frame
+        response = _exchange(HOST, self._ports[broker], frame)
+        answer = json.loads(decode_response(FaultsResponse, 0, response)[1].answer)
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["answer"]
+
     # How it is done
 
     def _spawn(self, broker: int) -> None:
@@ -283,8 +382,11 @@ class Cluster:
 
     def _ask_all(self, request: MetadataRequest) -> list[MetadataResponse]:
         """The answers of the brokers that run and are not paused; a silent one is left out."""
-        able = [broker for broker in self.running() if broker not in self._paused]
-        return [answer for broker in able for answer in self._ask(broker, request)]
+        return [answer for broker in self._able() for answer in self._ask(broker, request)]
+
+    def _able(self) -> list[int]:
+        """The brokers that can be asked something."""
+        return [broker for broker in self.running() if broker not in self._paused]
 
     def _ask(self, broker: int, request: MetadataRequest) -> list[MetadataResponse]:
         try:
@@ -295,10 +397,15 @@ class Cluster:
 
 def ask(host: str, port: int, request: Message, version: int, answer: type[MessageT]) -> MessageT:
     """One request on a connection of its own, answered while the caller waits."""
+    frame = b"".join(encode_request(request, version, 0, CLIENT_ID))
+    return decode_response(answer, version, _exchange(host, port, frame))[1]
+
+
+def _exchange(host: str, port: int, frame: bytes) -> bytes:
+    """A frame out, the next one in, without its size."""
     with socket.create_connection((host, port), ASK_TIMEOUT_S) as connection:
-        connection.sendall(b"".join(encode_request(request, version, 0, "odradek-cluster")))
-        size = int.from_bytes(_receive(connection, 4), "big")
-        return decode_response(answer, version, _receive(connection, size))[1]
+        connection.sendall(frame)
+        return _receive(connection, int.from_bytes(_receive(connection, 4), "big"))
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -111,7 +111,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
         )
-        self.routes = Routes(self)
+        self.routes = _routes(self)
         self.connections = Connections(config, self.routes)
         self._informed = asyncio.Event()
 
@@ -284,6 +284,9 @@ class Broker:
         replicas.follower_quota.bytes_per_second = config.integer(
             "follower.replication.throttled.rate"
         )
+        replicas.mover.quota.bytes_per_second = config.integer(
+            "replica.alter.log.dirs.io.max.bytes.per.second"
+        )
         if changed:
             self.logs.default_config = config.log_config()
             for topic in {of.topic for of in self.logs.logs}:
@@ -328,6 +331,15 @@ class Broker:
             "producer_ids": self.producer_ids.statistics(),
             "store": self.store.store.statistics(),
         }
+
+
+def _routes(broker: Broker) -> Routes:
+    """How requests find their handlers; in tests that ask for it, with faults on the way."""
+    if not broker.config.flag("odradek.faults.enable"):
+        return Routes(broker)
+    from odradek.broker.faults import FaultyRoutes
+
+    return FaultyRoutes(broker)
 
 
 def _new_cluster_id(rng: Random) -> str:

@@ -202,6 +202,7 @@ _BROKER = (
     _number(
         INT, "queued.max.requests", 500, "Requests of one connection that may be under way.", 1
     ),
+    _flag("odradek.faults.enable", False, "For tests: let them inject faults into answers."),
     _number(INT, "fetch.max.bytes", 57671680, "The most a fetch may return.", 1024),
     _number(
         INT, "max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept (KIP-227).", 0

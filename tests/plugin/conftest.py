@@ -1,0 +1,3 @@
+"""Pytest's own fixture for testing plugins."""
+
+pytest_plugins = ["pytester"]
