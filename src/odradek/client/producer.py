@@ -110,6 +110,8 @@ class _Lane:
         self.wake = asyncio.Event()
         self.identity: Identity | None = None
         self.sequence = 0
+        # The identity under which the partition's leader has acknowledged something.
+        self.known_as: Identity | None = None
 
 
 class Producer:
@@ -263,7 +265,11 @@ class Producer:
                 lane.wake.clear()
                 await lane.wake.wait()
             train = [await self._ready(lane)]
-            while len(train) < self.train_length and lane.queue and lane.queue[0].sealed.is_set():
+            # A broker that knows nothing of a producer takes any number as its first: until it has
+            # had one, a second batch in place of the first would pass for it.
+            is_known = lane.known_as is not None and lane.known_as == self._identity
+            length = self.train_length if is_known else 1
+            while len(train) < length and lane.queue and lane.queue[0].sealed.is_set():
                 train.append(lane.queue.popleft())
             try:
                 await self._deliver(lane, train)
@@ -301,6 +307,8 @@ class Producer:
             # One that was refused only because one before it was missing need not wait.
             wait_for = None if refused[0][0] is not batch and _is_out_of_order(refusal) else refusal
             self._succeed(batch, await self._repeat(lane.partition, data, wait_for, patience))
+            patience.renew(self.delivery_timeout_s)
+        lane.known_as = lane.identity
 
     async def _repeat(
         self,
