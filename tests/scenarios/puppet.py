@@ -96,6 +96,11 @@ class Puppet:
         self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", 0)
         self.epoch = await self.register()
 
+    async def start_again(self, port: int) -> None:
+        """Listen where we did before; the registration has stayed."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", port)
+
     async def register(self) -> int:
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]

@@ -34,6 +34,9 @@ from odradek.wire.topics import TopicPartition
 
 log = logging.getLogger(__name__)
 
+# Who could not do the office's work lets others try first.
+ELECTION_PAUSE_S = 0.5
+
 T = TypeVar("T")
 Work = Callable[[Office], Awaitable[None]]
 
@@ -80,6 +83,7 @@ class Controller:
         self._office: Office | None = None
         self._rebalance_timer: asyncio.TimerHandle | None = None
         self._session_lost = False
+        self._not_before = 0.0
         self.elections_won = 0
         self.resignations = 0
 
@@ -87,7 +91,7 @@ class Controller:
         """Join the election; returns once it is decided who is in office, us or another."""
         self._store.store.on_session(self._on_session)
         self._queue.start()
-        await self._ask_queue(EventKind.STARTUP, self._startup)
+        await self._ask_queue(EventKind.STARTUP, self._elect)
 
     async def stop(self) -> None:
         """Leave, whatever is waiting. The `/controller` node goes with the store's session."""
@@ -298,36 +302,48 @@ class Controller:
 
     def _on_controller_node(self, event: WatchEvent) -> None:
         if event.kind is Change.DELETED:
-            self._queue.put(Event(EventKind.REELECT, self._reelect))
+            self._queue.put_once(Event(EventKind.REELECT, self._elect))
         else:
-            self._queue.put(Event(EventKind.CONTROLLER_CHANGE, self._look_who_is_in_office))
+            self._queue.put_once(Event(EventKind.CONTROLLER_CHANGE, self._look_who_is_in_office))
 
     # The office
-
-    async def _startup(self) -> None:
-        await self._elect()
 
     async def _register_and_elect(self) -> None:
         if self._register is not None:
             await self._register()
-        await self._reelect()
+        await self._elect()
 
     async def _expire(self) -> None:
         self._leave_office("the store session expired")
 
-    async def _reelect(self) -> None:
-        await self._look_who_is_in_office()
-        await self._elect()
-
-    async def _look_who_is_in_office(self) -> None:
-        """Leave if somebody else was elected; keep watching the node either way."""
+    async def _holder(self) -> int | None:
+        """Who is in office; we leave it if it is not us. Keeps watching the node."""
         elected = await self._store.controller_id(self._on_controller_node)
         if elected != self.broker_id:
-            self._leave_office(f"broker {elected} is in office")
+            holder = "nobody" if elected is None else f"broker {elected}"
+            self._leave_office(f"{holder} is in office")
+        return elected
+
+    async def _look_who_is_in_office(self) -> None:
+        """Leave if it is not us; if it is nobody, an election follows."""
+        elected = await self._holder()
+        if elected is None or (elected == self.broker_id and self._office is None):
+            self._queue.put_once(Event(EventKind.REELECT, self._elect))
 
     async def _elect(self) -> None:
-        elected = await self._store.controller_id(self._on_controller_node)
-        if elected is not None:
+        """Take the office if it is vacant."""
+        elected = await self._holder()
+        if elected == self.broker_id and self._office is None:
+            # We gave it up and the store could not be told, or an earlier life of ours held it.
+            term = await self._store.controller_epoch()
+            assert term is not None, "somebody was elected"
+            await self._store.resign_controller(term.fence)
+        elif elected is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._not_before:
+            again = Event(EventKind.REELECT, self._elect)
+            loop.call_at(self._not_before, self._queue.put_once, again)
             return
         try:
             term = await self._store.elect_controller(self.broker_id)
@@ -364,6 +380,7 @@ class Controller:
         if office is None:
             return
         self._leave_office(reason)
+        self._not_before = asyncio.get_running_loop().time() + ELECTION_PAUSE_S
         try:
             # Our watch on the node then starts the next election.
             await self._store.resign_controller(office.fence)

@@ -1,0 +1,335 @@
+"""The controller as others see it: who may ask, what they are told, and what an error leads to."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable
+
+import pytest
+from tests.scenarios.cluster import PuppetCluster
+
+from odradek.controller.balance import ElectionType
+from odradek.controller.brokers import Changes, compare
+from odradek.controller.controller import Controller
+from odradek.controller.events import Event, EventKind
+from odradek.controller.journal import EntryKind
+from odradek.store.api import Store, StoreUnavailable
+from odradek.store.memory import MemoryServer, MemoryStore
+from odradek.store.payloads import BrokerRegistration, Endpoint, TopicNode
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.topics import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+class Cluster(PuppetCluster):
+    """Puppets on the store in memory."""
+
+    def __init__(self, **config: int | bool) -> None:
+        self.server = MemoryServer()
+        super().__init__(self._session, config)
+
+    async def _session(self) -> Store:
+        store = MemoryStore(self.server)
+        await store.start()
+        return store
+
+    async def make(self, topic: str, *replicas: tuple[int, ...]) -> None:
+        await self.admin.create_topic(topic, TopicNode(dict(enumerate(replicas))))
+        await self.settle()
+
+    def happened(self, kind: EntryKind) -> list[str]:
+        return [entry.after for _, entry in self.entries if entry.kind is kind]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    await made.open([1, 2, 3], [1, 2])
+    yield made
+    await made.close()
+
+
+async def refusal(question: Awaitable[object]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        await question
+    return refused.value.error
+
+
+def questions(controller: Controller) -> list[tuple[Awaitable[object], ErrorCode]]:
+    return [
+        (controller.controlled_shutdown(3, -1), ErrorCode.STALE_CONTROLLER_EPOCH),
+        (controller.elect_leaders(ElectionType.PREFERRED, None), ErrorCode.NOT_CONTROLLER),
+        (controller.alter_reassignments({T0: [1]}), ErrorCode.NOT_CONTROLLER),
+        (controller.list_reassignments(None), ErrorCode.NOT_CONTROLLER),
+    ]
+
+
+async def test_who_is_not_in_office_refuses(cluster: Cluster) -> None:
+    standby = cluster.controller(2)
+    assert (standby.is_active, standby.epoch) == (False, 0)
+    for question, expected in questions(standby):
+        assert await refusal(question) is expected
+    assert standby.statistics()["active"] is False
+
+
+async def test_questions_that_wait_when_the_session_ends_are_answered(cluster: Cluster) -> None:
+    controller, gate = cluster.controller(1), asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+
+    controller._queue.put(Event(EventKind.BROKER_CHANGE, wait))
+    asked = [(asyncio.ensure_future(q), expected) for q, expected in questions(controller)]
+    await asyncio.sleep(0)
+    store = cluster.members[1].held.store
+    assert isinstance(store, MemoryStore)
+    cluster.server.expire(store)
+    for question, expected in asked:
+        assert await refusal(question) is expected
+    gate.set()
+    await cluster.settle()
+    assert cluster.active == [2]
+
+
+async def test_a_stopped_controller_refuses(cluster: Cluster) -> None:
+    controller = cluster.controller(1)
+    await controller.stop()
+    for question, expected in questions(controller):
+        assert await refusal(question) is expected
+
+
+async def test_controlled_shutdown_of_a_stranger_or_a_ghost(cluster: Cluster) -> None:
+    controller = cluster.controller(1)
+    epoch = cluster.members[3].puppet.epoch
+    unknown = controller.controlled_shutdown(9, -1)
+    assert await refusal(unknown) is ErrorCode.BROKER_NOT_AVAILABLE
+    stale = controller.controlled_shutdown(3, epoch - 1)
+    assert await refusal(stale) is ErrorCode.STALE_BROKER_EPOCH
+    assert await controller.controlled_shutdown(3, epoch) == set()
+    assert await controller.controlled_shutdown(2, -1) == set()
+
+
+async def test_reassignment_answers_for_each_partition(cluster: Cluster) -> None:
+    await cluster.make("t", (1,), (2,))
+    await cluster.make("doomed", (3,))
+    cluster.members[3].puppet.undeletable.add(TopicPartition("doomed", 0))
+    await cluster.admin.request_deletion("doomed")
+    await cluster.settle()
+    answers = await cluster.controller(1).alter_reassignments(
+        {
+            T0: [2],
+            TopicPartition("t", 1): None,
+            TopicPartition("t", 7): [1],
+            TopicPartition("doomed", 0): [1],
+            TopicPartition("gone", 0): [1],
+        }
+    )
+    assert {str(key): answer.error.name for key, answer in answers.items()} == {
+        "t-0": "NONE",
+        "t-1": "NO_REASSIGNMENT_IN_PROGRESS",
+        "t-7": "UNKNOWN_TOPIC_OR_PARTITION",
+        "doomed-0": "UNKNOWN_TOPIC_OR_PARTITION",
+        "gone-0": "UNKNOWN_TOPIC_OR_PARTITION",
+    }
+    listed = await cluster.controller(1).list_reassignments([T0, TopicPartition("t", 1)])
+    assert {str(key): str(assignment) for key, assignment in listed.items()} == {
+        "t-0": "replicas=[2,1] adding=[2] removing=[1]"
+    }
+    assert cluster.controller(1).is_queued_for_deletion("doomed")
+    assert not cluster.controller(2).is_queued_for_deletion("doomed")
+
+
+async def test_electing_everywhere_mentions_only_what_changed(cluster: Cluster) -> None:
+    await cluster.make("t", (3, 2), (2, 3))
+    await cluster.kill(3)
+    await cluster.settle()
+    answers = await cluster.controller(1).elect_leaders(ElectionType.PREFERRED, None)
+    assert {str(key): answer.error.name for key, answer in answers.items()} == {
+        "t-0": "PREFERRED_LEADER_NOT_AVAILABLE"
+    }
+    await cluster.start(3)
+    await cluster.settle()
+    await cluster.leader_of(T0).change_isr(T0, [2, 3])
+    await cluster.settle()
+    answers = await cluster.controller(1).elect_leaders(ElectionType.PREFERRED, None)
+    assert {str(key): (a.error.name, a.leader) for key, a in answers.items()} == {
+        "t-0": ("NONE", 3)
+    }
+
+
+async def test_unclean_by_default(cluster: Cluster) -> None:
+    await cluster.make("t", (3, 2))
+    await cluster.leader_of(T0).change_isr(T0, [3])
+    await cluster.settle()
+    await cluster.kill(3)
+    await cluster.settle()
+    state = await cluster.admin.partition_state(T0)
+    assert state is not None
+    assert (state.leader, state.isr) == (-1, (3,))
+    cluster.controller(1).enable_unclean_leader_election()
+    await cluster.settle()
+    state = await cluster.admin.partition_state(T0)
+    assert state is not None
+    assert (state.leader, state.isr) == (2, (2,))
+
+
+async def test_leadership_goes_home_by_itself() -> None:
+    """The first check comes soon after an election, the next ones at their interval."""
+    cluster = Cluster(auto_leader_rebalance_enable=True, leader_imbalance_first_check_seconds=0)
+    await cluster.open([1, 2, 3], [1, 2])
+    await cluster.make("t", (3, 2))
+    await cluster.kill(3)
+    await cluster.settle()
+    await cluster.start(3)
+    await cluster.settle()
+    assert await cluster.leader_of(T0).change_isr(T0, [2, 3])
+    await cluster.settle()
+    assert cluster.leader_of(T0).id == 2
+    await cluster.kill(1)
+    await cluster.settle()
+    while not any("AutoPreferred" in text for text in cluster.happened(EntryKind.CONTROLLER)):
+        await cluster._look()
+    await cluster.settle()
+    assert cluster.leader_of(T0).id == 3
+    await cluster.close()
+
+
+async def test_endpoints_that_change_are_told(cluster: Cluster) -> None:
+    before = len(cluster.members[1].puppet.requests)
+    known = await cluster.admin.broker(3)
+    assert known is not None
+    endpoints = (*known.endpoints, Endpoint("elsewhere", 1234, "CLIENTS"))
+    await cluster.admin.update_broker(BrokerRegistration(3, known.epoch, endpoints))
+    await cluster.settle()
+    assert "BrokerModifications broker=3" in cluster.happened(EntryKind.CONTROLLER)
+    _, told = cluster.members[1].puppet.requests[-1]
+    assert len(cluster.members[1].puppet.requests) == before + 1
+    (broker,) = [b for b in told.live_brokers if b.id == 3]  # type: ignore[union-attr]
+    assert [endpoint.host for endpoint in broker.endpoints] == ["127.0.0.1", "elsewhere"]
+
+
+async def test_topics_are_not_deleted_where_that_is_disabled() -> None:
+    cluster = Cluster(delete_topic_enable=False)
+    await cluster.open([1, 2], [1])
+    await cluster.make("t", (1, 2))
+    await cluster.admin.request_deletion("t")
+    await cluster.settle()
+    assert await cluster.admin.deletions() == []
+    assert await cluster.admin.topics() == ["t"]
+    await cluster.admin.request_deletion("t")
+    await cluster.close()
+
+
+async def test_a_topic_id_is_kept_when_a_partition_moves(cluster: Cluster) -> None:
+    topic_id = uuid.UUID(int=7)
+    await cluster.admin.create_topic("t", TopicNode({0: (1,)}, topic_id=topic_id))
+    await cluster.settle()
+    await cluster.controller(1).alter_reassignments({T0: [2]})
+    node = await cluster.admin.topic("t")
+    assert node is not None
+    assert (node.topic_id, node.adding) == (topic_id, {0: (2,)})
+
+
+async def test_who_cannot_take_office_gives_it_up_and_tries_again(cluster: Cluster) -> None:
+    await cluster.admin.store.set("/feature", b"{}")
+    await cluster.kill(2)
+    await cluster.admin.store.delete("/controller")
+    attempts = [text for text in cluster.happened(EntryKind.CONTROLLER) if "elected" in text]
+    while len(attempts) < 3:
+        await cluster._look()
+        attempts = [text for text in cluster.happened(EntryKind.CONTROLLER) if "elected" in text]
+    await cluster.admin.store.set("/feature", b'{"version":1,"status":0,"features":{}}')
+    while not cluster.controller(1).is_active:
+        await cluster._look()
+    await cluster.settle()
+    assert cluster.controller(1).epoch > 2
+
+
+async def test_an_operation_that_breaks_off_leads_to_a_new_term(cluster: Cluster) -> None:
+    """The store fails between deciding and telling: the brokers would know less than the store."""
+    await cluster.make("t", (2, 3))
+    held = cluster.members[1].held
+    whole = held.multi_many
+    left = [1]
+
+    async def failing(multis: object) -> object:
+        if left and left.pop():
+            raise StoreUnavailable("", "disk full")
+        return await whole(multis)  # type: ignore[arg-type]
+
+    held.multi_many = failing  # type: ignore[method-assign, assignment]
+    await cluster.kill(3)
+    await cluster.settle()
+    await cluster.make("u", (1,))
+    while not cluster.active:
+        await cluster._look()
+    await cluster.settle()
+    assert cluster.controller().epoch == 2
+    state = await cluster.admin.partition_state(T0)
+    assert state is not None
+    assert (state.leader, state.isr) == (2, (2,))
+    assert cluster.members[2].puppet.replicas[T0].isr == (2,)
+
+
+async def test_statistics_name_every_kind_of_event_with_its_times(cluster: Cluster) -> None:
+    await cluster.make("t", (1, 2))
+    statistics = cluster.controller(1).statistics()
+    events = statistics["events"]
+    assert isinstance(events, dict)
+    assert {"Startup", "BrokerChange", "TopicChange", "LeaderAndIsrResponseReceived"} <= set(events)
+    assert set(events["TopicChange"]) == {
+        "count",
+        "queue_ms_mean",
+        "queue_ms_max",
+        "processing_ms_mean",
+        "processing_ms_max",
+    }
+    assert (statistics["active"], statistics["epoch"], statistics["partitions"]) == (True, 1, 1)
+
+
+async def test_the_journal_alone_explains_a_partition(cluster: Cluster) -> None:
+    await cluster.make("t", (3, 2))
+    await cluster.kill(3)
+    await cluster.settle()
+    history = cluster.controller(1).journal.history(T0)
+    leaderships = [e for e in history if e.kind is EntryKind.LEADERSHIP]
+    assert [(e.before, e.after, e.why) for e in leaderships] == [
+        ("", "leader=3 epoch=0 isr=[3,2]", "TopicChange new=['t'] gone=[]"),
+        (
+            "leader=3 epoch=0 isr=[3,2]",
+            "leader=2 epoch=1 isr=[2]",
+            "BrokerChange dead=[3]: election (offline)",
+        ),
+    ]
+    assert {e.controller_epoch for e in history} == {1}
+
+
+def brokers(**epochs: int) -> dict[int, BrokerRegistration]:
+    return {
+        int(name[1:]): BrokerRegistration(int(name[1:]), epoch, ())
+        for name, epoch in epochs.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("known", "registered", "expected"),
+    [
+        (brokers(b1=1), brokers(b1=1), Changes()),
+        (brokers(b1=1), brokers(b1=1, b3=9, b2=8), Changes(new=(2, 3))),
+        (brokers(b1=1, b2=2), brokers(b1=5, b2=2), Changes(bounced=(1,))),
+        (brokers(b1=1, b2=2), brokers(b2=2), Changes(dead=(1,))),
+        (brokers(b1=1, b2=2), brokers(b2=7, b3=8), Changes((3,), (2,), (1,))),
+        (brokers(b1=5), brokers(b1=4), Changes()),  # an epoch never falls
+    ],
+)
+def test_how_registrations_differ(
+    known: dict[int, BrokerRegistration],
+    registered: dict[int, BrokerRegistration],
+    expected: Changes,
+) -> None:
+    assert compare(known, registered) == expected
+
+
+def test_changes_are_told_briefly() -> None:
+    assert str(Changes((3,), (2,), (1, 4))) == "new=[3] bounced=[2] dead=[1, 4]"
+    assert not Changes()
