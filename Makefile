@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench clean peers torment
+.PHONY: help setup run test check format docs bench clean peers torment
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ format: $(READY)  ## rewrite the code the way check wants it
 test: $(READY)  ## all tests, fast ones first
 	$(BIN)/python -m pytest -n 2 -m "not process and not spark"
 	$(BIN)/python -m pytest -m "process"
+
+docs: $(READY)  ## draw the diagrams in ARCHITECTURE.md from the controller's tables
+	$(BIN)/python docs/diagrams.py
 
 bench: $(READY)  ## measure: ratios and figures on this machine
 	$(BIN)/python -m benchmarks
