@@ -31,6 +31,8 @@ from odradek.wire.topics import TopicPartition, validate_topic_name
 __all__ = ["NewTopic", "Topics"]
 
 DEFAULT = -1
+# More new partitions in one request are a slip or an attack (Kafka's KRaft controller agrees).
+PARTITIONS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class Topics:
             count = self._config.integer("num.partitions")
         if factor == DEFAULT:
             factor = self._config.integer("default.replication.factor")
+        _check_count(count)
         brokers = [Broker(broker.id, broker.rack) for broker in self._cache.brokers()]
         if racks is RackAwareMode.SAFE:
             brokers = brokers_to_use(brokers, racks)
@@ -168,16 +171,13 @@ class Topics:
         validate_only: bool = False,
     ) -> list[int]:
         """All partitions the topic then has. Raises KafkaError with Kafka's code."""
-        node = await self._store.topic(name)
-        if node is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
-            )
+        node = await self._existing(name)
         if any(node.adding.values()) or any(node.removing.values()):
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
                 f"A partition reassignment is in progress for the topic '{name}'.",
             )
+        _check_count(count - len(node.partitions))
         registered = await self._store.brokers()
         brokers = brokers_to_use(Broker(each.id, each.rack) for each in registered.values())
         added = new_partitions(name, node.partitions, brokers, count, manual)
@@ -191,14 +191,20 @@ class Topics:
             )
         return sorted(partitions)
 
+    async def _existing(self, name: str) -> TopicNode:
+        """A topic in the store, where a name that cannot be a topic's is not even looked for."""
+        node = None if _name_error(name) else await self._store.topic(name)
+        if node is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
+        return node
+
     # Deleting
 
     async def delete(self, name: str) -> None:
         """Asks for the deletion. Raises KafkaError if there is no such topic."""
-        if await self._store.topic(name) is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
-            )
+        await self._existing(name)
         try:
             await self._store.request_deletion(name)
         except NodeExists:
@@ -241,6 +247,14 @@ class Topics:
 
         self._waits.wait([name], timeout_ms / 1000, complete, end)
         return await found
+
+
+def _check_count(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{count} partitions in one request are more than {PARTITIONS_MAX}.",
+        )
 
 
 def _exists(name: str) -> KafkaError:
