@@ -277,6 +277,8 @@ class Broker:
 
     def _topic_changed(self, topic: str, config: LogConfig) -> None:
         self.logs.update_topic_config(topic, config)
+        if config.unclean_leader_election_enable:
+            self.controller.enable_unclean_leader_election(topic)
 
     def _settings_changed(self, changed: frozenset[str]) -> None:
         config, replicas = self.config, self.replicas
@@ -287,6 +289,11 @@ class Broker:
         replicas.mover.quota.bytes_per_second = config.integer(
             "replica.alter.log.dirs.io.max.bytes.per.second"
         )
+        if "unclean.leader.election.enable" in changed:
+            accepted = config.flag("unclean.leader.election.enable")
+            self.controller.config.unclean_leader_election_enable = accepted
+            if accepted:
+                self.controller.enable_unclean_leader_election()
         if changed:
             self.logs.default_config = config.log_config()
             for topic in {of.topic for of in self.logs.logs}:
