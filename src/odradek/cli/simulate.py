@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long faults strike, virtual.",
 )
-@click.option("--steps", type=int, help="With --seed: stop after so many steps of the loop.")
+@click.option("--steps", type=int, help="With --seed: print only the first so many lines.")
 @click.option("--partition", help="With --seed: of the journals only what concerns this one.")
 @click.option("--shrink", is_flag=True, help="With --seed: find the fewest faults that still fail.")
 @click.option("--minutes", type=float, help="Run fresh seeds on all cores for so long.")
@@ -64,12 +64,12 @@ def _one(
 
     logging.disable(logging.CRITICAL)
     plan = draw_plan(seed, seconds)
-    report = run(plan, steps)
+    report = run(plan)
     if smaller and not report.passed:
         plan = _shrunk(plan)
-        report = run(plan, steps)
+        report = run(plan)
     click.echo(f"seed {seed}: {plan}")
-    _print(report, partition)
+    _print(report, steps, partition)
     return not report.passed
 
 
@@ -86,7 +86,7 @@ def _shrunk(plan: "Plan") -> "Plan":
     return smaller
 
 
-def _print(report: "Report", partition: str | None) -> None:
+def _print(report: "Report", lines: int | None, partition: str | None) -> None:
     from odradek.wire.topics import TopicPartition
 
     only = None
@@ -95,9 +95,13 @@ def _print(report: "Report", partition: str | None) -> None:
         if not topic or not number.isdigit():
             raise click.UsageError(f"{partition!r} is not a partition: say topic-number")
         only = TopicPartition(topic, int(number))
-    for event in report.events:
-        if only is None or isinstance(event.what, str) or event.what.concerns(only):
-            click.echo(str(event))
+    shown = [
+        event
+        for event in report.events
+        if only is None or isinstance(event.what, str) or event.what.concerns(only)
+    ]
+    for event in shown[:lines]:
+        click.echo(str(event))
     for violation in report.violations:
         click.secho(str(violation), fg="red")
     for finding in report.findings:

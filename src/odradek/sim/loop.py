@@ -16,6 +16,7 @@ connections, and gets simulated ones.
 import asyncio
 import contextvars
 import heapq
+import inspect
 from asyncio import base_events, events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -34,10 +35,6 @@ PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("proc
 
 class Deadlock(Exception):
     """Nothing is ready, no timer is set, and somebody still waits."""
-
-
-class OutOfSteps(Exception):
-    """As many steps were taken as the run was given."""
 
 
 class Process:
@@ -128,7 +125,6 @@ class SimLoop(base_events.BaseEventLoop):
         self._timers_cancelled = 0
         self.network: Network | None = None
         self.steps = 0
-        self.steps_max: int | None = None
         self._graveyard: list[asyncio.Task[Any]] = []
         self.failures: list[dict[str, Any]] = []
         self.set_task_factory(_task_factory)
@@ -159,8 +155,6 @@ class SimLoop(base_events.BaseEventLoop):
             else:
                 timer._scheduled = False  # type: ignore[attr-defined]  # BaseEventLoop does so
                 ready.append(timer)
-        if self.steps_max is not None and self.steps > self.steps_max:
-            raise OutOfSteps
         for _ in range(len(ready)):
             handle = ready.popleft()
             process = handle.process
@@ -208,6 +202,9 @@ class SimLoop(base_events.BaseEventLoop):
         """Keep a dead process's tasks until the end: no `finally` of theirs runs."""
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            work = task.get_coro()
+            if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == "CORO_CREATED":
+                work.close()  # it never began: nothing of it may be missed
         self._graveyard.extend(task for task in tasks if not task.done())
 
     async def create_server(

@@ -16,7 +16,6 @@ from .checkers import CHECKERS
 from .faults import Fault, Kind, Mischief, draw_faults
 from .history import History, Violation
 from .looking import hosted
-from .loop import OutOfSteps
 from .members import EXPECTED, Member, check_committed
 from .workload import Load, Workload
 from .world import Event, World
@@ -97,8 +96,8 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
     )
 
 
-def run(plan: Plan, steps_max: int | None = None) -> Report:
-    """Carry a plan out; with `steps_max`, only so far."""
+def run(plan: Plan) -> Report:
+    """Carry a plan out."""
     world = World(
         plan.seed,
         plan.brokers,
@@ -114,13 +113,9 @@ def run(plan: Plan, steps_max: int | None = None) -> Report:
         },
         log_dirs=plan.log_dirs,
     )
-    world.loop.steps_max = steps_max
     history = History()
     one = _Run(plan, world, history)
-    try:
-        world.run(lambda _: one.story(), one.prepare)
-    except OutOfSteps:
-        world.note(f"stopped after {steps_max} steps, as asked")
+    world.run(lambda _: one.story(), one.prepare)
     findings = [
         *one.findings,
         *(f"{each.get('message')}: {each.get('exception')!r}" for each in world.loop.failures),
