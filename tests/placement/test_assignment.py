@@ -1,6 +1,8 @@
 """Automatic assignment: literal examples, the arithmetic restated, each promise as a property."""
 
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -116,6 +118,26 @@ def test_a_rack_aware_example() -> None:
         5: [2, 0, 3],
         6: [0, 4, 2],
     }
+
+
+def kafka_answers() -> Iterator[tuple[str, ...]]:
+    for line in (Path(__file__).parent / "kafka_assignments.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            yield tuple(part.strip() for part in line.split("|"))
+
+
+@pytest.mark.parametrize("answer", kafka_answers(), ids="|".join)
+def test_kafka_itself_answers_the_same(answer: tuple[str, ...]) -> None:
+    listed, partitions, factor, start, first, expected = answer
+    brokers = [
+        Broker(int(broker), rack or None)
+        for broker, _, rack in (entry.partition(":") for entry in listed.split(","))
+    ]
+    assignment = assign_replicas(
+        brokers, int(partitions), int(factor), fixed_start=int(start), start_partition=int(first)
+    )
+    written = (f"{part}={','.join(map(str, replicas))}" for part, replicas in assignment.items())
+    assert "; ".join(written) == expected
 
 
 def test_an_expansion_at_a_multiple_of_the_broker_count_shifts_at_once() -> None:
