@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from odradek.controller.events import Event, EventKind, EventQueue
 
 
@@ -104,6 +106,16 @@ async def test_after_closing_everything_is_preempted() -> None:
     await queue.close()
     queue.put(recorder.event(EventKind.TOPIC_CHANGE, "late"))
     assert recorder.seen == ["preempt late"]
+
+
+async def test_an_event_that_never_ends_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.controller.events.CLOSING_S_MAX", 0.01)
+    recorder, queue = Recorder(), EventQueue(run)
+    queue.start()
+    queue.put(recorder.event(EventKind.BROKER_CHANGE, "stuck", asyncio.Event()))
+    await asyncio.sleep(0)
+    await queue.close()
+    assert recorder.seen == ["begin stuck"]
 
 
 async def test_times_are_kept_for_each_kind() -> None:

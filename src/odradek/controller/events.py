@@ -10,13 +10,12 @@ features are disabled, and each broker takes its own producer ids.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-log = logging.getLogger(__name__)
+CLOSING_S_MAX = 5.0
 
 
 class EventKind(StrEnum):
@@ -118,12 +117,18 @@ class EventQueue:
         self.put(event)
 
     async def close(self) -> None:
-        """Finish the event in hand, preempt the rest."""
+        """Finish the event in hand, preempt the rest.
+
+        An event that waits for a store out of reach is broken off after a while.
+        """
         self.closed = True
         self._preempt_all()
         self._wake.set()
-        if self._task is not None and self._task is not asyncio.current_task():
-            await asyncio.wait([self._task])
+        if self._task is not None:
+            _, unfinished = await asyncio.wait([self._task], timeout=CLOSING_S_MAX)
+            if unfinished:
+                self._task.cancel()
+                await asyncio.wait([self._task])
 
     def statistics(self) -> dict[str, object]:
         return {

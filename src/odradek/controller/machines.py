@@ -7,6 +7,7 @@ rollback: the next one finds the batch not empty and the controller takes office
 BEHAVIOUR.md sections 2 and 3.
 """
 
+import asyncio
 from collections.abc import Collection, Iterable
 
 from odradek.controller import leadership as leaderships
@@ -242,6 +243,7 @@ class StateMachines:
         try:
             for broker_id, keys in grouped_by_broker(replicas).items():
                 await self._move_replicas(broker_id, keys, target, unfenced)
+                await asyncio.sleep(0)  # this may be long, and clients wait on the same loop
         except StoreError as error:
             self._failed(f"moving {len(replicas)} replicas to {target.name}: {error}")
             return

@@ -422,12 +422,17 @@ class Reassigner:
         return self._context.replica_state(key, replica) is replica_states.NON_EXISTENT
 
     async def _write_assignments(self, changed: Moves) -> None:
-        """Rewrite the topic nodes with these assignments, the others as they are in memory."""
+        """Rewrite the topic nodes with these assignments, the others as they are in memory.
+
+        Partitions that were added meanwhile, and that we have not heard of, stay.
+        """
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for key, assignment in changed.items():
             by_topic.setdefault(key.topic, {})[key.partition] = assignment
-        for topic, ours in by_topic.items():
-            assignments = {**self._context.assignments_of(topic), **ours}
+        for topic, node in (await self._store.topic_nodes(by_topic.keys())).items():
+            unheard_of = {n: ReplicaAssignment(to) for n, to in node.partitions.items()}
+            known = self._context.assignments_of(topic)
+            assignments = {**unheard_of, **known, **by_topic[topic]}
             await self._store.set_topic(
                 topic, topic_node(assignments, self._context, topic), self._context.epoch_version
             )
