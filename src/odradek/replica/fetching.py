@@ -38,8 +38,8 @@ __all__ = [
     "ReadResult",
 ]
 
+# Instead of a broker's id. Tools say -2: they read from any replica, up to the log's end.
 CONSUMER = -1
-DEBUGGER = -2  # Kafka's replica id for tools: reads from any replica, up to the log end
 
 PartitionAnswer = tuple[TopicPartition, PartitionData]
 

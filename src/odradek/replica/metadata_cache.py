@@ -7,7 +7,7 @@ The answer to a Metadata request is kept per topic until something in it changes
 all topics builds only what changed since the last, and a request for one costs what one costs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -163,11 +163,6 @@ class MetadataCache:
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
         partitions = self._topics.get(topic)
         return None if partitions is None else partitions.get(partition)
-
-    def all_partitions(self) -> Iterator[tuple[TopicPartition, PartitionInfo]]:
-        for topic, partitions in self._topics.items():
-            for partition, info in partitions.items():
-                yield TopicPartition(topic, partition), info
 
     def topic_id(self, topic: str) -> UUID:
         return self._topic_ids.get(topic, NO_TOPIC_ID)

@@ -7,7 +7,7 @@ the high watermark or, read-committed, to the last stable offset.
 from collections.abc import Callable
 
 from odradek.log.log import Log
-from odradek.replica.fetching import FetchItem, FetchParams, FetchSet, ReadResult
+from odradek.replica.fetching import CONSUMER, FetchItem, FetchParams, FetchSet, ReadResult
 from odradek.replica.isr import Follower
 from odradek.replica.metadata_cache import MetadataCache
 from odradek.replica.partition import NO_EPOCH, Partition
@@ -177,7 +177,7 @@ class Reader:
 
 
 def _readable_end(params: FetchParams, log: Log) -> int:
-    if params.is_follower or params.replica_id != -1:
+    if params.replica_id != CONSUMER:
         return log.end_offset
     return log.last_stable_offset if params.read_committed else log.high_watermark
 
