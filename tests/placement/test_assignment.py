@@ -126,7 +126,7 @@ def kafka_answers() -> Iterator[tuple[str, ...]]:
             yield tuple(part.strip() for part in line.split("|"))
 
 
-@pytest.mark.parametrize("answer", kafka_answers(), ids="|".join)
+@pytest.mark.parametrize("answer", list(kafka_answers()), ids="|".join)
 def test_kafka_itself_answers_the_same(answer: tuple[str, ...]) -> None:
     listed, partitions, factor, start, first, expected = answer
     brokers = [
