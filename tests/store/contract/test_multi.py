@@ -59,7 +59,8 @@ async def test_a_multi_that_fails_leaves_nothing(
         await store.multi(
             [
                 Create("/new", None),
-                Create("/new/s-", None, sequential=True),
+                Create("/new/child", None),
+                Create("/here/s-", None, sequential=True),
                 Create("/mine", None, ephemeral=True),
                 Set("/here", b"changed"),
                 Delete("/mine"),
@@ -74,8 +75,7 @@ async def test_a_multi_that_fails_leaves_nothing(
     for absent in ("/new", "/mine", "/later"):
         assert await store.exists(absent) is None
     # What failed leaves no trace in sequences either.
-    await store.create("/new", None)
-    assert await store.create("/new/s-", None, sequential=True) == "/new/s-0000000000"
+    assert await store.create("/here/s-", None, sequential=True) == "/here/s-0000000000"
 
 
 async def test_of_many_multis_each_stands_alone(store: Store) -> None:

@@ -14,18 +14,21 @@ GONE = WatchEvent(EventKind.DELETED, "/brokers-1")
 
 
 async def test_a_killed_process_takes_its_ephemeral_nodes_along(shared, spawn, recorder) -> None:
-    store = await shared.open()
-    child = await spawn(shared.url, 2000)
-    assert await child.ask("create /brokers-1 ephemeral") == "/brokers-1"
-    gone = recorder()
-    assert await store.exists("/brokers-1", gone) is not None
+    store = await shared.open(timeout_ms=18_000)
     loop = asyncio.get_running_loop()
-    killed_at = loop.time()
-    child.signal(signal.SIGKILL)
-    assert await gone.next() == GONE
-    took = loop.time() - killed_at
-    # A file lock tells at once; an ensemble waits for the session's time-out.
-    assert took < (1.0 if shared.name == "sqlite" else 10.0)
+    took = []
+    for _ in range(3):
+        child = await spawn(shared.url, 1000)
+        assert await child.ask("create /brokers-1 ephemeral") == "/brokers-1"
+        gone = recorder()
+        assert await store.exists("/brokers-1", gone) is not None
+        killed_at = loop.time()
+        child.signal(signal.SIGKILL)
+        assert await gone.next() == GONE
+        took.append(loop.time() - killed_at)
+    # A file lock tells at once, on a machine that is not too busy; an ensemble waits for the
+    # session's time-out.
+    assert min(took) < (0.1 if shared.name == "sqlite" else 10.0)
 
 
 async def test_a_frozen_process_loses_its_session_and_learns_it_when_it_wakes(
