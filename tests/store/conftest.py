@@ -295,6 +295,10 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def say(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+import signal
 import sqlite3
 import ssl
 import subprocess
@@ -89,6 +90,19 @@ class TestSqlite:
         other.execute("COMMIT")
         other.close()
         await store.set("/a", b"1")
+
+    @pytest.mark.process
+    async def test_a_stopped_process_is_suspected_by_its_number(
+        self, store: SqliteStore, tmp_path: Path, spawn
+    ) -> None:
+        child = await spawn(f"sqlite:{tmp_path / 'm.db'}", 20_000)
+        child.signal(signal.SIGSTOP)
+        other = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        expected = f"process {child.pid} seems stopped and may hold it: resume or end it"
+        with pytest.raises(StoreUnavailable, match=expected):
+            await store.set("/a", b"1")
+        other.close()
 
     async def test_changes_that_were_pruned_unseen_are_told(
         self, store: SqliteStore, tmp_path: Path, recorder, monkeypatch: pytest.MonkeyPatch
