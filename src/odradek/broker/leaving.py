@@ -36,10 +36,20 @@ async def leave(broker: "Broker") -> bool:
         problem = await _ask(broker)
         if problem is None:
             return True
+        if await _is_alone(broker):
+            _log.info("the last broker leaves: there is nobody to hand leaderships to")
+            return False
         _log.warning("controlled shutdown, attempt %d of %d: %s", attempt + 1, attempts, problem)
         if attempt + 1 < attempts:
             await asyncio.sleep(pause_s)
     return False
+
+
+async def _is_alone(broker: "Broker") -> bool:
+    try:
+        return not set(await broker.store.broker_ids()) - {broker.id}
+    except StoreError:
+        return False
 
 
 async def _ask(broker: "Broker") -> str | None:

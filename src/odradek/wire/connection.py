@@ -93,7 +93,7 @@ class Connection(FrameProtocol):
     async def request(
         self, message: "Message", version: int, *, timeout: float | None = None
     ) -> Any:
-        """The response to `message`. Raises TimeoutError, or ConnectionError if the peer went away."""
+        """The response to `message`. TimeoutError, or ConnectionError if the peer went away."""
         return await self.start(message, version, timeout=timeout)
 
     def send_no_response(self, message: "Message", version: int) -> None:
@@ -156,6 +156,8 @@ class Connection(FrameProtocol):
             pending.timer.cancel()
             if not pending.future.done():
                 pending.future.set_exception(self._broken())
+                # Whoever still waits is told; one that was cancelled meanwhile is no news.
+                pending.future.exception()
 
     def statistics(self) -> dict[str, int]:
         return {
