@@ -221,7 +221,7 @@ class Broker:
             self.store,
             controller_config(config),
             journal=Journal(self.clock, sink=RotatingFile(self._disk, self._journal_path())),
-            register=self._register,
+            register=self._register_again,
         )
         self.groups = GroupCoordinator(
             ReplicatedOffsets(
@@ -254,6 +254,14 @@ class Broker:
         except NodeExists as error:
             raise StartFailed(str(error)) from None
         self.replicas.broker_epoch = self.epoch
+
+    async def _register_again(self) -> None:
+        """After a session was lost. A broker that nobody can see is of no use: it stops."""
+        try:
+            await self._register()
+        except StartFailed as error:
+            self.fail(str(error))
+            raise
 
     async def _wait_until_informed(self) -> None:
         try:

@@ -1,0 +1,155 @@
+"""Starting, stopping, losing the session, and everything that can keep a broker from starting."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tests.broker.clusters import Cluster, cluster, fetch_request, produce, until
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.server import Broker, StartFailed
+from odradek.log.disk import RealDisk
+from odradek.log.offload import on_the_spot
+from odradek.store.memory import MemoryStore
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.metadata import MetadataRequest
+from odradek.wire.topics import TopicPartition
+
+
+async def test_a_stop_hands_leaderships_over_first(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=3) as made:
+        await made.create_topic("t", partitions=6, replicas=3)
+        of = TopicPartition("t", 0)
+        leader = made.controller.cache.partitions("t")[0].leader
+        connection = await made.connect(leader)
+        assert (await produce(connection, "t", b"kept")).error_code == ErrorCode.NONE
+        await made.stop(leader)
+        cache = next(iter(made.brokers.values())).cache
+        await until(lambda: cache.partitions("t")[0].leader not in (leader, -1))
+        assert all(info.leader != leader for info in cache.partitions("t").values())
+        new = cache.partitions("t")[0].leader
+        assert new != leader
+        other = await made.connect(new)
+        await until(lambda: made.brokers[new].replicas.partitions[of].is_leader)
+        response = await other.request(fetch_request("t"), 11)
+        assert response.responses[0].partitions[0].high_watermark == 1
+        back = await made.start(leader)
+        await until(lambda: leader in cache.partitions("t")[0].isr)
+        assert back.logs.logs[of].end_offset == 1
+
+
+async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
+    """A single replica cannot be handed over; nobody waits for that."""
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t", partitions=4, replicas=1)
+        other = next(each for each in made.brokers if each != made.controller.id)
+        await asyncio.wait_for(made.stop(other), 10)
+        await asyncio.wait_for(made.stop(made.controller.id), 10)
+
+
+async def test_a_lost_session_is_registered_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=3) as made:
+        await made.create_topic("t", replicas=3)
+        for victim in (made.controller, made.controller):
+            before = victim.epoch
+            store = victim.store.store
+            assert isinstance(store, MemoryStore)
+            made.server.expire(store)
+            await until(lambda victim=victim, before=before: victim.epoch > before)
+            for broker in made.brokers.values():
+                await until(lambda cache=broker.cache: len(cache.brokers()) == 3)
+            await until(lambda: any(each.controller.is_active for each in made.brokers.values()))
+            await produced_in_the_end(made, "t")
+
+
+async def produced_in_the_end(made: Cluster, topic: str) -> None:
+    """Asks whoever leads now, and again if that has changed meanwhile."""
+    for _ in range(200):
+        leader = next(iter(made.brokers.values())).cache.partitions(topic)[0].leader
+        if leader in made.brokers:
+            connection = await made.connect(leader)
+            answer = await produce(connection, topic, b"v")
+            connection.close()
+            if answer.error_code == ErrorCode.NONE:
+                return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody takes a record")
+
+
+async def start_failure(made_store: MemoryStore, directory: Path, **settings: str) -> str:
+    written = {name.replace("_", "."): value for name, value in settings.items()}
+    broker = Broker(
+        BrokerConfig(
+            {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory), **written}
+        ),
+        made_store,
+        disk=RealDisk(),
+        clock=lambda: 0,
+        rng=Random(1),
+        offload=on_the_spot,
+    )
+    with pytest.raises(StartFailed) as caught:
+        await broker.start()
+    await broker.abandon()
+    return str(caught.value)
+
+
+async def test_what_keeps_a_broker_from_starting(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+
+        def store() -> MemoryStore:
+            return MemoryStore(made.server)
+
+        port = made.brokers[1].endpoints[0].port
+        taken = await start_failure(
+            store(), tmp_path / "a", broker_id="2", listeners=f"PLAINTEXT://127.0.0.1:{port}"
+        )
+        assert "cannot listen" in taken
+        same = await start_failure(
+            store(),
+            tmp_path / "b",
+            broker_id="2",
+            advertised_listeners=f"PLAINTEXT://127.0.0.1:{port}",
+        )
+        assert "same address" in same
+        locked = await start_failure(store(), tmp_path / "1", broker_id="2")
+        assert "1" in locked
+        twin = await start_failure(
+            store(), tmp_path / "c", broker_id="1", zookeeper_session_timeout_ms="50"
+        )
+        assert "/brokers/ids/1" in twin
+        strange = tmp_path / "d"
+        (strange / "not a partition").mkdir(parents=True)
+        foreign = await start_failure(store(), strange, broker_id="3")
+        assert "not a partition" in foreign
+        other = tmp_path / "e"
+        other.mkdir()
+        (other / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=another\n")
+        assert "another" in await start_failure(store(), other, broker_id="3")
+        unnamed = await start_failure(store(), tmp_path / "f", broker_id_generation_enable="false")
+        assert "broker.id is not set" in unnamed
+        connection = await made.connect(1)
+        assert (await connection.request(MetadataRequest(topics=[]), 9)).brokers
+
+
+async def test_a_broker_without_an_id_is_given_one_and_keeps_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        broker = await made.start(-1)
+        assert broker.id == 1001
+        made.brokers[1001] = made.brokers.pop(-1)
+        await made.stop(1001)
+        again = await made.start(-1)
+        made.brokers[1001] = made.brokers.pop(-1)
+        assert again.id == 1001
+
+
+async def test_statistics_of_everything(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+        await produce(connection, "t", b"v")
+        told: dict[str, Any] = made.brokers[1].statistics()
+        assert told["connections"]["requests"]["Produce"] == 1
+        assert told["controller"]["active"] is True
