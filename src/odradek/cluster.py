@@ -337,6 +337,8 @@ class Cluster:
     # How it is done
 
     def _spawn(self, broker: int) -> None:
+        if not _is_free(self._ports[broker]):
+            raise ClusterError(f"port {self._ports[broker]} is taken; who listens there?")
         settings = {"log.dirs": self.directory_of(broker), **self._config}
         command = [sys.executable, "-m", "odradek", "broker", "--id", str(broker)]
         command += ["--store", self.store, "--host", HOST, "--port", str(self._ports[broker])]
@@ -424,11 +426,16 @@ def _free_ports(count: int) -> list[int]:
     candidate = FIRST_PORT + os.getpid() * 7 % (LAST_PORT - FIRST_PORT)
     while len(found) < count:
         candidate = FIRST_PORT + (candidate + 1 - FIRST_PORT) % (LAST_PORT - FIRST_PORT)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, candidate))
-            except OSError:
-                continue
+        if _is_free(candidate):
             found.append(candidate)
     return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

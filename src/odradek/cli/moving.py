@@ -22,6 +22,7 @@ DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 RETRY_S = 0.1
+SIZES_TIMEOUT_S = 3.0
 
 Sizes = Mapping[TopicPartition, Mapping[int, int]]
 
@@ -69,13 +70,22 @@ def assignment_of(view: "View", topics: Iterable[str]) -> dict[TopicPartition, l
 
 
 async def sizes(admin: "Admin", partitions: Iterable[TopicPartition]) -> Sizes:
-    """The bytes of each copy by partition and broker, as the brokers tell."""
+    """The bytes of each copy by partition and broker, of the brokers that tell."""
+    partitions = list(partitions)
     found: dict[TopicPartition, dict[int, int]] = {}
-    for broker, directories in (await admin.describe_log_dirs(None, partitions)).items():
+
+    async def ask(broker: int) -> None:
+        try:
+            async with asyncio.timeout(SIZES_TIMEOUT_S):
+                directories = (await admin.describe_log_dirs([broker], partitions))[broker]
+        except (KafkaError, OSError, TimeoutError):
+            return  # a broker that is ill must not keep others from being moved off it
         for directory in directories:
             for replica in directory.replicas:
                 if not replica.is_future:
                     found.setdefault(replica.partition, {})[broker] = replica.size_bytes
+
+    await asyncio.gather(*(ask(broker) for broker in list(admin.client.view.nodes)))
     return found
 
 

@@ -21,7 +21,7 @@ MEGABYTE = 1024 * 1024
 FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
-@click.group()
+@click.group(epilog="Example: odradek pipeline run clicks.toml")
 def pipeline() -> None:
     """Topics decoded, transformed and landed by Spark, as a TOML file describes it."""
 
@@ -35,7 +35,7 @@ def _load(file: Path) -> "Pipeline":
         raise click.ClickException(str(error)) from None
 
 
-@pipeline.command()
+@pipeline.command(epilog="Example: odradek pipeline check clicks.toml")
 @FILE
 def check(file: Path) -> None:
     """Check a pipeline's file without running it."""
@@ -143,7 +143,7 @@ def _summarise(running: "Run") -> None:
         click.echo(query.line())
 
 
-@pipeline.command()
+@pipeline.command(epilog="Example: odradek pipeline compact clicks.toml")
 @FILE
 @click.option("--sink", "sinks", multiple=True, help="Only this lake; may be repeated.")
 @click.option("--target-mb", default=128, show_default=True, help="The size of a file to aim at.")

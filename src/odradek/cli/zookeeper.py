@@ -9,7 +9,9 @@ import click
 from odradek.store.zookeeper_server import CannotStart, ZooKeeperServer
 
 
-@click.command()
+@click.command(
+    epilog="Example: odradek zookeeper & odradek up --store zookeeper://127.0.0.1:2181/odradek"
+)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),

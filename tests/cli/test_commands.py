@@ -1,0 +1,162 @@
+"""Topics, settings, elections, journal, help, completion and errors, on a cluster of one."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from tests.cli.conftest import CommandLine
+
+from odradek import Cluster
+from odradek.cli.main import VERBS, main
+from odradek.cli.output import duration, parse_moment, parse_size, size
+
+pytestmark = pytest.mark.process
+
+NOBODY = "127.0.0.1:1"
+
+
+def test_a_topics_life(odradek: CommandLine) -> None:
+    assert odradek("topics", "create", "life", "-p", "2", "-c", "retention.ms=5000")
+    listed = {item["name"]: item for item in odradek.json("topics", "list")}
+    assert listed["life"]["partitions"] == 2
+    odradek("topics", "alter", "life", "--partitions", "3", "-d", "retention.ms")
+    odradek("topics", "alter", "life", "-c", "max.message.bytes=1000")
+    (described,) = odradek.json("topics", "describe", "life")
+    assert described["configs"] == {"max.message.bytes": "1000"}
+    assert [part["id"] for part in described["partitions"]] == [0, 1, 2]
+    assert [part["leader"] for part in described["partitions"]] == [1, 1, 1]
+    table = odradek("topics", "describe", "life")
+    assert "life  3 partitions  max.message.bytes=1000" in table
+    odradek("topics", "delete", "life", "--yes")
+    assert "life" not in {item["name"] for item in odradek.json("topics", "list")}
+
+
+def test_a_topic_that_is_there(odradek: CommandLine, topic: str) -> None:
+    assert "--if-not-exists" in odradek.refused("topics", "create", topic)
+    assert odradek("topics", "create", topic, "--if-not-exists") == f"{topic} exists\n"
+
+
+def test_chosen_replicas(odradek: CommandLine) -> None:
+    odradek("topics", "create", "chosen", "--replicas", "1,1")
+    (described,) = odradek.json("topics", "describe", "chosen")
+    assert [part["replicas"] for part in described["partitions"]] == [[1], [1]]
+    assert "1:2,2:3" in odradek.refused("topics", "create", "x", "--replicas", "1;2", code=2)
+
+
+def test_nothing_is_ill(odradek: CommandLine, topic: str) -> None:
+    assert "every partition has a leader" in odradek("topics", "describe", "--ill")
+    assert odradek.json("topics", "describe", "--ill") == []
+
+
+def test_settings(odradek: CommandLine, topic: str) -> None:
+    odradek("configs", "set", "--topic", topic, "retention.ms=1", "cleanup.policy=compact")
+    odradek("configs", "set", "--topic", topic, "-d", "retention.ms")
+    found = {item["name"]: item for item in odradek.json("configs", "get", "--topic", topic)}
+    assert found["cleanup.policy"]["value"] == "compact"
+    assert found["cleanup.policy"]["source"] == "topic"
+    assert "retention.ms" not in found
+    (one,) = odradek.json("configs", "get", "--topic", topic, "retention.ms")
+    assert one["value"] == "604800000"
+    assert one["documentation"]
+    everything = odradek.json("configs", "get", "--broker", "1", "--all")
+    assert len(everything) > 50
+    odradek("configs", "set", "--all-brokers", "log.retention.ms=1000")
+    (own,) = odradek.json("configs", "get", "--all-brokers", "log.retention.ms")
+    assert own["value"] == "1000"
+    odradek("configs", "set", "--all-brokers", "-d", "log.retention.ms")
+    assert "not a number" in odradek.refused("configs", "set", "--topic", topic, "retention.ms=x")
+    assert "see --all" in odradek.refused("configs", "get", "--topic", topic, "nonsense")
+    assert "whose settings" in odradek.refused("configs", "get", code=2)
+
+
+def test_elections(odradek: CommandLine, topic: str) -> None:
+    assert odradek("elect", "--preferred") == "no partition needs one\n"
+    assert odradek.json("elect", "--preferred", "--topic", topic) == {"elected": [], "failed": {}}
+    assert "--preferred or --unclean" in odradek.refused("elect", code=2)
+    assert "see `odradek topics list`" in odradek.refused(
+        "elect", "--unclean", "--yes", "--topic", topic, "--partition", "9"
+    )
+
+
+def test_the_journal_tells_of_a_partition(
+    odradek: CommandLine, cluster: Cluster, topic: str
+) -> None:
+    told = odradek("journal", "--data", str(cluster.data_dir), "--partition", f"{topic}-0")
+    assert f"partition {topic}-0: NEW -> ONLINE" in told
+    (last,) = odradek(
+        "journal", "--data", str(cluster.data_dir), "--kind", "partition", "-n", "1", "--json"
+    ).splitlines()
+    assert '"kind":"partition"' in last
+    assert "orders-0" in odradek.refused("journal", "-p", "orders", code=2)
+
+
+def test_without_a_cluster_it_says_what_to_do(odradek: CommandLine) -> None:
+    told = odradek.refused("topics", "list", "-b", NOBODY, "--timeout", "0.5")
+    assert "odradek up" in told
+    assert "--bootstrap-server" in told
+    assert odradek.run("topics", "list", "-b", "host:port").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["topics", "describe", "nope"], "odradek topics list"),
+        (["topics", "delete", "nope", "--yes"], "odradek topics list"),
+        (["topics", "create", "wide", "-r", "3"], "start more brokers"),
+        (["topics", "create", "bad name"], "INVALID_TOPIC"),
+        (["consume", "nope"], "odradek topics list"),
+        (["groups", "describe", "nope"], "odradek groups list"),
+        (["groups", "delete", "nope", "--yes"], "odradek groups list"),
+    ],
+    ids=" ".join,
+)
+def test_errors_say_what_to_do(odradek: CommandLine, arguments: list[str], advice: str) -> None:
+    assert advice in odradek.refused(*arguments)
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(commands(main)), ids=" ".join)
+def test_help_teaches(odradek: CommandLine, path: tuple[str, ...]) -> None:
+    told = odradek(*path, "--help")
+    assert "Example" in told
+    assert "odradek " in told
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(odradek: CommandLine, shell: str) -> None:
+    assert "_ODRADEK_COMPLETE" in odradek("completion", shell)
+
+
+def test_topics_and_groups_are_completed(odradek: CommandLine, topic: str) -> None:
+    from click.shell_completion import BashComplete
+
+    environment = odradek.environment["ODRADEK_BOOTSTRAP"]
+    complete = BashComplete(main, {}, "odradek", "_ODRADEK_COMPLETE")
+    found = complete.get_completions(["topics", "describe", "-b", environment], topic[:6])
+    assert topic in {item.value for item in found}
+    assert complete.get_completions(["topics", "describe", "-b", NOBODY], "") == []
+    assert {"up", "topics"} <= {item.value for item in complete.get_completions([], "")}
+
+
+def test_the_table_of_verbs_names_what_there_is() -> None:
+    for name in VERBS:
+        assert main.get_command(click.Context(main), name) is not None
+
+
+def test_amounts() -> None:
+    assert [size(512), size(1536), size(5 << 30)] == ["512 B", "1.5 KiB", "5.0 GiB"]
+    assert [parse_size(text) for text in ("10MB", "1KiB/s", "7")] == [10_000_000, 1024, 7]
+    assert [duration(1.25), duration(75), duration(7300)] == ["1.2 s", "1 min 15 s", "2 h 1 min"]
+    assert parse_moment("1970-01-01T00:00:01+00:00") == parse_moment("@1000") == 1000
+    for nonsense in ("", "MB", "1 apple"):
+        with pytest.raises(ValueError):
+            parse_size(nonsense)

@@ -1,0 +1,110 @@
+"""`odradek reassign` on three brokers: plan, cost, execute with a throttle, verify, cancel."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import CommandLine
+
+from odradek import Cluster
+
+pytestmark = pytest.mark.process
+
+BROKERS = 3
+
+
+def replicas(odradek: CommandLine, topic: str) -> list[list[int]]:
+    (described,) = odradek.json("topics", "describe", topic)
+    return [part["replicas"] for part in described["partitions"]]
+
+
+def rates(odradek: CommandLine, broker: int) -> list[str]:
+    return [
+        item["name"]
+        for item in odradek.json("configs", "get", "--broker", str(broker))
+        if "throttled.rate" in item["name"]
+    ]
+
+
+def test_plan_cost_execute_verify(odradek: CommandLine, tmp_path: Path) -> None:
+    odradek("topics", "create", "moving", "--replicas", "1,1,1,1")
+    odradek("produce", "moving", "-p", "0", input="x" * 1000 + "\n")
+    plan, back = tmp_path / "plan.json", tmp_path / "back.json"
+    asked = ["reassign", "generate", "-t", "moving", "-B", "1,2"]
+    shown = odradek.json(*asked)
+    assert len(shown["proposed"]["partitions"]) == 2, "half of them, and no more"
+    (gains,) = [row for row in shown["cost"] if row["broker"] == 2]
+    assert gains["gains"] == 2
+    table = odradek(*asked, "--output", str(plan))
+    assert "2 copies to make" in table
+
+    assert odradek.run("reassign", "verify", str(plan)).exit_code == 1
+    done = odradek("reassign", "execute", str(plan), "--throttle", "10MB", "--rollback", str(back))
+    assert "2 partitions moved" in done
+    assert "throttled to 9.5 MiB/s" in done
+    assert sorted(map(tuple, replicas(odradek, "moving"))) == [(1,), (1,), (2,), (2,)]
+    verified = odradek.json("reassign", "verify", str(plan))
+    assert verified["completed"]
+    assert verified["throttles_cleared"]
+    assert [rates(odradek, broker) for broker in (1, 2)] == [[], []]
+    assert odradek("reassign", "list") == "nothing is being moved\n"
+
+    odradek("reassign", "execute", str(back))
+    assert replicas(odradek, "moving") == [[1], [1], [1], [1]]
+    assert odradek("consume", "moving") == "x" * 1000 + "\n"
+
+
+def test_a_move_that_cannot_finish_is_listed_and_cancelled(
+    odradek: CommandLine, tmp_path: Path
+) -> None:
+    odradek("topics", "create", "stuck", "--replicas", "1:2")
+    odradek("produce", "stuck", input="x" * 500_000 + "\n" + "x" * 500_000 + "\n")
+    plan = tmp_path / "plan.json"
+    move = {"topic": "stuck", "partition": 0, "replicas": [1, 3]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+    odradek("reassign", "execute", str(plan), "--no-wait", "--throttle", "1")
+    (listed,) = odradek.json("reassign", "list")
+    assert listed["adding"] == [3]
+    verified = odradek.run("reassign", "verify", str(plan), "--json")
+    assert verified.exit_code == 1
+    assert json.loads(verified.stdout)["partitions"] == {"stuck-0": "in progress"}
+    assert rates(odradek, 3), "nothing is cleared while something moves"
+    assert "--additional" in odradek.refused("reassign", "execute", str(plan))
+    assert "stuck-0 goes back to 1,2" in odradek("reassign", "cancel", str(plan))
+    assert odradek.json("reassign", "list") == []
+    assert replicas(odradek, "stuck") == [[1, 2]]
+    assert not rates(odradek, 3)
+    assert odradek("reassign", "cancel", "--all") == "nothing is being moved\n"
+
+
+def test_plans_that_cannot_be(odradek: CommandLine, tmp_path: Path) -> None:
+    odradek("topics", "create", "still", "--replicas", "1")
+    plan = tmp_path / "plan.json"
+
+    def written(**move: object) -> str:
+        plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+        return str(plan)
+
+    unknown = written(topic="still", partition=0, replicas=[1, 9])
+    assert "broker 9, which is not alive" in odradek.refused("reassign", "execute", unknown)
+    missing = written(topic="still", partition=7, replicas=[1])
+    assert "still-7 does not exist" in odradek.refused("reassign", "execute", missing)
+    twice = written(topic="still", partition=0, replicas=[1, 1])
+    assert "more than once" in odradek.refused("reassign", "execute", twice)
+    plan.write_text("{")
+    assert "not valid JSON" in odradek.refused("reassign", "execute", str(plan))
+    assert "10MB" in odradek.refused("reassign", "execute", str(plan), "--throttle", "fast", code=2)
+    assert "--all" in odradek.refused("reassign", "cancel", code=2)
+    assert "nothing has to move" in odradek("reassign", "generate", "-t", "still", "-B", "1")
+
+
+def test_preferred_leaders_come_back(odradek: CommandLine, cluster: Cluster) -> None:
+    odradek("topics", "create", "led", "--replicas", "2:3")
+    cluster.stop(2)
+    cluster.wait_until(lambda: cluster.leader("led") == 3, "broker 3 to lead")
+    cluster.start(2)
+    cluster.wait_until(
+        lambda: set(cluster.topic("led").partitions[0].isr_nodes) == {2, 3}, "a full ISR"
+    )
+    assert "led-0 has a new leader" in odradek("elect", "--preferred", "--topic", "led")
+    cluster.wait_until(lambda: cluster.leader("led") == 2, "broker 2 to lead")

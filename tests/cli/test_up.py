@@ -1,0 +1,95 @@
+"""`odradek up` as a user runs it: a process, Ctrl-C, and everything still there the next time."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import CommandLine
+
+from odradek.cluster import _free_ports
+
+pytestmark = pytest.mark.process
+
+
+@contextmanager
+def up(data: Path, port: int, brokers: int, *more: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "odradek", "up", "--brokers", str(brokers)]
+    command += ["--data", str(data), "--port", str(port), *more]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_until(process: "subprocess.Popen[str]", wanted: str) -> list[str]:
+    lines: list[str] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if wanted in line:
+            return lines
+    raise AssertionError(f"no {wanted!r} in {lines}")
+
+
+def free_ports_in_a_row(count: int) -> int:
+    while True:
+        ports = _free_ports(count)
+        if ports == list(range(ports[0], ports[0] + count)):
+            return ports[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_stops_in_order_and_nothing_is_lost(tmp_path: Path, number: signal.Signals) -> None:
+    port = free_ports_in_a_row(2)
+    odradek = CommandLine(f"127.0.0.1:{port},127.0.0.1:{port + 1}")
+    with up(tmp_path, port, 2, "--racks", "a,b") as cluster:
+        lines = read_until(cluster, "brokers 1,2")
+        assert f"127.0.0.1:{port},127.0.0.1:{port + 1}" in lines[0]
+        odradek("topics", "create", "t", "-r", "2")
+        odradek("produce", "t", input="kept\n")
+        cluster.send_signal(number)
+        lines = read_until(cluster, "stopping broker 2")
+        assert "stopping broker 1" in lines
+        assert cluster.wait(30) == 0
+    for broker in (1, 2):
+        log = (tmp_path / f"broker-{broker}.log").read_text()
+        assert "has stopped" in log
+        assert "Traceback" not in log
+    with up(tmp_path, port, 2) as cluster:
+        read_until(cluster, "brokers 1,2")
+        assert odradek("consume", "t") == "kept\n"
+        cluster.send_signal(number)
+        assert cluster.wait(30) == 0
+
+
+def test_a_broker_that_dies_is_not_restarted(tmp_path: Path) -> None:
+    port = free_ports_in_a_row(2)
+    with up(tmp_path, port, 2) as cluster:
+        read_until(cluster, "brokers 1,2")
+        children = Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        assert "brokers 2," in read_until(cluster, "brokers 2,")[-1]
+        os.kill(int(children[1]), signal.SIGKILL)
+        assert "see the logs in" in read_until(cluster, "no broker is left")[-1]
+        assert cluster.wait(30) == 1
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    port = free_ports_in_a_row(1)
+    with up(tmp_path / "a", port, 1) as first:
+        read_until(first, "brokers 1")
+        with up(tmp_path / "b", port, 1) as second:
+            assert f"port {port} is taken" in read_until(second, "Error:")[-1]
+            assert second.wait(30) == 1
