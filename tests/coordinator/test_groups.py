@@ -521,6 +521,21 @@ def test_deleting_groups_and_offsets() -> None:
     World().run(story)
 
 
+def test_a_group_whose_last_offset_goes_goes_too() -> None:
+    async def story(world: World) -> None:
+        other = TopicPartition("u", 0)
+        await commit(world, -1, "", {T0: 1, other: 2})
+        assert await world.groups.offsets.delete_offsets("g", [T0]) == (
+            ErrorCode.NONE,
+            {T0: ErrorCode.NONE},
+        )
+        assert world.group.offsets.keys() == {other}
+        world.groups.offsets.forget_topic_partitions([other])
+        assert world.groups.storage.get("g") is None
+
+    World().run(story)
+
+
 def test_offsets_of_an_empty_group_expire_and_then_the_group() -> None:
     async def story(world: World) -> None:
         world.groups.offsets.start()

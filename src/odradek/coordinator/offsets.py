@@ -160,29 +160,37 @@ class GroupOffsets:
                 return COMMIT_ERRORS.get(error, error), {}
             for tp in going:
                 group.offsets.pop(tp, None)
+            self._forget_if_nothing_is_left(group)
         return ErrorCode.NONE, errors
 
     def forget_topic_partitions(self, deleted: Iterable[TopicPartition]) -> None:
         """Topics were deleted: their offsets mean nothing any more."""
         gone = set(deleted)
         for group in self._storage.groups():
-            self._drop_offsets(group, gone & group.offsets.keys())
+            if self._drop_offsets(group, gone & group.offsets.keys()):
+                self._forget_if_nothing_is_left(group)
 
     def expire(self) -> None:
         now = self._clock()
         for group in self._storage.groups():
             self._drop_offsets(group, expired(group, now, self._config.offsets_retention_ms))
-            if group.state is GroupState.EMPTY and not group.offsets and group.generation > 0:
-                group.transition(GroupState.DEAD, now)
-                self._storage.drop(group)
+            self._forget_if_nothing_is_left(group)
+
+    def _forget_if_nothing_is_left(self, group: Group) -> None:
+        """A group without members and offsets is none; one that was never stored needs no word."""
+        if group.state is GroupState.EMPTY and not group.offsets:
+            group.transition(GroupState.DEAD, self._clock())
+            self._storage.drop(group)
+            if group.generation > 0:
                 self._storage.store_tombstones(group, (), whole_group=True)
 
-    def _drop_offsets(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
+    def _drop_offsets(self, group: Group, partitions: Iterable[TopicPartition]) -> bool:
         going = list(partitions)
         if going:
             for tp in going:
                 del group.offsets[tp]
             self._storage.store_tombstones(group, going, whole_group=False)
+        return bool(going)
 
 
 def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
