@@ -1,7 +1,6 @@
 """Where everything is in the tree. BEHAVIOUR.md section 4.1, INTERCHANGE.md section B.1."""
 
 from enum import StrEnum
-from urllib.parse import quote, unquote
 
 from odradek.wire.topics import TopicPartition
 
@@ -89,8 +88,12 @@ def config(kind: str, entity: str) -> str:
 
 def sanitize(entity: str) -> str:
     """A user, client or ip as a node's name: as Java's URL encoder, and no ``*`` or ``+``."""
+    from urllib.parse import quote  # seldom needed, and a broker must start fast
+
     return quote(entity, safe="").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
+    from urllib.parse import unquote
+
     return unquote(name)
