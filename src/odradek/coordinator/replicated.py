@@ -65,7 +65,8 @@ class ReplicatedOffsets:
 
 
 def follow_leadership(coordinator: GroupCoordinator, replicas: ReplicaManager) -> None:
-    """Coordinate the groups of each partition of the offsets topic while this broker leads it."""
+    """Coordinate the groups of each partition of the offsets topic while this broker leads it, and
+    forget the offsets of topics that are deleted."""
 
     def changed(led: list[Partition], resigned: list[Partition]) -> None:
         for partition in resigned:
@@ -77,3 +78,4 @@ def follow_leadership(coordinator: GroupCoordinator, replicas: ReplicaManager) -
                 coordinator.take_office(number, partition.leader_epoch)
 
     replicas.leadership_listeners.append(changed)
+    replicas.deletion_listeners.append(coordinator.offsets.forget_topic_partitions)

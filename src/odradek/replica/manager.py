@@ -54,6 +54,7 @@ logger = logging.getLogger(__name__)
 TopicConfigs = Callable[[Collection[str]], Awaitable[Mapping[str, LogConfig]]]
 Produced = dict[TopicPartition, ProduceResult]
 LeadershipListener = Callable[[list[Partition], list[Partition]], None]
+DeletionListener = Callable[[list[TopicPartition]], None]
 
 
 class ReplicaManager:
@@ -84,8 +85,10 @@ class ReplicaManager:
         self.offline: set[TopicPartition] = set()
         # Partitions of which this broker is the last in-sync replica, and found no log at start.
         self.lost_logs: set[TopicPartition] = set()
-        # Told of every change of role, after it: (partitions now led, partitions now followed).
+        # Told of every change of role, after it: (now led, now followed or no longer here).
         self.leadership_listeners: list[LeadershipListener] = []
+        # Told of partitions that were deleted, here or elsewhere.
+        self.deletion_listeners: list[DeletionListener] = []
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.wheel = TimeoutWheel(self._loop)

@@ -216,14 +216,16 @@ class StateChanges:
         errors = {of: self._stop_error(of, epoch) for of, (epoch, _) in stops.items()}
         to_stop = [of for of, error in errors.items() if error == ErrorCode.NONE]
         self._manager.fetchers.remove(to_stop)
+        stopped = []
         for of in to_stop:
             self._postponed.pop(of, None)
             partition = self._manager.partitions.get(of)
             if partition is not None:
                 partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                stopped.append(partition)
             if stops[of][1]:
                 errors[of] = self._delete(of)
-        self._manager.roles_changed([], [])
+        self._manager.roles_changed([], stopped)
         return _stopped(ErrorCode.NONE, errors)
 
     def _stop_error(self, of: TopicPartition, epoch: int) -> ErrorCode:
@@ -256,7 +258,9 @@ class StateChanges:
             logger.warning("UpdateMetadata of controller %d: %s", request.controller_id, error.name)
             return UpdateMetadataResponse(error_code=error)
         self.controller_epoch = request.controller_epoch
-        self._manager.cache.update(request)
+        if deleted := self._manager.cache.update(request):
+            for listener in self._manager.deletion_listeners:
+                listener(deleted)
         self._follow_postponed()
         self._manager.fetchers.brokers_changed()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)

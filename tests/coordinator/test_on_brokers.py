@@ -1,0 +1,99 @@
+"""Groups on whole brokers, in the simulated world: failover of a coordinator, deleted topics."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.client.admin import Admin
+from odradek.client.client import Client
+from odradek.client.groups import Groups
+from odradek.client.values import NewTopic
+from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.sim.world import World
+from odradek.wire.errors import KafkaError
+from odradek.wire.topics import TopicPartition
+
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+CONFIG = {
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "2",
+}
+
+
+def run(story: Any) -> None:
+    world = World(5, 3, CONFIG)
+
+    async def whole(world: World) -> None:
+        async def client_side() -> None:
+            async with Client(world.bootstrap, rng=world.dice("client")) as client:
+                await client.refresh()
+                while len(client.view.nodes) < 3:
+                    await asyncio.sleep(0.1)
+                    await client.refresh()
+                await Admin(client).create_topics([NewTopic("t", 1, 3), NewTopic("u", 1, 3)])
+                await story(world, client)
+
+        await world.process("client").run(client_side())
+
+    world.run(whole)
+    assert world.loop.failures == []
+
+
+async def coordinator_of(client: Client, world: World, group: str) -> int:
+    broker = next(iter(world.brokers()))
+    partition = broker.groups.storage.partition_for(group)
+    view = await client.refresh([OFFSETS_TOPIC])
+    return view.leader(TopicPartition(OFFSETS_TOPIC, partition))
+
+
+def test_committed_offsets_outlive_their_coordinator() -> None:
+    async def story(world: World, client: Client) -> None:
+        groups = Groups(client)
+        for number in range(1, 6):
+            await groups.alter_offsets("g", {T0: number, U0: 10 * number})
+            victim = await coordinator_of(client, world, "g")
+            world.hosts[victim].kill()
+            found = await groups.offsets("g")
+            assert {tp: at.offset for tp, at in found.items()} == {T0: number, U0: 10 * number}
+            world.hosts[victim].start()
+            await asyncio.sleep(20)
+
+    run(story)
+
+
+def test_a_deleted_topics_offsets_are_forgotten() -> None:
+    async def story(world: World, client: Client) -> None:
+        groups = Groups(client)
+        await groups.alter_offsets("g", {T0: 1, U0: 2})
+        await Admin(client).delete_topics(["t"])
+        await asyncio.sleep(5)
+        assert (await groups.offsets("g")).keys() == {U0}
+
+    run(story)
+
+
+def test_a_coordinator_whose_partition_is_taken_away_answers_for_it_no_longer() -> None:
+    async def story(world: World, client: Client) -> None:
+        groups = Groups(client)
+        await groups.alter_offsets("g", {T0: 1})
+        old = await coordinator_of(client, world, "g")
+        others = [broker for broker in world.hosts if broker != old]
+        broker = world.hosts[old].broker
+        assert broker is not None
+        partition = broker.groups.storage.partition_for("g")
+        await Admin(client).alter_reassignments({TopicPartition(OFFSETS_TOPIC, partition): others})
+        await asyncio.sleep(10)
+        assert partition not in broker.groups.storage.owned
+        assert (await groups.offsets("g"))[T0].offset == 1
+
+    run(story)
+
+
+def test_a_topic_that_does_not_exist_cannot_be_committed() -> None:
+    async def story(world: World, client: Client) -> None:
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await Groups(client).alter_offsets("g", {TopicPartition("none", 0): 1})
+
+    run(story)
