@@ -170,7 +170,7 @@ class Mischief:
                 world.network.heal(host.name, other.name)
                 world.network.heal(other.name, host.name)
             case Kind.SLOW:
-                world.network.link(host.name, other.name).latency_s = 0.0002
+                world.network.link(host.name, other.name).latency_s = world.network.latency_s
             case Kind.STORE_CUT:
                 if host.store is not None:
                     world.server.reconnect(host.store)
@@ -185,7 +185,7 @@ class Mischief:
     def heal_everything(self) -> None:
         """All hosts on and awake, all links whole."""
         for link in self.world.network.links.values():
-            link.latency_s = 0.0002
+            link.latency_s = self.world.network.latency_s
         self.world.network.heal_all()
         for host in self.world.hosts.values():
             host.mend_disk()

@@ -38,9 +38,10 @@ class Network:
     RESET_AFTER_S = 60.0  # how long a connection survives on a cut link
     CONNECT_AFTER_S = 30.0  # how long a connection attempt waits for an answer
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+    def __init__(self, loop: SimLoop, rng: random.Random, latency_s: float = 0.0002) -> None:
         self.loop = loop
         self.rng = rng
+        self.latency_s = latency_s  # of a link that nothing is wrong with
         self.links: dict[tuple[str, str], Link] = {}
         self.listeners: dict[tuple[str, int], _Server] = {}
         self.connections: set[_Endpoint] = set()
@@ -50,7 +51,10 @@ class Network:
         loop.network = self
 
     def link(self, source: str, target: str) -> Link:
-        return self.links.setdefault((source, target), Link())
+        link = self.links.get((source, target))
+        if link is None:
+            link = self.links[source, target] = Link(self.latency_s)
+        return link
 
     def cut(self, source: str, target: str) -> None:
         """Nothing passes from source to target; the other direction is its own link."""

@@ -37,6 +37,7 @@ class Plan:
     min_isr: int
     partitions: int
     log_dirs: int
+    latency_s: float
     seconds: float
     load: Load
     faults: Sequence[Fault]
@@ -44,8 +45,9 @@ class Plan:
     def __str__(self) -> str:
         load = self.load
         return (
-            f"{self.brokers} brokers with {self.log_dirs} log directories, {self.partitions} "
-            f"partitions, replication {self.replication}, min.insync.replicas {self.min_isr}, "
+            f"{self.brokers} brokers with {self.log_dirs} log directories, "
+            f"{self.latency_s * 1000:.1f} ms apart, {self.partitions} partitions, "
+            f"replication {self.replication}, min.insync.replicas {self.min_isr}, "
             f"{load.producers} producers, {load.consumers} consumers, {load.groups} groups of "
             f"{load.members}, {'an' if load.admin else 'no'} administrator, "
             f"{len(self.faults)} faults"
@@ -83,6 +85,8 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
         min_isr=min(replication, rng.choice([2, 2, 1])),
         partitions=rng.randint(1, 4),
         log_dirs=rng.choice([1, 1, 2]),
+        # Far apart, what is on its way is on its way for longer: races are as wide as that.
+        latency_s=rng.choice([0.0002, 0.0002, 0.01, 0.08]),
         seconds=seconds,
         load=Load(
             producers=rng.randint(1, PRODUCERS_MAX),
@@ -112,6 +116,7 @@ def run(plan: Plan) -> Report:
             "leader.imbalance.check.interval.seconds": "20",
         },
         log_dirs=plan.log_dirs,
+        latency_s=plan.latency_s,
     )
     history = History()
     one = _Run(plan, world, history)

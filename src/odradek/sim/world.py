@@ -194,12 +194,13 @@ class World:
         brokers: int,
         config: Mapping[str, str] | None = None,
         log_dirs: int = 1,
+        latency_s: float = 0.0002,
     ) -> None:
         self.seed = seed
         self.log_dirs = log_dirs
         self.config = dict(config or {})
         self.loop = SimLoop()
-        self.network = Network(self.loop, self.dice("network"))
+        self.network = Network(self.loop, self.dice("network"), latency_s)
         self.hosts = {broker: Host(self, broker) for broker in range(1, brokers + 1)}
         self.events: list[Event] = []
         self.readers: list[Callable[[Host, Entry], None]] = []

@@ -1,0 +1,95 @@
+"""Plans, their summary, and how a failing one is made smaller."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from odradek.sim.checkers import StatesWithinTables, table_rows
+from odradek.sim.faults import Fault, Kind
+from odradek.sim.many import Outcome, Summary
+from odradek.sim.run import Plan, Report, draw_plan
+from odradek.sim.shrink import shrink
+
+
+def test_seeds_draw_different_worlds_of_every_kind() -> None:
+    plans = [draw_plan(seed, 600.0) for seed in range(200)]
+    assert {plan.brokers for plan in plans} == {3, 4, 5}
+    assert {plan.replication for plan in plans} == {2, 3}
+    assert {plan.log_dirs for plan in plans} == {1, 2}
+    assert {plan.load.groups for plan in plans} == {0, 1, 2}
+    assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
+    assert all(0 < fault.at < 600 for plan in plans for fault in plan.faults)
+    assert draw_plan(7) == draw_plan(7)
+
+
+def test_the_smallest_list_of_faults_that_fails_is_found() -> None:
+    plan = draw_plan(5, 600.0)
+    needed = {plan.faults[3], plan.faults[-2]}
+
+    def carry_out(smaller: Plan) -> Report:
+        fails = needed <= set(smaller.faults)
+        return Report(smaller, findings=["it fails"] if fails else [])
+
+    assert set(shrink(plan, carry_out=carry_out).faults) == needed
+    assert len(plan.faults) > 20
+
+
+def test_a_plan_that_always_fails_needs_no_fault() -> None:
+    plan = draw_plan(5, 600.0)
+    assert shrink(plan, carry_out=lambda p: Report(p, findings=["always"])).faults == []
+
+
+def test_a_summary_says_which_rows_were_never_exercised() -> None:
+    summary = Summary()
+    row, *others = table_rows()
+    summary.add(Outcome(1, 60.0, {"kill": 2}, {"sent": 5}, {row: 3}, None))
+    summary.add(Outcome(2, 60.0, {"kill": 1}, {"sent": 5}, {row: 1}, "something"))
+    assert summary.uncovered == others
+    assert summary.faults == {"kill": 3}
+    assert summary.failures == [(2, "something")]
+    assert "2 seeds" in str(summary)
+    assert f"1 of {len(table_rows())} transitions" in str(summary)
+
+
+def test_the_checkers_tables_are_the_controllers() -> None:
+    ours = [
+        *(f"partition {before} -> {after}" for before, after in StatesWithinTables.PARTITION_ROWS),
+        *(f"replica {before} -> {after}" for before, after in StatesWithinTables.REPLICA_ROWS),
+    ]
+    assert sorted(ours) == sorted(table_rows())
+
+
+def test_a_fault_says_what_it_is() -> None:
+    fault = Fault(1.5, Kind.CUT, 1, 2, 3.0)
+    assert str(fault) == "cut 1-2 at 1.50 for 3.00"
+
+
+@pytest.mark.process
+def test_the_command_replays_a_seed_line_by_line() -> None:
+    command = [sys.executable, "-m", "odradek", "simulate", "--seed", "3", "--seconds", "5"]
+    first = subprocess.run(command, capture_output=True, text=True, check=True)
+    other = {**os.environ, "PYTHONHASHSEED": "77"}
+    second = subprocess.run(command, capture_output=True, text=True, check=True, env=other)
+    assert first.stdout == second.stdout
+    lines = first.stdout.splitlines()
+    assert lines[0].startswith("seed 3: ")
+    assert lines[-1].startswith("passed: ")
+    assert any("elected controller" in line for line in lines)
+    assert any("partition main-0: NEW -> ONLINE" in line for line in lines)
+    partition = subprocess.run(
+        [*command, "--partition", "main-0", "--steps", "20"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(partition.stdout.splitlines()) == 22
+
+
+@pytest.mark.process
+def test_the_command_runs_many_seeds() -> None:
+    command = [sys.executable, "-m", "odradek", "simulate", "--seeds", "2", "--seconds", "5"]
+    done = subprocess.run([*command, "--jobs", "1"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("2 seeds, ")
+    assert "partition NEW -> ONLINE" in done.stdout
