@@ -36,7 +36,7 @@ async def test_a_stop_hands_leaderships_over_first(tmp_path: Path) -> None:
         response = await other.request(fetch_request("t"), 11)
         assert response.responses[0].partitions[0].high_watermark == 1
         back = await made.start(leader)
-        await until(lambda: leader in cache.partitions("t")[0].isr)
+        await until(lambda: leader in made.brokers[new].replicas.partitions[of].isr.committed)
         assert back.logs.logs[of].end_offset == 1
 
 
