@@ -114,6 +114,12 @@ def cluster() -> Iterator[Cluster3]:
 def spark() -> Iterator[Any]:
     from odradek.spark.session import open_session
 
-    session = open_session("tests", "local[2]", {"spark.sql.python.filterPushdown.enabled": "true"})
+    settings = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        # A short life is not worth a compiler.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    session = open_session("tests", "local[2]", settings)
     yield session
     session.stop()

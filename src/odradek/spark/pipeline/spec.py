@@ -13,6 +13,7 @@ from typing import Any
 
 from odradek.spark.errors import OptionError
 from odradek.spark.options import source_options
+from odradek.spark.pipeline.avro import load_schema
 from odradek.spark.pipeline.toml_lines import Lines
 from odradek.spark.pipeline.toml_lines import Path as Where
 
@@ -233,6 +234,10 @@ class _Reader:
                 raise self.error(table.where, "avro is decoded by the schema of a schema_file")
             if not schema_file.is_file():
                 raise self.error((*table.where, "schema_file"), f"there is no file {schema_file}")
+            try:
+                load_schema(schema_file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise self.error((*table.where, "schema_file"), str(error)) from None
         elif format == "raw":
             if schema or file:
                 raise self.error(table.where, "raw is not decoded and takes no schema")

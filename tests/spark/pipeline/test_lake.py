@@ -1,0 +1,231 @@
+"""Landing and compacting, with a process that is killed after every step."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from odradek.spark.pipeline import compacting
+from odradek.spark.pipeline.compacting import compact, recover
+from odradek.spark.pipeline.lake import BATCHES_KEPT, Lake, Landed, data_files
+
+# Forking is safe here: the children only touch files.
+FORK = multiprocessing.get_context("fork")
+
+
+class Numbers:
+    """Rows with the numbers of a batch, in two partitions."""
+
+    def __init__(self, batch: int, size: int = 10) -> None:
+        self.values = range(batch * size, (batch + 1) * size)
+
+    def write_to(self, directory: Path) -> int:
+        for even in (0, 1):
+            values = [value for value in self.values if value % 2 == even]
+            (directory / f"even={even}").mkdir()
+            name = f"even={even}/part-{self.values[0]}-{os.getpid()}.parquet"
+            pq.write_table(pa.table({"number": values}), directory / name)
+        (directory / "_SUCCESS").touch()
+        return len(self.values)
+
+
+class Nothing:
+    def write_to(self, directory: Path) -> int:
+        pq.write_table(pa.table({"number": pa.array([], pa.int64())}), directory / "part-0.parquet")
+        return 0
+
+
+def numbers_in(path: Path) -> list[int]:
+    if not path.exists():
+        return []
+    return sorted(ds.dataset(path, partitioning="hive").to_table()["number"].to_pylist())
+
+
+def dies(job: Callable[[], object]) -> None:
+    """Run a job in a process that must be killed in it."""
+    child = FORK.Process(target=job)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_batches_add_up_and_are_not_landed_twice(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", "w")
+    assert lake.land(0, Numbers(0)).rows == 10
+    lake.land(1, Numbers(1))
+    assert lake.land(1, Numbers(7)).rows == 10  # Spark repeats a batch: the rows are the same
+    assert numbers_in(lake.path) == list(range(20))
+    assert sorted(data_files(lake.path)) == sorted(
+        str(file.relative_to(lake.path)) for file in lake.path.rglob("*.parquet")
+    )
+    # Another query's batch 0 is another batch.
+    Lake(lake.path, "other").land(0, Numbers(2))
+    assert numbers_in(lake.path) == list(range(30))
+
+
+def test_no_rows_are_no_file(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", "w")
+    assert lake.land(0, Nothing()) == Landed(0, (), 0)
+    assert numbers_in(lake.path) == []
+
+
+def test_only_some_lists_are_kept(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", "w")
+    for batch in (0, 1, BATCHES_KEPT):
+        lake.land(batch, Numbers(batch))
+    assert lake.decided(0) is None
+    assert lake.decided(1) is not None
+
+
+def _after_first_rename(lake: Lake) -> None:
+    rename = Path.rename
+
+    def once(self: Path, target: Path) -> Path:
+        result = rename(self, target)
+        if target.is_relative_to(lake.path):
+            killed()
+        return result
+
+    Path.rename = once  # type: ignore[assignment,method-assign]  # in a child that dies
+
+
+STEPS = ["stage", "decide", "first file", "publish", "clean_up"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_after_any_step_a_batch_is_there_once(tmp_path: Path, step: str) -> None:
+    lake = Lake(tmp_path / "lake", "w")
+    lake.land(0, Numbers(0))
+
+    def land_and_die() -> None:
+        rows = Numbers(1)
+        if step == "stage":
+            write = rows.write_to
+            rows.write_to = lambda directory: (write(directory), killed())[0]  # type: ignore[method-assign]
+        elif step == "first file":
+            _after_first_rename(lake)
+        else:
+            done = getattr(lake, step)
+            setattr(lake, step, lambda *arguments: (done(*arguments), killed()))
+        lake.land(1, rows)
+
+    dies(land_and_die)
+    landed = numbers_in(lake.path)
+    assert len(landed) == len(set(landed))
+    lake.land(1, Numbers(1))
+    assert numbers_in(lake.path) == list(range(20))
+    assert not list((lake.beside / "staging").rglob("*.parquet"))
+    lake.land(2, Numbers(2))
+    assert numbers_in(lake.path) == list(range(30))
+
+
+def small_lake(path: Path, batches: int = 6) -> Lake:
+    lake = Lake(path / "lake", "w")
+    for batch in range(batches):
+        lake.land(batch, Numbers(batch))
+    return lake
+
+
+def test_small_files_become_one_and_large_ones_stay(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path)
+    large = lake.path / "even=0" / "large.parquet"
+    pq.write_table(pa.table({"number": list(range(1000, 2000))}), large, compression="none")
+    target = int(large.stat().st_size / 0.8)
+    done = {one.directory: one for one in compact(lake, target)}
+    assert done["even=1"].files_before == 6
+    assert done["even=1"].files_after == 1
+    assert large.exists()
+    assert numbers_in(lake.path) == [*range(60), *range(1000, 2000)]
+    assert not any((lake.beside / "compacting").iterdir())
+    assert list(compact(lake, target)) == []
+    # What Spark repeats of a compacted batch does not come back.
+    lake.land(5, Numbers(5))
+    assert numbers_in(lake.path) == [*range(60), *range(1000, 2000)]
+
+
+def test_a_lake_without_partitions_and_with_two_schemas(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", "w")
+    lake.path.mkdir()
+    for index in range(4):
+        pq.write_table(pa.table({"number": [index]}), lake.path / f"a{index}.parquet")
+        pq.write_table(
+            pa.table({"number": [index], "more": ["x"]}), lake.path / f"b{index}.parquet"
+        )
+    (done,) = compact(lake)
+    assert (done.directory, done.files_before, done.files_after) == (".", 8, 2)
+    assert numbers_in(lake.path) == sorted([*range(4), *range(4)])
+
+
+def test_a_file_landed_during_the_exchange_is_carried_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = small_lake(tmp_path)
+    exchange = compacting.swap
+
+    def late(one: Path, other: Path) -> None:
+        pq.write_table(pa.table({"number": [int(one.name[-1]) + 600]}), one / "late.parquet")
+        exchange(one, other)
+
+    monkeypatch.setattr(compacting, "swap", late)
+    list(compact(lake))
+    assert numbers_in(lake.path) == [*range(60), 600, 601]
+
+
+@pytest.mark.parametrize("step", ["build", "exchange", "finish"])
+def test_killed_after_any_step_of_compaction_nothing_is_lost(tmp_path: Path, step: str) -> None:
+    lake = small_lake(tmp_path)
+
+    def compact_and_die() -> None:
+        done = getattr(compacting._Job, step)
+
+        def then(*arguments: object) -> None:
+            done(*arguments)
+            killed()
+
+        setattr(compacting._Job, step, then)
+        list(compact(lake))
+
+    dies(compact_and_die)
+    assert numbers_in(lake.path) == list(range(60))
+    lake.land(6, Numbers(6))
+    recover(lake.beside / "compacting")
+    assert numbers_in(lake.path) == list(range(70))
+    list(compact(lake))
+    assert numbers_in(lake.path) == list(range(70))
+    assert len(list(data_files(lake.path))) == 2
+
+
+def test_whoever_lists_sees_all_or_all(tmp_path: Path) -> None:
+    """A reader that lists again and again while directories are exchanged."""
+    lake = small_lake(tmp_path, batches=4)
+    stop = FORK.Event()
+    seen = FORK.Queue()
+
+    def read() -> None:
+        directory = lake.path / "even=0"
+        counts = set()
+        while not stop.is_set():
+            counts.add(len([name for name in os.listdir(directory) if not name.startswith(".")]))
+        seen.put(counts)
+
+    reader = FORK.Process(target=read)
+    reader.start()
+    for batch in range(4, 16, 3):
+        list(compact(lake))
+        for number in range(batch, batch + 3):
+            lake.land(number, Numbers(number))
+    stop.set()
+    counts = seen.get()
+    reader.join()
+    assert counts <= {1, 2, 3, 4}
+    assert numbers_in(lake.path) == list(range(160))

@@ -1,0 +1,141 @@
+"""A pipeline's file: what it means, and where it is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from odradek.spark.pipeline.spec import Decode, SpecError, Watermark, load, parse
+
+GOOD = """\
+checkpoint = "check"
+bootstrap = "h:1"
+
+[[source]]
+name = "clicks"
+topics = ["a", "b"]
+options = { maxOffsetsPerTrigger = 1000, failOnDataLoss = false }
+watermark = { column = "at", delay = "30 seconds" }
+[source.decode]
+format = "json"
+schema = "page string, at timestamp"
+
+[[step]]
+name = "counts"
+sql = \"\"\"
+SELECT page,
+  count(*) AS clicks FROM clicks GROUP BY page
+\"\"\"
+
+[[sink]]
+from = "clicks"
+kind = "parquet"
+path = "lake/clicks"
+partition_by = ["page"]
+
+[[sink]]
+from = "counts"
+kind = "topic"
+topic = "out"
+mode = "update"
+
+[dead_letters]
+topic = "dead"
+
+[spark]
+"spark.sql.shuffle.partitions" = 4
+"""
+FILE = Path("/somewhere/clicks.toml")
+
+
+def test_a_file_with_everything() -> None:
+    spec = parse(GOOD, FILE)
+    assert spec.name == "clicks"
+    assert spec.checkpoint == "/somewhere/check"
+    (source,) = spec.sources
+    assert source.options == {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "a,b",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "1000",
+        "failOnDataLoss": "false",
+    }
+    assert source.watermark == Watermark("at", "30 seconds")
+    assert source.decode == Decode("json", "page string, at timestamp")
+    raw, counts = spec.sinks
+    assert (raw.name, raw.path, raw.partition_by) == ("clicks", "/somewhere/lake/clicks", ("page",))
+    assert (counts.kind, counts.topic, counts.mode) == ("topic", "out", "update")
+    assert spec.dead_letters == "dead"
+    assert spec.spark == {"spark.sql.shuffle.partitions": "4"}
+
+
+def test_an_address_with_a_scheme_is_not_a_path() -> None:
+    assert parse(GOOD.replace('"check"', '"s3a://b/c"'), FILE).checkpoint == "s3a://b/c"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('checkpoint = "check"\n', "", "clicks.toml:1: checkpoint: is missing"),
+        ('checkpoint = "check"', "checkpoint = 5", ":1: checkpoint: must be a text in quotes"),
+        (
+            'name = "clicks"',
+            'nmae = "clicks"',
+            ":5: source.nmae: unknown field; did you mean name?",
+        ),
+        (
+            "maxOffsetsPerTrigger",
+            "maxOffsetPerTrigger",
+            ":4: source: unknown option .* did you mean",
+        ),
+        ('topics = ["a", "b"]', 'topics = "a"', r":6: source.topics: must be a list such as"),
+        ('topics = ["a", "b"]', "", ":4: source: exactly one of subscribe"),
+        ('"30 seconds"', '"soon"', ':8: source.watermark.delay: a time such as "30 seconds"'),
+        ('format = "json"', 'format = "xml"', ":10: source.decode.format: must be json, csv, avro"),
+        ('schema = "page string, at timestamp"', "", ":9: source.decode: json needs a schema"),
+        (
+            'format = "json"',
+            'format = "avro"',
+            ":9: source.decode: avro is decoded by the schema of",
+        ),
+        ('name = "counts"', 'name = "clicks"', ":14: step.name: there is a view clicks already"),
+        ('name = "counts"', 'name = "a b"', ":14: step.name: letters, digits and _"),
+        ('from = "counts"', 'from = "count"', ":27: sink.from: there is no view count; there are"),
+        ('kind = "topic"', 'kind = "kafka"', ":28: sink.kind: must be parquet, topic, console"),
+        ('topic = "out"\n', "", ":26: sink.topic: is missing"),
+        ('mode = "update"', 'mode = "upsert"', ":30: sink.mode: must be append, update"),
+        ('from = "counts"', 'from = "counts"\nname = "clicks"', ":28: sink.name: another sink"),
+        ("[dead_letters]", "[dead_leters]", ":32: dead_leters: unknown field; did you mean dead_l"),
+        (
+            "partition_by",
+            "mode = 'update'\npartition_by",
+            ":24: sink.mode: a lake is only appended",
+        ),
+        ('bootstrap = "h:1"', "", "kafka.bootstrap.servers must be given"),
+        ('bootstrap = "h:1"', 'bootstrap = "h:1"\ntrigger = "now"', ":3: trigger: .*available-now"),
+        ("[[step]]", "[step]", "step: must be written as"),
+        ("[[source]]", "[[source]", "clicks.toml: .*line 4"),
+    ],
+)
+def test_what_is_wrong_and_where(old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(SpecError, match=message):
+        parse(GOOD.replace(old, new, 1), FILE)
+
+
+def test_nothing_to_read_or_to_write() -> None:
+    with pytest.raises(SpecError, match=r"a \[\[source\]\] is needed"):
+        parse('checkpoint = "c"', FILE)
+    with pytest.raises(SpecError, match=r"a \[\[sink\]\] is needed"):
+        parse(GOOD[: GOOD.index("[[sink]]")], FILE)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"nothing\.toml: No such file"):
+        load(tmp_path / "nothing.toml")
+
+
+def test_a_schema_file_that_is_not_there() -> None:
+    avro = 'format = "avro"\nschema_file = "x.avsc"'
+    text = GOOD.replace('format = "json"\nschema = "page string, at timestamp"', avro)
+    with pytest.raises(SpecError, match=r":11: source\.decode\.schema_file: there is no file"):
+        parse(text, FILE)
