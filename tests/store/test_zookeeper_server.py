@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,31 @@ def test_the_command_serves_until_told_to_stop(tmp_path: Path, zookeeper_address
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.process
+def test_the_server_does_not_outlive_whoever_started_it(
+    tmp_path: Path, zookeeper_address: str
+) -> None:
+    command = (
+        "import sys; from pathlib import Path;"
+        "from odradek.store.zookeeper_server import ZooKeeperServer;"
+        "server = ZooKeeperServer(Path(sys.argv[1]), port=0); server.start();"
+        "print(server.address, flush=True); server.wait()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, str(tmp_path / "zk")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().strip().partition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            process.kill()
+            assert connection.recv(1) == b"", "the server closed it, for it ends"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @pytest.mark.process

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -28,6 +29,16 @@ appender.console.layout.pattern = %d{ISO8601} %-5p %m%n
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 """
+
+
+# The server ends when its standard input does: so it never outlives whoever started it, killed or
+# not. Background commands of a shell have no standard input of their own, hence the third file.
+_GUARDED = [
+    "/bin/sh",
+    "-c",
+    'exec 3<&0; "$@" & server=$!; { read -r _ <&3; kill $server; } 2>/dev/null & wait $server',
+    "zookeeper",
+]
 
 
 class CannotStart(Exception):
@@ -114,6 +125,7 @@ class ZooKeeperServer:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
+                    *_GUARDED,
                     str(java),
                     "-Xmx512m",
                     "-XX:+UseSerialGC",
@@ -126,7 +138,7 @@ class ZooKeeperServer:
                     MAIN_CLASS,
                     str(properties),
                 ],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us: we stop it in good order
@@ -156,13 +168,16 @@ class ZooKeeperServer:
     def kill(self) -> None:
         """As if the machine lost it."""
         assert self._process is not None
-        self._process.kill()
+        assert self._process.stdin is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._process.stdin.close()
 
     def stop(self) -> None:
         if self._process is None:
             return
-        self._process.terminate()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
