@@ -19,6 +19,7 @@ class BrokerProcess:
         self.data = data
         self.settings = settings
         self.broker_id = broker_id
+        self.options: tuple[str, ...] = ()
         self.port = 0
         self.log: list[str] = []
         self._process: subprocess.Popen[str] | None = None
@@ -36,6 +37,7 @@ class BrokerProcess:
     def start(self) -> "BrokerProcess":
         command = [sys.executable, "-m", "odradek", "broker", "--id", str(self.broker_id)]
         command += ["--data", str(self.data), "--port", str(self.port)]
+        command += self.options
         for setting in self.settings:
             command += ["--set", setting]
         self._process = subprocess.Popen(

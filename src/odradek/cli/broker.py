@@ -120,7 +120,7 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
     from odradek.broker.server import Broker, StartFailed
     from odradek.log.disk import RealDisk
     from odradek.store import open_store
-    from odradek.store.api import wall_clock_ms
+    from odradek.store.api import StoreError, wall_clock_ms
 
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
@@ -129,9 +129,12 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
     if stop_on_eof:
         # The parent holds the other end and never writes: readable means that it is gone.
         loop.add_reader(sys.stdin, told.set)
-    store = open_store(
-        store_url, session_timeout_ms=settings.integer("zookeeper.session.timeout.ms")
-    )
+    try:
+        store = open_store(
+            store_url, session_timeout_ms=settings.integer("zookeeper.session.timeout.ms")
+        )
+    except ValueError as error:
+        return str(error)
     broker = Broker(
         settings,
         store,
@@ -141,12 +144,19 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         offload=lambda work: loop.run_in_executor(None, work),
         boot_id=machine_boot_id(),
     )
+    broker.failed.add_done_callback(lambda failed: told.set())
+    starting, waiting = loop.create_task(broker.start()), loop.create_task(told.wait())
+    await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
     try:
-        await broker.start()
-    except StartFailed as error:
+        if not starting.done():
+            starting.cancel()
+        await starting
+    except asyncio.CancelledError:
+        await broker.abandon()
+        return None
+    except (StartFailed, StoreError) as error:
         await broker.abandon()
         return str(error)
-    broker.failed.add_done_callback(lambda failed: told.set())
-    await told.wait()
+    await waiting
     await broker.stop()
     return broker.failed.result() if broker.failed.done() else None

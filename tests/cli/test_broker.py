@@ -1,0 +1,86 @@
+"""`odradek broker`: help, slips of an operator, settings files, and a broker alone."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.broker.processes import BrokerProcess
+
+from odradek.cli.main import VERBS, main
+
+
+def refused(*arguments: str) -> str:
+    result = CliRunner().invoke(main, ["broker", *arguments])
+    assert result.exit_code != 0
+    return result.output
+
+
+def test_help_lists_every_verb_without_importing_any() -> None:
+    code = "import sys, odradek.cli.main; print([m for m in sys.modules if 'odradek' in m])"
+    listed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert "odradek.cli.broker" not in listed
+    text = CliRunner().invoke(main, ["--help"]).output
+    assert all(name in text for name in VERBS)
+    assert "Example:" in CliRunner().invoke(main, ["broker", "--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--id", "1"], "--data"),
+        (["--id", "-4", "--data", "x"], "-4"),
+        (["--id", "1", "--data", "x", "--set", "log.retention.mss=1"], "did you mean"),
+        (["--id", "1", "--data", "x", "--set", "nonsense"], "name=value"),
+        (["--id", "1", "--data", "x", "--set", "log.segment.bytes=1"], "at least 14"),
+        (["--id", "1", "--set", "log.dirs=/tmp/x"], "--store"),
+        (["--id", "1", "--data", "x", "--store", "mongodb://x"], "mongodb"),
+    ],
+)
+def test_slips(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = refused(*arguments)
+    assert said in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.process
+def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        options = ["--id", "1", "--data", str(tmp_path), "--port", str(port)]
+        output = subprocess.run(
+            [sys.executable, "-m", "odradek", "broker", *options],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert output.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in output.stderr
+    assert "Traceback" not in output.stderr
+
+
+@pytest.mark.process
+def test_a_properties_file_and_what_wins(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "# a file of Kafka's\nbroker.id=7\nnum.network.threads=3\n"
+        f"log.dirs={tmp_path}/elsewhere\nnum.partitions = 4\n"
+    )
+    broker = BrokerProcess(tmp_path / "home", "num.partitions=5", broker_id=8)
+    broker.options = ("--config", str(file))
+    broker.start()
+    try:
+        assert (tmp_path / "elsewhere" / "meta.properties").exists()
+        assert "broker.id=8" in (tmp_path / "elsewhere" / "meta.properties").read_text()
+        assert any("num.network.threads=3 has no effect" in line for line in broker.log)
+    finally:
+        assert broker.stop() == 0
