@@ -632,3 +632,16 @@ async def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
         assert (await produce(connection, "t", b"after")).base_offset == 10
         response = await connection.request(fetch_request("t"), 11)
         assert response.responses[0].partitions[0].high_watermark == 11
+
+
+async def test_unclean_elections_can_be_allowed_while_brokers_run(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=3) as made:
+        await made.create_topic("t", replicas=1)
+        connection = await made.connect(1)
+        assert not made.controller.controller.config.unclean_leader_election_enable
+        await change(connection, BROKER, "", ("unclean.leader.election.enable", SET, "true"))
+        for broker in made.brokers.values():
+            await until(lambda b=broker: b.controller.config.unclean_leader_election_enable)
+        await change(connection, BROKER, "", ("unclean.leader.election.enable", DELETE, None))
+        for broker in made.brokers.values():
+            await until(lambda b=broker: not b.controller.config.unclean_leader_election_enable)

@@ -61,6 +61,7 @@ __all__ = ["Broker", "StartFailed"]
 # How long a starting broker holds its clients back while it waits for the controller's metadata.
 METADATA_WAIT_S = 10.0
 JOURNAL = "state-change.log"
+UNCLEAN = "unclean.leader.election.enable"
 
 _log = logging.getLogger(__name__)
 
@@ -287,6 +288,8 @@ class Broker:
         self.logs.update_topic_config(topic, config)
         if config.unclean_leader_election_enable:
             self.controller.enable_unclean_leader_election(topic)
+        if config.unclean_leader_election_enable:
+            self.controller.enable_unclean_leader_election(topic)
 
     def _settings_changed(self, changed: frozenset[str]) -> None:
         config, replicas = self.config, self.replicas
@@ -301,6 +304,11 @@ class Broker:
             accepted = config.flag("unclean.leader.election.enable")
             self.controller.config.unclean_leader_election_enable = accepted
             if accepted:
+                self.controller.enable_unclean_leader_election()
+        self.logs.cleaner.config = cleaner_config(config)
+        if UNCLEAN in changed:
+            self.controller.config.unclean_leader_election_enable = config.flag(UNCLEAN)
+            if config.flag(UNCLEAN):
                 self.controller.enable_unclean_leader_election()
         if changed:
             self.logs.default_config = config.log_config()

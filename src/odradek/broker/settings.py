@@ -284,14 +284,12 @@ _BROKER = (
         0,
         scope=WIDE,
     ),
-    _number(
-        INT, "num.recovery.threads.per.data.dir", 1, "Logs recovered at a time.", 1, scope=WIDE
-    ),
+    _number(INT, "num.recovery.threads.per.data.dir", 1, "Logs recovered at a time.", 1),
     _number(INT, "producer.id.expiration.check.interval.ms", 600000, "How often, for that.", 1),
     _number(INT, "producer.id.expiration.ms", 86400000, "Silent producers are forgotten.", 1),
     # The cleaner
     _flag("log.cleaner.enable", True, "Whether logs are compacted."),
-    _number(LONG, "log.cleaner.backoff.ms", 15000, "Pause when nothing is dirty.", 0, scope=WIDE),
+    _number(LONG, "log.cleaner.backoff.ms", 15000, "Pause when nothing is dirty.", 0),
     _number(LONG, "log.cleaner.dedupe.buffer.size", 134217728, "Memory for keys.", scope=WIDE),
     _number(
         DOUBLE,
@@ -333,7 +331,7 @@ _BROKER = (
     _number(INT, "replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits."),
     _number(INT, "replica.fetch.backoff.ms", 1000, "Pause after a follower's error.", 0),
     _number(INT, "replica.socket.timeout.ms", 30000, "How long a follower waits for an answer."),
-    _number(INT, "num.replica.fetchers", 1, "Connections per leader.", 1, scope=WIDE),
+    _number(INT, "num.replica.fetchers", 1, "Connections per leader.", 1),
     _number(LONG, "replica.high.watermark.checkpoint.interval.ms", 5000, "How often it is saved."),
     Setting(
         "replica.selector.class",
