@@ -18,6 +18,9 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
+run: $(READY)  ## the main job: cluster, live stream, Spark pipeline, audit (SECONDS=60, CHAOS=1)
+	$(BIN)/odradek demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(CHAOS),--chaos)
+
 check: $(READY)  ## formatter, linter, strict type checker
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
