@@ -140,6 +140,7 @@ class Broker:
         await self.connections.accept()
         await self.controller.start()
         self.logs.start()
+        self.groups.offsets.start()
         await self._wait_until_informed()
         self.connections.serve()
         _log.info("broker %d serves %s", self.id, ", ".join(map(str, self.endpoints)))
@@ -233,6 +234,7 @@ class Broker:
             rng=self.rng,
         )
         follow_leadership(self.groups, self.replicas)
+        self.replicas.deletion_listeners.append(self.groups.offsets.forget_topic_partitions)
         self.topics.internal[OFFSETS_TOPIC] = lambda: offsets_topic(config)
 
     def _journal_path(self) -> str:
@@ -288,8 +290,6 @@ class Broker:
         self.logs.update_topic_config(topic, config)
         if config.unclean_leader_election_enable:
             self.controller.enable_unclean_leader_election(topic)
-        if config.unclean_leader_election_enable:
-            self.controller.enable_unclean_leader_election(topic)
 
     def _settings_changed(self, changed: frozenset[str]) -> None:
         config, replicas = self.config, self.replicas
@@ -300,11 +300,6 @@ class Broker:
         replicas.mover.quota.bytes_per_second = config.integer(
             "replica.alter.log.dirs.io.max.bytes.per.second"
         )
-        if "unclean.leader.election.enable" in changed:
-            accepted = config.flag("unclean.leader.election.enable")
-            self.controller.config.unclean_leader_election_enable = accepted
-            if accepted:
-                self.controller.enable_unclean_leader_election()
         self.logs.cleaner.config = cleaner_config(config)
         if UNCLEAN in changed:
             self.controller.config.unclean_leader_election_enable = config.flag(UNCLEAN)
@@ -336,6 +331,7 @@ class Broker:
         await self.settings.stop()
         await self.controller.stop()
         await self.connections.close()
+        self.groups.close()
         await self.replicas.close()
         await self.logs.close()
         await self.store.store.close()
