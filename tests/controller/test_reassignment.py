@@ -59,6 +59,13 @@ def test_complete(
     assert reassignment.is_complete(assignment, isr) is complete
 
 
+def test_a_plan_keeps_somebody_who_is_in_sync() -> None:
+    assert reassignment.loses_the_last([1, 2], (3, 2)) is None
+    error = reassignment.loses_the_last([1, 2], (3,))
+    assert error is not None
+    assert error.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
 def keys(count: int) -> list[TopicPartition]:
     return [TopicPartition("t", number) for number in range(count)]
 

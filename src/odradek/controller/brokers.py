@@ -88,7 +88,11 @@ async def started(office: Office, ids: Collection[int]) -> None:
     office.announce([id for id in context.brokers if id not in ids])
     office.announce(list(ids), everything=True)
     replicas = context.replicas_on(ids)
-    await office.machines.replicas_to(replicas, replica_states.ONLINE)
+    # Not those that it had deleted before it went.
+    undeleted = [
+        r for r in replicas if context.replica_state(*r) is not replica_states.DELETION_SUCCESSFUL
+    ]
+    await office.machines.replicas_to(undeleted, replica_states.ONLINE)
     await _fence_earlier_incarnations(office, ids)
     await retry_offline(office)
     await office.reassigner.resume(

@@ -113,7 +113,12 @@ class TopicDeletion:
 
     async def resume(self, topics: Iterable[str]) -> None:
         """What stood in the way of these is gone: a broker came, or a reassignment ended."""
-        resumed = [topic for topic in topics if topic in self._context.topics_to_delete]
+        moving = {key.topic for key in self._context.reassigning}
+        resumed = [
+            topic
+            for topic in topics
+            if topic in self._context.topics_to_delete and topic not in moving
+        ]
         if resumed:
             self._context.topics_ineligible.difference_update(resumed)
             await self.go_on()
@@ -124,7 +129,9 @@ class TopicDeletion:
             replica for replica in replicas if replica[0].topic in self._context.topics_to_delete
         ]
         if ours:
-            await self._machines.replicas_to(ours, replica_states.DELETION_INELIGIBLE)
+            await self._machines.replicas_to(
+                self._failing(ours), replica_states.DELETION_INELIGIBLE
+            )
             self.halt(dict.fromkeys(key.topic for key, _ in ours), "a replica was not deleted")
             await self.go_on()
 
@@ -185,17 +192,20 @@ class TopicDeletion:
                     dead.append(replica)
                 elif state is not replica_states.DELETION_SUCCESSFUL:
                     live.append(replica)
-        # A dead replica whose attempt failed before is OFFLINE by now; it waits for its broker.
-        await self._machines.replicas_to(
-            [replica for replica in dead if self._can_fail(replica)],
-            replica_states.DELETION_INELIGIBLE,
-        )
+        await self._machines.replicas_to(self._failing(dead), replica_states.DELETION_INELIGIBLE)
         await self._machines.replicas_to(live, replica_states.OFFLINE)
         await self._machines.replicas_to(live, replica_states.DELETION_STARTED)
         self.halt(dict.fromkeys(key.topic for key, _ in dead), "a replica is not online")
 
-    def _can_fail(self, replica: Replica) -> bool:
-        return self._context.replica_state(*replica) is not replica_states.DELETION_SUCCESSFUL
+    def _failing(self, replicas: Iterable[Replica]) -> list[Replica]:
+        """Of these, the ones whose deletion can fail: not those that are deleted already, nor those
+        of a topic that is only queued."""
+        target = replica_states.DELETION_INELIGIBLE
+        return [
+            replica
+            for replica in replicas
+            if replica_states.is_valid(self._context.replica_state(*replica), target)
+        ]
 
     async def _complete(self, topic: str) -> None:
         gone = self._context.replicas_of_topic(topic)

@@ -87,10 +87,11 @@ class Reassigner:
                 results[key] = NO_ERROR if waits else NOT_MOVING
                 if waits:
                     cancelled_waiting.append(key)
-            elif not current.replicas or context.is_queued_for_deletion(key.topic):
-                results[key] = UNKNOWN
-            else:
+            elif current.replicas and (target is None or not self._is_doomed(key)):
+                # A cancel is always possible: a topic's deletion may be waiting for nothing else.
                 accepted[key] = (current, assignment)
+            else:
+                results[key] = UNKNOWN
         superseded = [*cancelled_waiting, *accepted]
         await self.waiting.strike(superseded, fence)
         await self._drop_from_legacy(superseded)
@@ -138,7 +139,7 @@ class Reassigner:
         unknown = []
         for key, target in moves.items():
             current = context.assignment(key)
-            if not current.replicas or context.is_queued_for_deletion(key.topic):
+            if not current.replicas or self._is_doomed(key):
                 unknown.append(key)
             elif resume or key not in context.reassigning or current.target != tuple(target):
                 asked[key] = (current, current.reassign_to(target))
@@ -200,7 +201,7 @@ class Reassigner:
                     self.waiting.target(key) if key in self.waiting else self._legacy_waiting[key]
                 )
                 current = context.assignment(key)
-                if current.replicas and not context.is_queued_for_deletion(key.topic):
+                if current.replicas and not self._is_doomed(key):
                     moves[key] = current.reassign_to(target)
             await self._move(moves)
             for key in chosen:
@@ -236,6 +237,7 @@ class Reassigner:
             key: assignment
             for key, assignment in moves.items()
             if set(self._context.assignment(key).replicas) - set(assignment.replicas)
+            and not self._is_doomed(key)
         }
         if not dropping:
             return {}
@@ -413,10 +415,13 @@ class Reassigner:
     def _is_in_sync(self, key: TopicPartition, replica: int) -> bool:
         """Still in the ISR after leaving it: the last one, and its log the last copy."""
         leadership = self._partition(key).leadership
-        last = leadership is not None and replica in leadership.isr
+        last = leadership is not None and replica in leadership.isr and not self._is_doomed(key)
         if last:
             self._record(key, f"broker {replica} keeps its log: it is the last in sync")
         return last
+
+    def _is_doomed(self, key: TopicPartition) -> bool:
+        return self._context.is_queued_for_deletion(key.topic)
 
     def _is_unborn(self, key: TopicPartition, replica: int) -> bool:
         return self._context.replica_state(key, replica) is replica_states.NON_EXISTENT

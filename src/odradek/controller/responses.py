@@ -17,7 +17,11 @@ from odradek.controller.office import Office
 from odradek.controller.requests import ControlRequest
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from odradek.wire.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
 from odradek.wire.topics import TopicPartition
 
@@ -86,7 +90,8 @@ async def _stop_replica(
         for topic in request.topic_states
         if topic.topic_name in office.context.topics_deleting
         for state in topic.partition_states
-        if state.delete_partition
+        # A move may have deleted a replica shortly before its topic went: that one is forgotten.
+        if state.delete_partition and _is_assigned(office, topic.topic_name, state, broker_id)
     }
     if not doomed:
         return
@@ -100,6 +105,13 @@ async def _stop_replica(
             (failed if errors[key] else done).append((key, broker_id))
     await office.deletion.failed(failed)
     await office.deletion.succeeded(done)
+
+
+def _is_assigned(
+    office: Office, topic: str, state: StopReplicaPartitionState, broker_id: int
+) -> bool:
+    key = TopicPartition(topic, state.partition_index)
+    return broker_id in office.context.assignment(key).replicas
 
 
 def _record(
