@@ -34,6 +34,8 @@ __all__ = ["ClientConnection"]
 
 # Answers that wait for the client, or for an answer before them; one more may be added to these.
 HELD_BYTES_MAX = 16 * 1024 * 1024
+# The same for answers that are still waited for, as large as they may get.
+EXPECTED_BYTES_MAX = 128 * 1024 * 1024
 
 # API key, version and correlation id: what every version of every header begins with.
 _START = Struct(">hhi")
@@ -77,6 +79,7 @@ class ClientConnection(FrameProtocol):
         self._routes = routes
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
+        self._expected_bytes = 0
         self._waiting: deque[bytearray] = deque()
         self._task: asyncio.Task[None] | None = None
         self._muted = False
@@ -141,6 +144,7 @@ class ClientConnection(FrameProtocol):
             or self._muted
             or self._blocked
             or self._held_bytes + self.outgoing_bytes > HELD_BYTES_MAX
+            or self._expected_bytes > EXPECTED_BYTES_MAX
             or len(self._slots) >= self._connections.in_flight_max
             or not (self._connections.is_serving or frame is None or _is_control(frame))
         )
@@ -187,6 +191,7 @@ class ClientConnection(FrameProtocol):
         elif isinstance(answer, Waiting):
             slot = _Slot(answer)
             self._slots.append(slot)
+            self._expected_bytes += answer.bytes_max
             answer.future.add_done_callback(partial(self._found, slot, route, request, context))
         else:
             self._run(answer, route, request, context)
@@ -242,6 +247,7 @@ class ClientConnection(FrameProtocol):
         if not self.is_open or future.cancelled():
             return
         assert slot.waiting is not None
+        self._expected_bytes -= slot.waiting.bytes_max
         try:
             answer = slot.waiting.finish(future.result())
         except Exception as error:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Connections"]
 
 IDLE_CHECKS = 10
+IDLE_PAUSE_S_MIN = 0.01
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +124,8 @@ class Connections:
             if connection.is_idle and connection.last_active < oldest:
                 _log.info("%s: closing, idle for %d ms", connection.peer, limit_ms)
                 connection.close()
-        self._idle_timer = self._loop.call_later(limit_ms / 1000 / IDLE_CHECKS, self._watch_idle)
+        pause_s = max(limit_ms / 1000 / IDLE_CHECKS, IDLE_PAUSE_S_MIN)
+        self._idle_timer = self._loop.call_later(pause_s, self._watch_idle)
 
     def stop_accepting(self) -> None:
         for server in self._servers:

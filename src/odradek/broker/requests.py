@@ -50,18 +50,20 @@ class Waiting:
     """An answer that has to be waited for, while the requests behind this one may start.
 
     `finish` makes the response of the future's result; `abandon` is called if the client goes away
-    before that.
+    before that. `bytes_max` is how large the response may get.
     """
 
-    __slots__ = ("abandon", "finish", "future")
+    __slots__ = ("abandon", "bytes_max", "finish", "future")
 
     def __init__(
         self,
         future: "asyncio.Future[Any]",
         finish: Callable[[Any], Message | None],
         abandon: Callable[[], None] | None = None,
+        bytes_max: int = 0,
     ) -> None:
         self.future = future
+        self.bytes_max = bytes_max
         self.finish = finish
         self.abandon = abandon
 

@@ -57,6 +57,7 @@ def handle(
         answers,
         lambda found: _finish(broker, context, session, is_follower, found),
         lambda: _abandon(fetch_set, session),
+        params.max_bytes,
     )
 
 
