@@ -7,7 +7,8 @@ BEHAVIOUR.md section 4.7; KIP-455.
 
 At most so many partitions move at a time. Those that wait are known to the store too (`waiting`),
 start in the order they were asked for, and can be cancelled like any other. A cancelled partition
-has nothing left to add, so its part B comes in the same event: a cancel always ends.
+has nothing left to add, so its part B comes in the same event: a cancel ends at once. It is refused
+only where it would let the last in-sync replica go.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
