@@ -1,12 +1,18 @@
 """One cluster and one Spark session for all tests of the pipeline.
 
-Against Apache Kafka, or any other cluster: ODRADEK_TEST_BOOTSTRAP=host:port. Tests that hurt
-brokers are then skipped.
+The same tests run against Apache Kafka, once `make peers` has brought it:
+
+    ODRADEK_TEST_PEER=kafka pytest tests/spark
+
+and against any cluster with ODRADEK_TEST_PEER=host:port. Tests that hurt brokers are then skipped.
 """
 
 import itertools
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +24,8 @@ from odradek.cluster import Cluster
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
-PEER = "ODRADEK_TEST_BOOTSTRAP"
+PEER = "ODRADEK_TEST_PEER"
+KAFKA = "kafka"
 
 
 class Cluster3:
@@ -100,11 +107,32 @@ class Cluster3:
         return {partition: one.committed for partition, one in lag.items()}
 
 
+def apache_kafka(stack: ExitStack, home: Path) -> str:
+    """The address of one Apache Kafka broker on a ZooKeeper of its own."""
+    from peers.kafka import QUICK_START, KafkaBroker
+
+    from odradek.store.zookeeper_server import ZooKeeperServer
+
+    zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
+    zookeeper.start()
+    stack.callback(zookeeper.stop)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {"offsets.topic.replication.factor": 1}
+    broker = KafkaBroker(1, port, zookeeper.address, home / "kafka", settings, jvm=QUICK_START)
+    broker.start()
+    stack.callback(broker.kill)
+    return broker.address
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster3]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster3]:
     peer = os.environ.get(PEER)
     if peer:
-        yield Cluster3(peer, None)
+        with ExitStack() as stack:
+            home = tmp_path_factory.mktemp("peer")
+            yield Cluster3(apache_kafka(stack, home) if peer == KAFKA else peer, None)
         return
     with Cluster(brokers=3) as brokers:
         yield Cluster3(brokers.bootstrap_servers, brokers)
