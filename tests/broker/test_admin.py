@@ -24,6 +24,7 @@ from odradek.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from odradek.wire.messages.api_versions import ApiVersionsRequest
+from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -36,12 +37,14 @@ from odradek.wire.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
+from odradek.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.describe_acls import DescribeAclsRequest
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -100,7 +103,9 @@ async def test_create_a_topic(tmp_path: Path, version: int) -> None:
         )
         result = await create(connection, wanted, version)
         assert result.error_code == ErrorCode.NONE
+        assert not result.error_message
         if version >= 5:
+            assert result.error_message is None
             assert (result.num_partitions, result.replication_factor) == (3, 1)
             told = {each.name: (each.value, each.config_source) for each in result.configs or []}
             assert told["retention.ms"] == ("1000", 1)
@@ -645,3 +650,19 @@ async def test_unclean_elections_can_be_allowed_while_brokers_run(tmp_path: Path
         await change(connection, BROKER, "", ("unclean.leader.election.enable", DELETE, None))
         for broker in made.brokers.values():
             await until(lambda b=broker: not b.controller.config.unclean_leader_election_enable)
+
+
+async def test_there_is_no_authorizer(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        connection = await made.connect(1)
+        for version in range(4):
+            described = await connection.request(DescribeAclsRequest(), version)
+            assert described.error_code == ErrorCode.SECURITY_DISABLED
+            created = await connection.request(
+                CreateAclsRequest(creations=[AclCreation(), AclCreation()]), version
+            )
+            assert [each.error_code for each in created.results] == [54, 54]
+            deleted = await connection.request(
+                DeleteAclsRequest(filters=[DeleteAclsFilter()]), version
+            )
+            assert [each.error_code for each in deleted.filter_results] == [54]

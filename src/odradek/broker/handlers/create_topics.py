@@ -76,6 +76,7 @@ async def _create(
     written = {name: value for name, value in config.items() if value is not None}
     return CreatableTopicResult(
         name=topic.name,
+        error_message=None,
         num_partitions=len(assignment),
         replication_factor=len(assignment[0]),
         configs=[
