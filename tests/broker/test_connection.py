@@ -21,6 +21,7 @@ from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.header import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
+from odradek.wire.messages.describe_cluster import DescribeClusterRequest
 from odradek.wire.messages.list_offsets import ListOffsetsRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.produce import ProduceRequest
@@ -165,6 +166,22 @@ async def test_an_unexpected_error_is_logged_and_answered(
         assert response.brokers
         connection.send_no_response(produce_request("t", batch_of(b"a"), acks=0), 9)
         await until(lambda: connection.closed)
+        caplog.clear()
+
+
+async def test_an_answer_that_cannot_be_written_ends_its_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path) as made:
+        well, unlucky = await made.connect(1), await made.connect(1)
+        broker = made.brokers[1]
+        broker.cluster_id, kept = None, broker.cluster_id  # type: ignore[assignment]
+        pending = unlucky.start(DescribeClusterRequest(), 0)
+        with pytest.raises(ConnectionError):
+            await pending
+        broker.cluster_id = kept
+        assert (await well.request(MetadataRequest(topics=[]), 9)).brokers
+        assert "cannot be written" in caplog.text
         caplog.clear()
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.requests import RequestContext, Route, Routes, Waiting, refusal
 from odradek.wire.api import ApiKey
-from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from odradek.wire.frames import Buffer, FrameProtocol
 from odradek.wire.header import decode_request_header, encode_response
 from odradek.wire.schema import Message
@@ -184,7 +184,9 @@ class ClientConnection(FrameProtocol):
         except Exception as error:
             answer = self._refused(route, request, context, error)
         if isinstance(answer, Message):
-            self._put(encode_response(answer, header.api_version, header.correlation_id))
+            parts = self._encoded(answer, context)
+            if parts is not None:
+                self._put(parts)
         elif answer is None:
             if context.close_after:
                 self.close()
@@ -262,9 +264,21 @@ class ClientConnection(FrameProtocol):
                 self.close()
                 return
         else:
-            header = context.header
-            self._fill(slot, encode_response(answer, header.api_version, header.correlation_id))
+            parts = self._encoded(answer, context)
+            if parts is None:
+                return
+            self._fill(slot, parts)
         self._release()
+
+    def _encoded(self, answer: Message, context: RequestContext) -> list[Buffer] | None:
+        """The answer's frame; None, and the connection is closed, if it cannot be written."""
+        header = context.header
+        try:
+            return encode_response(answer, header.api_version, header.correlation_id)
+        except EncodeError:
+            _log.exception("%s: closing, an answer that cannot be written", self.peer)
+            self.close()
+            return None
 
     def _release(self) -> None:
         """Sends the answers at the head of the queue that are ready."""
