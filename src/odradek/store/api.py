@@ -22,6 +22,7 @@ Rules, the same for every store (tests/store/contract keeps them):
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -235,3 +236,25 @@ def validate_path(path: str) -> None:
         raise ValueError(f"not a path of the store: {path!r}")
     if "\0" in path:
         raise ValueError(f"null character in path {path!r}")
+
+
+class SingleWrites(ABC):
+    """A single write as a multi-operation of one, for stores that have only those."""
+
+    @abstractmethod
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]: ...
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
+        assert isinstance(created, str)
+        return created
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        (stat,) = await self.multi([Set(path, data, version)])
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([Delete(path, version)])

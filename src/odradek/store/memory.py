@@ -20,11 +20,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from odradek.store.api import (
-    ANY_VERSION,
     DEFAULT_SESSION_TIMEOUT_MS,
     ConnectionLost,
-    Create,
-    Delete,
     Node,
     NoNode,
     Operation,
@@ -32,7 +29,7 @@ from odradek.store.api import (
     SessionEvent,
     SessionExpired,
     SessionListener,
-    Set,
+    SingleWrites,
     Stat,
     StoreError,
     Watch,
@@ -206,7 +203,7 @@ class MemoryServer:
                     session.client.answer(told, lasting=True)
 
 
-class MemoryStore:
+class MemoryStore(SingleWrites):
     """One client's session with a ``MemoryServer``."""
 
     def __init__(
@@ -252,21 +249,6 @@ class MemoryStore:
         self._connected.set()
         if self._beat is not None:
             self._beat.cancel()
-
-    async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(created, str)
-        return created
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        (stat,) = await self.multi([Set(path, data, version)])
-        assert isinstance(stat, Stat)
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         return await self._ask(partial(self._server.write, operations))

@@ -24,11 +24,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from odradek.store.api import (
-    ANY_VERSION,
     DEFAULT_SESSION_TIMEOUT_MS,
     ConnectionLost,
-    Create,
-    Delete,
     EventKind,
     Node,
     NoNode,
@@ -37,7 +34,7 @@ from odradek.store.api import (
     SessionEvent,
     SessionExpired,
     SessionListener,
-    Set,
+    SingleWrites,
     Stat,
     StoreError,
     StoreUnavailable,
@@ -70,7 +67,7 @@ MULTIS_PER_TURN = 100
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-class SqliteStore:
+class SqliteStore(SingleWrites):
     """One session with the store in a file."""
 
     def __init__(
@@ -141,21 +138,6 @@ class SqliteStore:
             self._connected.set()
             if hasattr(self, "_tree"):
                 self._tree.close()
-
-    async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(created, str)
-        return created
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        (stat,) = await self.multi([Set(path, data, version)])
-        assert isinstance(stat, Stat)
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         return await self._write(

@@ -24,7 +24,6 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from odradek.store.api import (
-    ANY_VERSION,
     DEFAULT_SESSION_TIMEOUT_MS,
     Authentication,
     AuthenticationFailed,
@@ -45,6 +44,7 @@ from odradek.store.api import (
     SessionExpired,
     SessionListener,
     Set,
+    SingleWrites,
     Stat,
     StoreError,
     Tls,
@@ -106,7 +106,7 @@ class _Request(Generic[T]):
     decode: Callable[[Any], T]
 
 
-class ZooKeeperStore:
+class ZooKeeperStore(SingleWrites):
     """One session with an ensemble, under a chroot that is created on first use."""
 
     def __init__(
@@ -186,21 +186,6 @@ class ZooKeeperStore:
             self._client.close()
         self._session = 0
         self._connected.set()
-
-    async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(created, str)
-        return created
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        (stat,) = await self.multi([Set(path, data, version)])
-        assert isinstance(stat, Stat)
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         return await self._ask(self._multi(operations))
