@@ -107,6 +107,19 @@ class _Handle(events.Handle):
     __slots__ = ("process",)
     process: Process | None
 
+    def __init__(
+        self, callback: Any, args: Any, loop: "SimLoop", context: contextvars.Context | None
+    ) -> None:
+        # As the base class does, without asking about debugging: one is made for every step.
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self.process = self._context.get(PROCESS)
+
 
 class _Timer(events.TimerHandle):
     __slots__ = ("process",)
@@ -172,12 +185,17 @@ class SimLoop(base_events.BaseEventLoop):
     def _write_to_self(self) -> None:
         """There is no other thread that could need waking."""
 
+    def call_soon(  # type: ignore[override]  # typeshed spells the arguments as a TypeVarTuple
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> events.Handle:
+        self._check_closed()  # type: ignore[attr-defined]
+        return self._call_soon(callback, args, context)
+
     def _call_soon(
         self, callback: Any, args: Any, context: contextvars.Context | None
     ) -> events.Handle:
         self.steps += 1
         handle = _Handle(callback, args, self, context)
-        handle.process = _process_of(context)
         self._ready.append(handle)  # type: ignore[attr-defined]  # BaseEventLoop's own queue
         return handle
 
