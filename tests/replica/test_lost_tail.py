@@ -1,5 +1,6 @@
 """KIP-966: a replica that lost committed records neither leads nor cuts the others silently."""
 
+import shutil
 from typing import Any
 
 import pytest
@@ -110,6 +111,31 @@ def test_as_a_follower_it_heals(simulate: Any) -> None:
         errors = await world.elect(1, [1, 2])
         assert errors[1] == ErrorCode.NONE
         assert first.contents() == second.contents()
+
+    simulate(story)
+
+
+def test_the_last_in_sync_replica_that_lost_its_log_refuses_until_it_has_followed(
+    simulate: Any,
+) -> None:
+    async def story(world: Any) -> None:
+        first, second = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        for number in range(3):
+            await first.produce(b"record %d" % number)
+        await world.until(lambda: second.log().high_watermark == 3)
+        await world.elect(1, [1])
+        await first.stop(clean=False)
+        shutil.rmtree(first.dirs[0] / "t-0")
+        await world.elect(-1, [1], without=[1])
+        await world.restart(1)
+        first.replicas.lost_logs = {T0}
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR
+        await world.elect(2, [2])
+        await world.until(lambda: first.log().high_watermark == 3)
+        errors = await world.elect(1, [1, 2])
+        assert errors[1] == ErrorCode.NONE
 
     simulate(story)
 
