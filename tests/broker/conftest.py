@@ -1,4 +1,4 @@
-"""A broker process that every test of a module may use, and that must not have failed at the end."""
+"""A broker process that every test of a module may use, and whose log must be clean at the end."""
 
 from collections.abc import Iterator
 

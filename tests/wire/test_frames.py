@@ -1,4 +1,4 @@
-"""Framing over real sockets: every split, every size, and peers that lie about sizes or never read."""
+"""Framing over real sockets: every split and size, and peers that lie or never read."""
 
 import asyncio
 import random

@@ -55,7 +55,7 @@ def _is_control(frame: bytearray) -> bool:
 
 
 class _Slot:
-    """The place of an answer in the queue: empty until it is found, `ready` also if there is none."""
+    """The place of an answer in the queue, empty until it is `ready`."""
 
     __slots__ = ("parts", "ready", "size_bytes", "waiting")
 

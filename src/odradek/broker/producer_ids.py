@@ -1,4 +1,4 @@
-"""Producer ids, taken from this broker's block and a new block from the store when it is used up."""
+"""Producer ids, taken from this broker's block, and a new block when it is used up."""
 
 import asyncio
 from collections.abc import Iterator

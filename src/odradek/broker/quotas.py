@@ -44,7 +44,7 @@ def entities(client_id: str) -> Iterator[Entity]:
 
 
 def entity_of(path: str) -> Entity | None:
-    """The entity behind a path of the store, e.g. `users/u/clients/c`; None if it is of no client."""
+    """The entity behind a path like `users/u/clients/c`; None if it is of no client."""
     parts = path.split("/")
     match parts:
         case ["clients", client]:
@@ -95,7 +95,7 @@ class ClientQuotas:
         return self._record(CONSUMER_RATE, context, byte_count)
 
     def _record(self, name: str, context: "RequestContext", byte_count: int) -> int:
-        """Counts the bytes; the milliseconds to be quiet for, of which the connection takes heed."""
+        """Counts the bytes, and says for how many milliseconds the client must be quiet."""
         entity = next(
             (each for each in entities(context.client_id) if name in self._limits.get(each, {})),
             None,

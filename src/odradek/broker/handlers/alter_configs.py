@@ -1,4 +1,4 @@
-"""AlterConfigs (33), v0–v2. Replaces all settings of a topic or of a broker, or only checks them."""
+"""AlterConfigs (33), v0–v2. Replaces all settings of a topic or broker, or only checks them."""
 
 from typing import TYPE_CHECKING
 
