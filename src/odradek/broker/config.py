@@ -141,7 +141,7 @@ class BrokerConfig:
         return [path.strip() for path in written.split(",") if path.strip()]
 
     def log_config(self, overrides: Mapping[str, str] | None = None) -> LogConfig:
-        """A topic's settings for its logs. What cannot be read is logged and left at the default."""
+        """A topic's settings for its logs. What cannot be read keeps its default."""
         values: dict[str, object] = {}
         for name, setting in TOPIC_SETTINGS.items():
             value = self._topic_value(setting, (overrides or {}).get(name))
