@@ -89,14 +89,14 @@ async def fill(store: ClusterStore, partitions: int) -> None:
 async def at_rest(controller: Controller, without: int | None = None) -> None:
     """Every event done and every request answered; and that broker forgotten."""
     while True:
-        await asyncio.sleep(0)
+        await controller.list_reassignments([])  # stands in the queue behind what came before
         statistics = controller.statistics()
         channels = statistics["channels"]
         assert isinstance(channels, dict)
         waiting = sum(channel["queued"] for channel in channels["brokers"].values())
-        waiting += without in channels["brokers"]
-        if not (statistics["queue_length"] or statistics["processing"] or waiting):
+        if not (statistics["queue_length"] or waiting or without in channels["brokers"]):
             return
+        await asyncio.sleep(0)
 
 
 async def measure(
