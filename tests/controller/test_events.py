@@ -34,7 +34,7 @@ class Recorder:
 
 async def drained(queue: EventQueue) -> None:
     done = asyncio.Event()
-    queue.put(Event(EventKind.SHUTDOWN, _setting(done)))
+    queue.put(Event(EventKind.LIST_REASSIGNMENTS, _setting(done)))
     await done.wait()
     await asyncio.sleep(0)
 
@@ -145,7 +145,6 @@ def test_kafkas_names_of_the_kinds_this_dialect_has() -> None:
         "RegisterBrokerAndReelect",
         "Expire",
         "ControllerChange",
-        "ShutdownEventThread",
         "BrokerChange",
         "BrokerModifications",
         "TopicChange",

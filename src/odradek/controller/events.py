@@ -6,7 +6,8 @@ reads the present state anyway. BEHAVIOUR.md section 4.3.
 
 Of the kinds of that section this dialect has no AlterPartitionReceived, UpdateFeatures or
 AllocateProducerIds: at inter-broker protocol 2.6 leaders write the ISR to the store themselves,
-features are disabled, and each broker takes its own producer ids.
+features are disabled, and each broker takes its own producer ids. Nor has it ShutdownEventThread:
+the queue is a task, and `close` ends it.
 """
 
 import asyncio
@@ -45,7 +46,6 @@ class EventKind(StrEnum):
     LIST_REASSIGNMENTS = "ListPartitionReassignments"
     ISR_CHANGE_NOTIFICATION = "IsrChangeNotification"
     LOG_DIR_EVENT_NOTIFICATION = "LogDirEventNotification"
-    SHUTDOWN = "ShutdownEventThread"
 
 
 @dataclass(eq=False, slots=True)

@@ -58,10 +58,6 @@ class Reassigner:
         # What the legacy node asked for and has not started for want of room.
         self._legacy_waiting: dict[TopicPartition, tuple[int, ...]] = {}
 
-    def forget(self) -> None:
-        self.waiting.forget()
-        self._legacy_waiting.clear()
-
     # Requests
 
     async def request(

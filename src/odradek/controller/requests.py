@@ -81,12 +81,6 @@ class RequestBatch:
         if not self.is_empty:
             raise BatchNotEmpty("control requests of an earlier operation were not sent")
 
-    def clear(self) -> None:
-        self._leader_and_isr.clear()
-        self._stop.clear()
-        self._metadata_brokers.clear()
-        self._metadata.clear()
-
     # Gathering
 
     def add_leader_and_isr(

@@ -47,13 +47,8 @@ class WaitingMoves:
     def target(self, key: TopicPartition) -> Replicas:
         return self._waiting[key]
 
-    def forget(self) -> None:
-        """We are no longer in office: the store remembers."""
-        self._waiting.clear()
-        self._nodes.clear()
-
     async def load(self) -> None:
-        self.forget()
+        """Learn what waited under an earlier controller."""
         names = sorted(await self._store.names(ROOT))
         where = [f"{ROOT}/{name}" for name in names]
         for path, node in zip(where, await self._store.store.get_many(where), strict=True):
