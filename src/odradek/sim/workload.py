@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
+from odradek.client.producer import Delivery, Producer
 from odradek.client.reading import EARLIEST, LATEST, offsets_at
 from odradek.client.values import ConfigChange, Resource, ResourceType
 from odradek.wire.messages.alter_partition_reassignments import (
@@ -137,6 +137,9 @@ class Workload:
                 clock=lambda: EPOCH_MS + int(self.world.loop.time() * 1000),
             )
             sent = 0
+            # An impatient one does not wait for an answer before it sends the next.
+            depth = rng.choice([1, 4, 16])
+            waiting: set[asyncio.Task[None]] = set()
             while not self.stopping:
                 topic = rng.choice(sorted(self.topics))
                 partition = rng.randrange(self.topics[topic])
@@ -144,27 +147,36 @@ class Workload:
                 sent += len(values)
                 if idempotent:
                     self.history.idempotent.update(values)
-                await self._send(producer, TopicPartition(topic, partition), values)
+                deliveries = await self._send(producer, TopicPartition(topic, partition), values)
+                waiting.add(asyncio.ensure_future(self._answers(deliveries)))
+                while len(waiting) >= depth:
+                    _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.sleep(rng.expovariate(10))
+            await asyncio.gather(*waiting)
             await producer.close()
 
-    async def _send(self, producer: Producer, of: TopicPartition, values: list[bytes]) -> None:
+    async def _send(
+        self, producer: Producer, of: TopicPartition, values: list[bytes]
+    ) -> list[tuple[bytes, Delivery]]:
         self.history.count("sent", len(values))
         try:
-            deliveries = [
-                await producer.send(of.topic, value, partition=of.partition) for value in values
+            return [
+                (value, await producer.send(of.topic, value, partition=of.partition))
+                for value in values
             ]
         except EXPECTED:
             self.history.count("refused", len(values))
-            return
-        for value, delivery in zip(values, deliveries, strict=True):
+            return []
+
+    async def _answers(self, deliveries: list[tuple[bytes, Delivery]]) -> None:
+        for value, delivery in deliveries:
             try:
                 placed = await delivery
             except EXPECTED:
                 self.history.count("given up")
                 continue
             if placed.offset >= 0:
-                self.history.acknowledge(of, placed.offset, [value])
+                self.history.acknowledge(placed.partition, placed.offset, [value])
 
     # Consuming
 
