@@ -45,6 +45,7 @@ clean:  ## forget the environment and caches
 
 peers:  ## bring Apache Kafka 3.9 through Maven, to test and measure beside it
 	cd peers && mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=lib/kafka-3.9 -DincludeScope=runtime
+	cd peers/spark && mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=../lib/spark-kafka -DincludeScope=runtime
 
 torment: $(READY)  ## an hour of killing, pausing and moving (SECONDS=, SEED=)
 	$(BIN)/python -m tests.torment $(or $(SECONDS),3600) $(SEED)

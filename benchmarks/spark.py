@@ -2,8 +2,8 @@
 
 Each beside its ceiling: the same rows made in memory as Arrow batches by a source that does nothing
 else, and for the sink thrown away. ODRADEK_BENCH_SCALE divides the numbers of rows, for a quick
-look. With ODRADEK_KAFKA_JARS (Spark's own connector and its jars, comma-separated) the same topic
-is read and written by that too, in the same session.
+look. Once `make peers` has brought Spark's own connector, the same topics are read and written by
+that too, in the same session.
 """
 
 import os
@@ -34,7 +34,7 @@ WRITE_ROWS = 5_000_000 // SCALE
 VALUE_BYTES = 100
 PARTITIONS = 4
 ROUNDS = 3
-JARS = os.environ.get("ODRADEK_KAFKA_JARS", "")
+CONNECTOR = Path(__file__).parent.parent / "peers" / "lib" / "spark-kafka"
 CEILING_ROWS = 40_000
 
 
@@ -148,13 +148,14 @@ def fill(spark: Any, options: dict[str, str]) -> None:
 def main() -> None:
     from odradek.spark.session import open_session
 
-    settings = {"spark.driver.memory": "2g", **({"spark.jars": JARS} if JARS else {})}
+    jars = ",".join(str(jar) for jar in sorted(CONNECTOR.glob("*.jar")))
+    settings = {"spark.driver.memory": "2g", **({"spark.jars": jars} if jars else {})}
     spark = open_session("benchmark", "local[2]", settings)
     spark.dataSource.register(Ceiling)
-    formats = ["odradek", "kafka"] if JARS else ["odradek"]
+    formats = ["odradek", "kafka"] if jars else ["odradek"]
     print(f"Spark, values of {VALUE_BYTES} bytes, {PARTITIONS} partitions, local[2]")
-    if not JARS:
-        print("  Spark's own connector is not here (ODRADEK_KAFKA_JARS): not compared")
+    if not jars:
+        print("  Spark's own connector is not here (`make peers` brings it): not compared")
     with tempfile.TemporaryDirectory() as home, Cluster(1, data_dir=Path(home)) as cluster:
         options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
         with Blocking(cluster.bootstrap_servers) as client:
