@@ -177,7 +177,8 @@ class _Run:
         rest = began + plan.seconds - self.world.loop.time()
         await asyncio.sleep(max(rest, 0))
         self.mischief.heal_everything()
-        await self.load.stop()
+        for client in await self.load.stop(HEAL_S):
+            self.findings.append(f"not well: {client} waits for an answer after {HEAL_S:.0f} s")
         await self._become_well()
         await self._groups_go_on()
         looking.cancel()

@@ -113,16 +113,21 @@ class Workload:
     def _run(self, name: str, coroutine: object) -> None:
         self._tasks.append(self.world.process(name).run(coroutine, name=name))  # type: ignore[arg-type]
 
-    async def stop(self) -> None:
-        """Let everybody finish what they are doing; a client that fails is a finding."""
+    async def stop(self, within_s: float) -> list[str]:
+        """Let everybody finish what they are doing; answers who does not. A client that fails is a
+        finding."""
         self.stopping = True
         for member in self._members:
             member.is_stopping = True
-        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(result, BaseException):
+        if not self._tasks:
+            return []
+        done, waiting = await asyncio.wait(self._tasks, timeout=within_s)
+        for task in self._tasks:
+            if task in done and (error := task.exception()) is not None:
                 self.world.loop.call_exception_handler(
-                    {"message": "a client of the workload", "exception": result}
+                    {"message": "a client of the workload", "exception": error}
                 )
+        return [task.get_name() for task in self._tasks if task in waiting]
 
     # Producing
 
