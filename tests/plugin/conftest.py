@@ -1,3 +1,0 @@
-"""Pytest's own fixture for testing plugins."""
-
-pytest_plugins = ["pytester"]
