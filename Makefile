@@ -1,5 +1,5 @@
 # The handful of verbs. Each makes its own environment in .venv; all that is needed is Python >= 3.11.
-PYTHON ?= $(shell for v in python3.13 python3.12 python3.11 python3; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$v && break; done)
+PYTHON ?= $(shell for v in python3 python3.13 python3.12 python3.11; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$v && break; done)
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -32,13 +32,14 @@ format: $(READY)  ## rewrite the code the way check wants it
 
 test: $(READY)  ## all tests, fast ones first
 	$(BIN)/python -m pytest -n 2 -m "not process and not spark"
-	$(BIN)/python -m pytest -m "process"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "process and not spark"
+	$(BIN)/python -m pytest -m spark
 
 docs: $(READY)  ## draw the diagrams in ARCHITECTURE.md from the controller's tables
 	$(BIN)/python docs/diagrams.py
 
-bench: $(READY)  ## measure: ratios and figures on this machine
-	$(BIN)/python -m benchmarks
+bench: $(READY)  ## measure: ratios and figures on this machine (ONLY="wire log")
+	$(BIN)/python -m benchmarks $(ONLY)
 
 clean:  ## forget the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
