@@ -12,6 +12,7 @@ from tests.scenarios.puppet import Puppet
 from odradek.controller.config import ControllerConfig
 from odradek.controller.controller import Controller
 from odradek.controller.journal import Entry, EntryKind, Journal
+from odradek.store import paths
 from odradek.store.api import (
     Node,
     Operation,
@@ -29,8 +30,10 @@ from odradek.wire.topics import TopicPartition
 
 BARRIER = "/scenario"
 ROUNDS_MAX = 100_000
+UNCLEAN = "unclean.leader.election.enable"
 
 OpenStore = Callable[[], Awaitable[Store]]
+EndSession = Callable[[Store], Awaitable[None]]
 
 
 class Crash(BaseException):
@@ -141,8 +144,17 @@ class Member:
 class PuppetCluster:
     """Makes, kills and starts members, and knows when they have come to rest."""
 
-    def __init__(self, open_store: OpenStore, config: Mapping[str, int | bool]) -> None:
+    # So often nothing must be new before all is at rest.
+    quiet_rounds = 3
+
+    def __init__(
+        self,
+        open_store: OpenStore,
+        config: Mapping[str, int | bool],
+        end_session: EndSession | None = None,
+    ) -> None:
         self._open_store = open_store
+        self._end_session = end_session
         self.config = dict(config)
         self.members: dict[int, Member] = {}
         self.with_controller: list[int] = []
@@ -199,6 +211,16 @@ class PuppetCluster:
         await member.held.close()
         if member.controller is not None:
             await member.controller.stop()
+
+    async def expire(self, id: int) -> None:
+        """Somebody ends the session of this node."""
+        assert self._end_session is not None
+        await self._end_session(self.members[id].held.store)
+
+    async def announce_config(self, topic: str) -> None:
+        """Puppets read no settings: their part is played here."""
+        if (await self.admin.config(paths.ConfigKind.TOPICS, topic)).get(UNCLEAN) == "true":
+            self.controller().enable_unclean_leader_election(topic)
 
     def _heard(self, id: int, entry: Entry) -> None:
         if id not in self.members and self.members:
@@ -271,7 +293,7 @@ class PuppetCluster:
             now = self._events()
             quiet = quiet + 1 if self._is_at_rest() and now == seen else 0
             seen = now
-            if quiet == 3:
+            if quiet == self.quiet_rounds:
                 return
         raise AssertionError(f"never at rest: {self._state()}")
 

@@ -116,13 +116,36 @@ class Puppet:
         for connection in list(self.connections):
             connection.close()
 
+    # What a scenario can do to it
+
+    def silence(self) -> None:
+        self.is_silent = True
+
+    def speak(self) -> None:
+        self.is_silent = False
+        for connection in list(self.connections):
+            connection.close()  # what was not answered is asked again
+
+    async def fail_directory(self, key: TopicPartition) -> None:
+        self.broken.add(key)
+        await self.store.notify_log_dir_failure(self.id)
+
+    def mend_directory(self, key: TopicPartition) -> None:
+        self.broken.discard(key)
+
+    def refuse_deletion(self, key: TopicPartition) -> None:
+        self.undeletable.add(key)
+
+    def allow_deletion(self, key: TopicPartition) -> None:
+        self.undeletable.discard(key)
+
     async def change_isr(
         self, key: TopicPartition, isr: Iterable[int], *, notify: bool = True
     ) -> bool:
         """As leader, decide on an ISR and write it; answers whether it passed the version check."""
-        return await self.write_isr(key, self.decide_isr(key, isr), notify=notify)
+        return await self.write_isr(key, await self.decide_isr(key, isr), notify=notify)
 
-    def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> PartitionState:
+    async def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> PartitionState:
         """What the leader would write, by what it knows now."""
         held = self.replicas[key]
         assert held.leader == self.id, f"broker {self.id} does not lead {key}"

@@ -24,21 +24,17 @@ the chain of what it went through, sorted by name.
     come to rest, and print what happened
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from tests.scenarios.cluster import PuppetCluster
-from tests.store.conftest import Backend
 
 from odradek.controller.api_error import ApiError
 from odradek.controller.balance import ElectionType
 from odradek.controller.journal import Entry, EntryKind
 from odradek.store import paths
-from odradek.store.api import Store
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
-
-SESSION_TIMEOUT_MS = 10_000
 
 
 def commands_of(text: str) -> list[tuple[str, list[str]]]:
@@ -64,8 +60,8 @@ def ids_of(text: str) -> tuple[int, ...]:
 class Runner:
     """Carries the commands out on a cluster."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, make_cluster: Callable[[Mapping[str, int | bool]], PuppetCluster]) -> None:
+        self._make_cluster = make_cluster
         self._cluster: PuppetCluster | None = None
         self._decided: dict[TopicPartition, Callable[[], Awaitable[bool]]] = {}
 
@@ -90,9 +86,6 @@ class Runner:
         await self.cluster.settle()
         return [f"> {line}" for line in output]
 
-    async def _open_store(self) -> Store:
-        return await self._backend.open(SESSION_TIMEOUT_MS)
-
     # The cluster
 
     async def do_cluster(self, words: list[str], named: dict[str, str]) -> list[str]:
@@ -101,7 +94,7 @@ class Runner:
             for name, value in named.items()
             if name not in ("brokers", "controllers")
         }
-        self._cluster = PuppetCluster(self._open_store, config)
+        self._cluster = self._make_cluster(config)
         brokers = ids_of(named["brokers"])
         controllers = ids_of(named["controllers"]) if "controllers" in named else brokers[:1]
         await self._cluster.open(brokers, controllers)
@@ -114,13 +107,10 @@ class Runner:
         await self.cluster.start(int(words[0]))
 
     async def do_silence(self, words: list[str], named: dict[str, str]) -> None:
-        self.cluster.members[int(words[0])].puppet.is_silent = True
+        self.cluster.members[int(words[0])].puppet.silence()
 
     async def do_speak(self, words: list[str], named: dict[str, str]) -> None:
-        puppet = self.cluster.members[int(words[0])].puppet
-        puppet.is_silent = False
-        for connection in list(puppet.connections):
-            connection.close()  # what was not answered is asked again
+        self.cluster.members[int(words[0])].puppet.speak()
 
     async def do_hold(self, words: list[str], named: dict[str, str]) -> None:
         self.cluster.members[int(words[0])].held.hold()
@@ -132,7 +122,7 @@ class Runner:
         await self.cluster.admin.store.delete(paths.CONTROLLER)
 
     async def do_expire(self, words: list[str], named: dict[str, str]) -> None:
-        await self._backend.expire(self.cluster.members[int(words[0])].held.store)
+        await self.cluster.expire(int(words[0]))
 
     # Topics
 
@@ -154,8 +144,7 @@ class Runner:
 
     async def do_config(self, words: list[str], named: dict[str, str]) -> None:
         await self.cluster.admin.set_config(paths.ConfigKind.TOPICS, words[0], named)
-        if named.get("unclean.leader.election.enable") == "true":
-            self.cluster.controller().enable_unclean_leader_election(words[0])
+        await self.cluster.announce_config(words[0])
 
     # Replicas
 
@@ -169,7 +158,7 @@ class Runner:
     async def do_decide(self, words: list[str], named: dict[str, str]) -> None:
         key = key_of(words[0])
         leader = self.cluster.leader_of(key)
-        wanted = leader.decide_isr(key, ids_of(words[1]))
+        wanted = await leader.decide_isr(key, ids_of(words[1]))
         self._decided[key] = lambda: leader.write_isr(key, wanted)
 
     async def do_land(self, words: list[str], named: dict[str, str]) -> list[str]:
@@ -181,21 +170,20 @@ class Runner:
         key = key_of(words[0])
         leader = self.cluster.leader_of(key)
         held = self.cluster.members[self.cluster.controller().broker_id].held
-        held.race(paths.partition_state(key), lambda: leader.change_isr(key, ids_of(words[2])))
+        wanted = await leader.decide_isr(key, ids_of(words[2]))
+        held.race(paths.partition_state(key), lambda: leader.write_isr(key, wanted))
 
     async def do_break(self, words: list[str], named: dict[str, str]) -> None:
-        puppet = self.cluster.members[int(words[0])].puppet
-        puppet.broken.add(key_of(words[1]))
-        await puppet.store.notify_log_dir_failure(puppet.id)
+        await self.cluster.members[int(words[0])].puppet.fail_directory(key_of(words[1]))
 
     async def do_mend(self, words: list[str], named: dict[str, str]) -> None:
-        self.cluster.members[int(words[0])].puppet.broken.discard(key_of(words[1]))
+        self.cluster.members[int(words[0])].puppet.mend_directory(key_of(words[1]))
 
     async def do_undeletable(self, words: list[str], named: dict[str, str]) -> None:
-        self.cluster.members[int(words[0])].puppet.undeletable.add(key_of(words[1]))
+        self.cluster.members[int(words[0])].puppet.refuse_deletion(key_of(words[1]))
 
     async def do_deletable(self, words: list[str], named: dict[str, str]) -> None:
-        self.cluster.members[int(words[0])].puppet.undeletable.discard(key_of(words[1]))
+        self.cluster.members[int(words[0])].puppet.allow_deletion(key_of(words[1]))
 
     # Requests
 

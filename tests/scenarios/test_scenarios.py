@@ -9,16 +9,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.scenarios.cluster import PuppetCluster
+from tests.scenarios.real import (
+    PUPPETS_ONLY,
+    play_with_real_brokers,
+    without_what_real_brokers_add,
+)
 from tests.scenarios.runner import Runner, replay
 from tests.store.conftest import Backend, MemoryBackend, SqliteBackend, ZooKeeperBackend
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
+SESSION_TIMEOUT_MS = 10_000
 STORES = ["memory", "sqlite", pytest.param("zookeeper", marks=pytest.mark.process)]
 
 
 async def play(make: Callable[[], Backend], scenario: str) -> str:
     backend = make()
-    runner = Runner(backend)
+    runner = Runner(
+        lambda config: PuppetCluster(
+            lambda: backend.open(SESSION_TIMEOUT_MS), config, backend.expire
+        )
+    )
     try:
         return await replay(scenario, runner)
     finally:
@@ -41,3 +52,13 @@ def test_scenario(path: Path, store: str, request: pytest.FixtureRequest, tmp_pa
     if request.config.getoption("--rewrite-scenarios", default=False):
         path.write_text(transcript)
     assert transcript == path.read_text()
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SCENARIOS if p.stem not in PUPPETS_ONLY], ids=lambda path: path.stem
+)
+def test_scenario_with_real_brokers(path: Path) -> None:
+    scenario = path.read_text()
+    transcript = play_with_real_brokers(scenario)
+    expected = without_what_real_brokers_add(scenario)
+    assert without_what_real_brokers_add(transcript) == expected
