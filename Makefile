@@ -2,9 +2,10 @@
 PYTHON ?= $(shell for v in python3 python3.13 python3.12 python3.11; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$v && break; done)
 BIN := .venv/bin
 READY := .venv/.ready
+MAVEN := --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format docs bench clean peers torment
+.PHONY: help setup run test check format docs bench clean peers peers-test peers-bench torment
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,9 +45,15 @@ bench: $(READY)  ## measure: ratios and figures on this machine (ONLY="wire log"
 clean:  ## forget the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-peers:  ## bring Apache Kafka 3.9 through Maven, to test and measure beside it
-	cd peers && mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=lib/kafka-3.9 -DincludeScope=runtime
-	cd peers/spark && mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=../lib/spark-kafka -DincludeScope=runtime
+peers:  ## bring Apache Kafka 3.9 and 4.x through Maven, to test and measure beside them
+	cd peers && mvn $(MAVEN) --file pom.xml -DoutputDirectory=lib/kafka-3.9
+	cd peers && mvn $(MAVEN) --file pom-4.xml -DoutputDirectory=lib/kafka-4
+
+peers-test: $(READY)  ## one cluster with Apache Kafka, its tools on ours, its files and ours
+	$(BIN)/python -m pytest peers/tests
+
+peers-bench: $(READY)  ## ours and Apache Kafka in turns, written to docs/benchmark.md
+	$(BIN)/python -m peers.bench
 
 torment: $(READY)  ## an hour of killing, pausing and moving (SECONDS=, SEED=)
 	$(BIN)/python -m tests.torment $(or $(SECONDS),3600) $(SEED)

@@ -10,7 +10,11 @@ from odradek.store.zookeeper_server import find_java
 
 LIB = Path(__file__).parent / "lib"
 KAFKA_3_9 = LIB / "kafka-3.9"
+KAFKA_4 = LIB / "kafka-4"
 HEAP = ["-Xmx512m", "-Xms128m"]
+TOOLS_HEAP = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+# For tests, which start brokers often and measure nothing.
+QUICK_START = ["-Xmx384m", "-Xms96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 LOGGING = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
@@ -26,8 +30,16 @@ def classpath(version: Path = KAFKA_3_9) -> str:
     return ":".join(map(str, jars))
 
 
-def java(main: str, *arguments: str, heap: Sequence[str] = HEAP) -> list[str]:
-    return [str(find_java()), *heap, *LOGGING, "-cp", classpath(), main, *arguments]
+def java(
+    main: str,
+    *arguments: str,
+    heap: Sequence[str] = HEAP,
+    version: Path = KAFKA_3_9,
+    also: Sequence[Path] = (),
+) -> list[str]:
+    """The command that runs a main class of a version; `also` are more directories of classes."""
+    classes = ":".join([*map(str, also), classpath(version)])
+    return [str(find_java()), *heap, *LOGGING, "-cp", classes, main, *arguments]
 
 
 class KafkaBroker:
@@ -40,11 +52,14 @@ class KafkaBroker:
         zookeeper: str,
         directory: Path,
         settings: Mapping[str, object] | None = None,
+        *,
+        jvm: Sequence[str] = HEAP,
     ) -> None:
         self.id = broker_id
         self.port = port
         self.directory = directory
-        self.log = directory.with_suffix(".log")
+        self.log = directory.with_suffix(".kafka.log")
+        self._jvm = jvm
         self._process: subprocess.Popen[bytes] | None = None
         properties = {
             "broker.id": broker_id,
@@ -74,7 +89,9 @@ class KafkaBroker:
         assert not self.is_running
         with open(self.log, "ab") as output:
             self._process = subprocess.Popen(
-                java("kafka.Kafka", str(self._properties)), stdout=output, stderr=output
+                java("kafka.Kafka", str(self._properties), heap=self._jvm),
+                stdout=output,
+                stderr=output,
             )
 
     def kill(self) -> None:
@@ -106,10 +123,20 @@ TOOLS = {
 }
 
 
+# Classes that moved between versions, the newer place.
+MOVED = {"kafka.tools.ConsoleProducer": "org.apache.kafka.tools.ConsoleProducer"}
+
+
+def main_class(name: str, version: Path) -> str:
+    """The class of a tool in a version, or of any main that is named in full."""
+    known = TOOLS.get(name, name)
+    return MOVED.get(known, known) if version == KAFKA_4 else known
+
+
 def tool(name: str, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
     """What a tool printed; CalledProcessError with its output when it failed."""
     done = subprocess.run(
-        java(TOOLS[name], *arguments, heap=["-Xmx256m", "-XX:TieredStopAtLevel=1"]),
+        java(TOOLS[name], *arguments, heap=TOOLS_HEAP),
         input=stdin,
         capture_output=True,
         text=True,
