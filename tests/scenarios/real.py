@@ -37,12 +37,9 @@ from odradek.wire.topics import TopicPartition
 CONFIG = {"auto.leader.rebalance.enable": "false"}
 LOG_DIRS = 2
 STEP_S = 0.1
-# Transcripts that only puppets can play, and why.
-PUPPETS_ONLY = {
-    "deletion_while_a_broker_dies": "a real broker does not fail to delete on a healthy disk",
-}
 WAIT_S_MAX = 300.0
 ISR_NOTIFICATION = re.compile(r"> controller \d+: IsrChangeNotification ")
+UNFORESEEN = re.compile(r"(> answer of \d+: \w+: UNKNOWN_SERVER_ERROR) .*")
 REFUSALS = {
     ErrorCode.STALE_BROKER_EPOCH: "stale broker epoch",
     ErrorCode.STALE_CONTROLLER_EPOCH: "controller epoch {}",
@@ -117,6 +114,8 @@ class RecordedBroker(ObservedBroker):
         self._lead_or_follow, self._stop = replicas.leader_and_isr, replicas.stop_replica
         replicas.leader_and_isr = self._recorded_lead_or_follow
         replicas.stop_replica = self._recorded_stop
+        self._delete_log = replicas.delete_log
+        replicas.delete_log = self._checked_delete_log
         if not self._actor.stands_for_office:
             self.controller._elect = self.controller._holder
         self._actor.on_parts(self)
@@ -158,6 +157,10 @@ class RecordedBroker(ObservedBroker):
                     self.held_replicas.discard(key)
         return response
 
+    def _checked_delete_log(self, key: TopicPartition) -> None:
+        self._actor.check_deletion(key)
+        self._delete_log(key)
+
     def _note_refusal(self, error: ErrorCode, controller_epoch: int) -> None:
         if error in REFUSALS:
             self._actor.note("", f"refused: {REFUSALS[error].format(controller_epoch)}")
@@ -172,6 +175,7 @@ class Actor(Host):
         self.deeds: list[tuple[str, str]] = []
         self.requests: list[str] = []
         self.is_silent = False
+        self._undeletable: set[TopicPartition] = set()
         self.held: HeldStore
         self.on_parts: Callable[[RecordedBroker], None] = lambda broker: None
 
@@ -226,6 +230,17 @@ class Actor(Host):
 
     def mend_directory(self, key: TopicPartition) -> None:
         self.mend_disk()
+
+    def refuse_deletion(self, key: TopicPartition) -> None:
+        """Its deletions fail in a way nobody has foreseen."""
+        self._undeletable.add(key)
+
+    def allow_deletion(self, key: TopicPartition) -> None:
+        self._undeletable.discard(key)
+
+    def check_deletion(self, key: TopicPartition) -> None:
+        if key in self._undeletable:
+            raise RuntimeError(f"planted: {key} cannot be deleted")
 
     # As leader
 
@@ -304,6 +319,8 @@ def without_what_real_brokers_add(transcript: str) -> str:
       changes at once, whoever is in office then. What came of it is in other lines, which stay.
     - ISRs in the middle of an epoch: a real leader lets replicas go before it lets others in, one
       write each, and the controller may read between them. The first and last of an epoch stay.
+    - Which partitions an UNKNOWN_SERVER_ERROR was for: a broker that fails in a way nobody has
+      foreseen says so of the whole request.
     """
     lines = []
     for line in transcript.splitlines():
@@ -312,7 +329,7 @@ def without_what_real_brokers_add(transcript: str) -> str:
         if line.startswith("> leadership "):
             subject, _, chain = line.partition(": ")
             line = f"{subject}: {' -> '.join(_ends_of_epochs(chain.split(' -> ')))}"
-        lines.append(line)
+        lines.append(UNFORESEEN.sub(r"\1", line))
     return "\n".join(lines) + "\n"
 
 
@@ -355,6 +372,7 @@ class RealCluster(PuppetCluster):
             actor = Actor(self.world, id, stands_for_office=id in self.with_controller)
             self.world.hosts[id] = self._puppets[id] = actor
         actor.on_parts = self._configure
+        actor.speak()
         actor.start()
         await until(
             lambda: actor.broker is not None and actor.broker.connections.is_serving,

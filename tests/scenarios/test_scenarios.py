@@ -1,7 +1,7 @@
 """Golden transcripts: every situation the controller must master, on every store.
 
 The files hold commands and what came of them, so a failover can be read as prose. All stores must
-give the same transcript.
+give the same transcript, and so must puppets and real brokers.
 """
 
 import asyncio
@@ -10,11 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.cluster import PuppetCluster
-from tests.scenarios.real import (
-    PUPPETS_ONLY,
-    play_with_real_brokers,
-    without_what_real_brokers_add,
-)
+from tests.scenarios.real import play_with_real_brokers, without_what_real_brokers_add
 from tests.scenarios.runner import Runner, replay
 from tests.store.conftest import Backend, MemoryBackend, SqliteBackend, ZooKeeperBackend
 
@@ -54,9 +50,7 @@ def test_scenario(path: Path, store: str, request: pytest.FixtureRequest, tmp_pa
     assert transcript == path.read_text()
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in SCENARIOS if p.stem not in PUPPETS_ONLY], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenario_with_real_brokers(path: Path) -> None:
     scenario = path.read_text()
     transcript = play_with_real_brokers(scenario)
