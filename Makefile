@@ -48,6 +48,7 @@ clean:  ## forget the environment and caches
 peers:  ## bring Apache Kafka 3.9 and 4.x through Maven, to test and measure beside them
 	cd peers && mvn $(MAVEN) --file pom.xml -DoutputDirectory=lib/kafka-3.9
 	cd peers && mvn $(MAVEN) --file pom-4.xml -DoutputDirectory=lib/kafka-4
+	cd peers/spark && mvn $(MAVEN) -DoutputDirectory=../lib/spark-kafka
 
 peers-test: $(READY)  ## one cluster with Apache Kafka, its tools on ours, its files and ours
 	$(BIN)/python -m pytest peers/tests
