@@ -226,3 +226,19 @@ def test_the_same_seed_gives_the_same_times() -> None:
         return seen
 
     assert times() == times()
+
+
+def test_what_was_written_before_a_close_arrives_when_the_link_heals() -> None:
+    async def story(world: World) -> None:
+        near = await world.open()
+        world.network.cut("a", "b")
+        write(world.client, near, b"late")
+        world.client.call(near.transport.close)
+        await asyncio.sleep(5)
+        assert world.accepted[0].received == b""
+        world.network.heal("a", "b")
+        await asyncio.sleep(1)
+        assert world.accepted[0].received == b"late"
+        assert not world.network.connections
+
+    World().run(story)

@@ -19,7 +19,7 @@ from odradek.store.payloads import PartitionState
 from odradek.wire.topics import TopicPartition
 
 from .history import History
-from .looking import hosted, records_of
+from .looking import hosted, leaders, records_of
 from .world import Host, World
 
 NON_EXISTENT = "NON_EXISTENT"
@@ -63,12 +63,11 @@ class NoCommittedRecordLost(Checker):
     name = "NoCommittedRecordLost"
 
     def judge(self) -> None:
-        logs: dict[TopicPartition, list[Log]] = {}
+        leading = leaders(self.world)
+        logs = {of: [partition.local_log] for of, partition in leading.items()}
         for _, partition in hosted(self.world):
             of = partition.topic_partition
-            if partition.is_leader:
-                logs[of] = [partition.local_log]
-            elif self.history.waits_for_an_operator(of):
+            if of not in leading and self.history.waits_for_an_operator(of):
                 # Whom the operator elects we cannot know: somebody must have the record.
                 logs.setdefault(of, []).append(partition.local_log)
         for of, acknowledged in self.history.acknowledged.items():
@@ -359,9 +358,8 @@ class NoDuplicates(Checker):
 
     def judge(self) -> None:
         seen: dict[bytes, tuple[TopicPartition, int]] = {}
-        for _, partition in hosted(self.world):
-            of = partition.topic_partition
-            if not partition.is_leader or not self.history.protected(of):
+        for of, partition in leaders(self.world).items():
+            if not self.history.protected(of):
                 continue
             for record in records_of(partition.local_log):
                 if record.value is None or record.value not in self.history.idempotent:

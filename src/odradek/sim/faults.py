@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from odradek.log.log import Log
+from odradek.store import paths
 from odradek.wire.topics import TopicPartition
 
 from .looking import Ledger, hosted
@@ -41,6 +42,7 @@ class Kind(StrEnum):
     SKEW = "skew"
     DISK_FAIL = "disk-fail"
     DISK_FULL = "disk-full"
+    DEPOSE = "depose"
 
 
 DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE}
@@ -146,6 +148,8 @@ class Mischief:
                 host.disk.failed.add(host.directories[fault.other % len(host.directories)])
             case Kind.DISK_FULL:
                 host.disk.capacity_bytes = host.disk.used_bytes
+            case Kind.DEPOSE:
+                world.server.remove(paths.CONTROLLER)
             case Kind.SKEW:
                 host.skew_ms = int(fault.duration_s * 1000) * (1 if fault.other % 2 else -1)
         world.note(f"fault: {fault}")

@@ -83,6 +83,17 @@ def hosted(world: "World") -> Iterator[tuple[Broker, Partition]]:
                     yield broker, partition
 
 
+def leaders(world: "World") -> dict[TopicPartition, Partition]:
+    """Who leads each partition. One that was deposed, or moved away, while it was cut off may still
+    take itself for the leader: the latest epoch counts."""
+    found: dict[TopicPartition, Partition] = {}
+    for _, partition in hosted(world):
+        known = found.get(partition.topic_partition)
+        if partition.is_leader and (known is None or known.leader_epoch < partition.leader_epoch):
+            found[partition.topic_partition] = partition
+    return found
+
+
 def records_of(log: Log, end: int | None = None) -> Iterator[Record]:
     """The records of a log, as far as `end`."""
     limit = log.end_offset if end is None else end

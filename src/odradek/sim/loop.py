@@ -14,6 +14,7 @@ connections, and gets simulated ones.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 import inspect
@@ -224,6 +225,15 @@ class SimLoop(base_events.BaseEventLoop):
             if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == "CORO_CREATED":
                 work.close()  # it never began: nothing of it may be missed
         self._graveyard.extend(task for task in tasks if not task.done())
+
+    def clear_graveyard(self) -> None:
+        """When the world has ended: what the dead would say in their `finally` is nobody's news."""
+        for task in self._graveyard:
+            work = task.get_coro()
+            if inspect.iscoroutine(work):
+                with contextlib.suppress(Exception):
+                    work.close()
+        self._graveyard.clear()
 
     async def create_server(
         self,

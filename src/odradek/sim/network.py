@@ -306,13 +306,19 @@ class _Endpoint(asyncio.Transport):
             due = loop.time() + link.delay(self.network.rng, len(content))
             self.arrival = max(self.arrival, due)
             loop.call_at(self.arrival, self._arrive, content, context=self.peer.process.context)
+        if self.closed:
+            self.network.connections.discard(self)
 
     def _reset_if_still_cut_later(self) -> None:
         oldest = self.unsent[0]
 
         def check() -> None:
-            if self.unsent and self.unsent[0] is oldest and not self.closed:
-                self.reset()
+            if self.unsent and self.unsent[0] is oldest:
+                self.unsent.clear()
+                if self.closed:
+                    self.network.connections.discard(self)
+                else:
+                    self.reset()
 
         self.network.loop.call_later(
             self.network.RESET_AFTER_S, check, context=self.process.context
@@ -365,6 +371,7 @@ class _Endpoint(asyncio.Transport):
     def reset(self) -> None:
         """Both ends lose the connection; the far one learns of it when the link lets it."""
         self.closing = True
+        self.unsent.clear()
         loop = self.network.loop
         loop.call_soon(self._lose, None, context=self.process.context)
         link = self.network.link(self.host, self.peer_host)
@@ -378,12 +385,15 @@ class _Endpoint(asyncio.Transport):
         if self.closed:
             return
         self.closed = self.closing = True
-        self.network.connections.discard(self)
+        if error is not None or not self.unsent:
+            self.network.connections.discard(self)
+        # Else the link is cut, and the system sends what was written before the close once it can.
         if self.protocol is not None:
             self.protocol.connection_lost(error)
 
     def process_died(self) -> None:
+        self.unsent.clear()
+        self.network.connections.discard(self)
         if not self.closed:
             self.closed = self.closing = True
-            self.network.connections.discard(self)
             self.reset()

@@ -14,7 +14,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.controller.journal import Entry, describe
 from odradek.log.offload import on_the_spot
-from odradek.store.api import Operation, Result
+from odradek.store.api import Delete, Operation, Result
 from odradek.store.memory import MemoryServer, MemoryStore
 
 from .disk import SimDisk
@@ -61,6 +61,12 @@ class ObservedServer(MemoryServer):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.observers: list[Callable[[MemoryStore, Sequence[Operation]], None]] = []
+
+    def remove(self, path: str) -> None:
+        """An operator removes a node behind everybody's back."""
+        if self.tree.exists(path) is not None:
+            _, events = self.tree.apply([Delete(path)], 0, self._clock())
+            self._publish(events)
 
     def write(self, operations: Sequence[Operation], session: Any) -> list[Result]:
         results = super().write(operations, session)
@@ -203,6 +209,7 @@ class World:
         self.network = Network(self.loop, self.dice("network"), latency_s)
         self.hosts = {broker: Host(self, broker) for broker in range(1, brokers + 1)}
         self.events: list[Event] = []
+        self._clients: list[Process] = []
         self.readers: list[Callable[[Host, Entry], None]] = []
         self.server: ObservedServer
         self.ledger: Ledger
@@ -231,7 +238,9 @@ class World:
 
     def process(self, name: str) -> Process:
         """A client's process."""
-        return self.loop.process(name)
+        process = self.loop.process(name)
+        self._clients.append(process)
+        return process
 
     def run(
         self,
@@ -256,6 +265,8 @@ class World:
             finally:
                 for host in self.hosts.values():
                     host.kill()
+                for process in self._clients:
+                    process.kill()
 
         asyncio.set_event_loop(self.loop)
         try:
@@ -263,3 +274,4 @@ class World:
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
+            self.loop.clear_graveyard()
