@@ -1,1 +1,0 @@
-"""HTTP API, metrics and the web page."""
