@@ -392,7 +392,10 @@ class ReplicaManager:
 
     def partition_failed(self, partition: Partition, error: Exception) -> None:
         """A fetcher has given up: nothing more until the controller speaks."""
-        logger.error("%s is no longer followed: %s", partition.topic_partition, error)
+        # A leader that is ahead of us in epochs is ordinary: the controller's word is on its way.
+        fenced = isinstance(error, KafkaError) and error.error is ErrorCode.FENCED_LEADER_EPOCH
+        level = logging.INFO if fenced else logging.ERROR
+        logger.log(level, "%s is not followed for now: %s", partition.topic_partition, error)
         self.fetchers.forget(partition.topic_partition)
         self._failed_partitions += 1
 
