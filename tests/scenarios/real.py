@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.scenarios.cluster import HeldStore, Member, PuppetCluster
 from tests.scenarios.runner import Runner, replay
+from tests.scenarios.wired import WiredController
 
 from odradek.broker.config import BrokerConfig
 from odradek.log.offload import on_the_spot
@@ -386,6 +387,10 @@ class RealCluster(PuppetCluster):
         stands = broker.id in self.with_controller
         actor = self._puppets[broker.id]
         self.members[broker.id] = Member(actor, actor.held, broker.controller if stands else None)
+
+    def controller(self, id: int | None = None) -> WiredController:
+        """The controller of a node, or of the node that is in office, over the wire."""
+        return WiredController(self._puppets[super().controller(id).broker_id])
 
     async def kill(self, id: int) -> None:
         """SIGKILL; the store notices when the session has timed out."""

@@ -5,23 +5,31 @@ it are what came of it. What came of it is the journal and what brokers did, in 
 not depend on the order in which independent things happen: for each partition, replica and broker
 the chain of what it went through, sorted by name.
 
-    cluster brokers=1,2,3 controllers=1   brokers, and those that have a controller; the first is
-    elected topic t replicas=1,2;2,3              create a topic, one replica list for each
-    partition expand t replicas=3,1                 add partitions delete t
-    ask for deletion kill 2 / start 2 / silence 2 / speak 2 hold 1 / release 1
-    keep watch events from node 1, and let them go depose                                delete
-    /controller behind the controller's back expire 1                              end node 1's
-    store session (memory store only) isr t-0 1,2 [silently]                the leader writes an
-    ISR (and notifies the controller) race t-0 isr 1,2                      the same, right after
-    the controller has read the state break 2 t-0 / mend 2 t-0              the disk of a replica
-    fails (the broker says so) or is replaced undeletable 2 t-0 / deletable 2 t-0   a broker
-    answers StopReplica with an error shutdown 2                            ask for a controlled
-    shutdown elect preferred|unclean t-0           ElectLeaders reassign t-0 2,3 t-1 cancel
-    [via=1]   AlterPartitionReassignments list
-    ListPartitionReassignments legacy-reassign t-0 2,3 / legacy-elect t-0 config t name=value
-    set a topic's configuration crash at B3                           the controller's process
-    ends when it reaches that step state t-0 / nodes t                   what the store has settle
-    come to rest, and print what happened
+    cluster brokers=1,2,3 controllers=1   the brokers, and those that have a controller; the first
+                                          of these is elected
+    topic t replicas=1,2;2,3              create a topic, one replica list for each partition
+    expand t replicas=3,1                 add partitions
+    delete t                              ask for deletion
+    kill 2, start 2, silence 2, speak 2
+    hold 1, release 1                     keep watch events from node 1, and let them go
+    depose                                delete /controller behind the controller's back
+    expire 1                              end node 1's store session (memory store only)
+    isr t-0 1,2 [silently]                the leader writes an ISR (and notifies the controller)
+    decide t-0 1,2 ... land t-0           the same, with something in between
+    race t-0 isr 1,2                      the same, right after the controller has read the state
+    break 2 t-0, mend 2 t-0               the disk of a replica fails, or is replaced
+    undeletable 2 t-0, deletable 2 t-0    a broker answers StopReplica with an error
+    shutdown 2                            ask for a controlled shutdown
+    elect preferred|unclean t-0           ElectLeaders
+    reassign t-0 2,3 t-1 cancel [via=1]   AlterPartitionReassignments
+    list                                  ListPartitionReassignments
+    legacy-reassign t-0 2,3, legacy-elect t-0
+    config t name=value                   set a topic's configuration
+    crash at B3                           the controller's process ends when it reaches that step
+    state t-0, nodes t                    what the store has
+    settle                                come to rest, and print what happened
+
+It runs on a cluster of puppets (cluster.py) or of real brokers (real.py).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
