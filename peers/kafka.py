@@ -1,6 +1,5 @@
 """Apache Kafka's broker and tools as processes."""
 
-import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -94,6 +93,14 @@ class KafkaBroker:
                 stderr=output,
             )
 
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -133,16 +140,14 @@ def main_class(name: str, version: Path) -> str:
     return MOVED.get(known, known) if version == KAFKA_4 else known
 
 
-def tool(name: str, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
-    """What a tool printed; CalledProcessError with its output when it failed."""
-    done = subprocess.run(
-        java(TOOLS[name], *arguments, heap=TOOLS_HEAP),
-        input=stdin,
+def tool(
+    name: str, *arguments: str, version: Path = KAFKA_3_9, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """A tool in a process of its own."""
+    return subprocess.run(
+        java(main_class(name, version), *arguments, heap=TOOLS_HEAP, version=version),
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=timeout,
-        env={**os.environ, "LC_ALL": "C"},
     )
-    if done.returncode:
-        raise AssertionError(f"{name} {' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}")
-    return done.stdout

@@ -198,15 +198,18 @@ class MixedCluster:
         return self._nodes.exists(node) is not None
 
     def make_controller(self, broker: int) -> None:
-        """End the term of whoever is controller until it is this one."""
-
-        def it_is() -> bool:
-            present = self.controller()
-            if present not in (broker, None):
+        """End the term of whoever is controller, and hold the others back until it is this one."""
+        wait_until(lambda: self.controller() is not None, "a controller")
+        if self.controller() != broker:
+            rivals = [self.brokers[other] for other in self.running() if other != broker]
+            for rival in rivals:
+                rival.pause()  # shorter than a session
+            try:
                 self._nodes.delete("/controller")
-            return present == broker
-
-        wait_until(it_is, f"broker {broker} to become controller")
+                wait_until(lambda: self.controller() == broker, f"controller {broker}", 2)
+            finally:
+                for rival in rivals:
+                    rival.resume()
         wait_until(self._is_complete, "everybody to know the new controller")
 
     # What is done to it

@@ -1,5 +1,6 @@
 """One broker of ours as a process, with the verbs that `peers.kafka.KafkaBroker` has."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -43,6 +44,14 @@ class OurBroker:
             command += ["--set", f"{name}={value}"]
         with open(self.log, "ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self._process is not None:

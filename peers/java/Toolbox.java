@@ -7,6 +7,8 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -39,6 +41,8 @@ public final class Toolbox {
         }
     }
 
+    private static final long HOOK_TIMEOUT_MS = 10_000;
+    private static final List<Runnable> hooks = new ArrayList<>();
     private static volatile Integer status;
 
     public static void main(String[] arguments) throws Exception {
@@ -50,7 +54,7 @@ public final class Toolbox {
         System.setErr(new PrintStream(err, true));
         Exit.setExitProcedure((code, message) -> exited(code));
         Exit.setHaltProcedure((code, message) -> exited(code));
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         while (true) {
             String[] words;
             byte[] input;
@@ -70,6 +74,7 @@ public final class Toolbox {
             err.target = complained;
             System.setIn(new ByteArrayInputStream(input));
             run(words);
+            end();
             System.out.flush();
             System.err.flush();
             answers.writeInt(status);
@@ -104,6 +109,17 @@ public final class Toolbox {
         if (status == null) {
             status = 0;
         }
+    }
+
+    /** What a tool wanted to be done when the JVM ends is done when the tool has. */
+    private static void end() throws InterruptedException {
+        for (Runnable hook : hooks) {
+            Thread thread = new Thread(hook);
+            thread.setDaemon(true);
+            thread.start();
+            thread.join(HOOK_TIMEOUT_MS);
+        }
+        hooks.clear();
     }
 
     private static byte[] read(DataInputStream commands) throws IOException {

@@ -408,10 +408,10 @@ async def test_settings_that_cannot_be(tmp_path: Path) -> None:
             (TOPIC, "t", [("retention.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST),
             (TOPIC, "nowhere", [("retention.ms", SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             (TOPIC, "", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
-            (BROKER, "1", [("broker.id", SET, "2")], ErrorCode.INVALID_CONFIG),
+            (BROKER, "1", [("broker.id", SET, "2")], ErrorCode.INVALID_REQUEST),
             (BROKER, "2", [("max.connections", SET, "2")], ErrorCode.INVALID_REQUEST),
             (BROKER, "one", [("max.connections", SET, "2")], ErrorCode.INVALID_REQUEST),
-            (BROKER, "", [("max.connections.per.ip", SET, "2")], ErrorCode.INVALID_CONFIG),
+            (BROKER, "", [("max.connections.per.ip", SET, "2")], ErrorCode.INVALID_REQUEST),
             (99, "t", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
         ):
             assert (await change(connection, kind, name, *changes))[0] is error, changes

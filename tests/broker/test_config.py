@@ -144,12 +144,21 @@ def test_topic_settings_that_are_right_are_taken() -> None:
 def test_only_dynamic_settings_change_while_brokers_run() -> None:
     validate_dynamic({"log.retention.ms": "1"}, per_broker=False)
     validate_dynamic({"leader.replication.throttled.rate": "1"}, per_broker=True)
-    with pytest.raises(KafkaError, match="dynamically: broker"):
+    with pytest.raises(KafkaError, match=r"INVALID_REQUEST.*dynamically: Set\(broker.id\)"):
         validate_dynamic({"broker.id": "1"}, per_broker=True)
     with pytest.raises(KafkaError, match="broker id must be specified"):
         validate_dynamic({"max.connections.per.ip": "1"}, per_broker=False)
     with pytest.raises(KafkaError, match="at least"):
         validate_dynamic({"log.segment.bytes": "1"}, per_broker=True)
+
+
+def test_a_throttle_is_told_only_while_it_is_set() -> None:
+    config = BrokerConfig({"broker.id": "7"})
+    name = "leader.replication.throttled.rate"
+    assert name not in {entry.setting.name for entry in config.describe_broker()}
+    config.set_dynamic({name: "9"}, {})
+    told = described(config.describe_broker(), name)
+    assert [(each.value, each.source) for each in told.synonyms] == [("9", Source.DYNAMIC_BROKER)]
 
 
 def test_describing_a_broker_says_what_is_fixed() -> None:
@@ -158,7 +167,9 @@ def test_describing_a_broker_says_what_is_fixed() -> None:
     assert (fixed.value, fixed.source, fixed.read_only) == ("7", Source.STATIC_BROKER, True)
     free = described(config.describe_broker(), "log.retention.ms")
     assert (free.value, free.source, free.read_only) == (None, Source.DEFAULT, False)
-    assert [each.name for each in free.synonyms] == ["log.retention.hours"]
+    assert free.synonyms == ()  # log.retention.hours alone is none
+    hours = described(config.describe_broker(), "log.retention.hours")
+    assert [each.name for each in hours.synonyms] == ["log.retention.hours"]
     config.set_dynamic({}, {"log.retention.ms": "9"})
     assert [entry.setting.name for entry in config.describe_cluster_default()] == [
         "log.retention.ms"

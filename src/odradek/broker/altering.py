@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.config import validate_dynamic, validate_topic
+from odradek.broker.settings import InvalidValue
 from odradek.store.configs import NoController
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -33,7 +34,7 @@ async def alter(
     kind, entity = _entity(broker, resource_type, name)
     settings = change(await broker.store.config(kind, entity))
     if kind is ConfigKind.TOPICS:
-        validate_topic(broker.config, settings)
+        _validate_topic(broker, name, settings)
     else:
         validate_dynamic(settings, per_broker=bool(name))
     if validate_only:
@@ -43,6 +44,16 @@ async def alter(
     except NoController as error:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
     await broker.store.notify_config_change(f"{kind}/{entity}")
+
+
+def _validate_topic(broker: "Broker", topic: str, settings: Mapping[str, str]) -> None:
+    try:
+        validate_topic(broker.config, settings)
+    except InvalidValue as error:
+        resource = f"ConfigResource(type=TOPIC, name='{topic}')"
+        raise KafkaError(
+            error.error, f"Invalid config value for resource {resource}: {error.message}"
+        ) from None
 
 
 def _entity(broker: "Broker", resource_type: int, name: str) -> tuple[ConfigKind, str]:

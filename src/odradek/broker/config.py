@@ -9,11 +9,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from itertools import dropwhile
 
 from odradek.broker.settings import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     WITHOUT_EFFECT,
+    InvalidValue,
     Kind,
     Scope,
     Setting,
@@ -87,6 +89,14 @@ _RELATED: Mapping[str, tuple[str, ...]] = {
     for name, _ in topic.behind
     if len(topic.behind) > 1 and name != "log.flush.scheduler.interval.ms"
 }
+# Settings that exist only while somebody has set them: they are not told otherwise.
+_DYNAMIC_ONLY = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
 _LOG_CONFIG_FIELDS = frozenset(field.name for field in fields(LogConfig))
 
 
@@ -216,6 +226,8 @@ class BrokerConfig:
     def describe_broker(self) -> Iterator[Entry]:
         for name, setting in BROKER_SETTINGS.items():
             synonyms = tuple(self._synonyms(name))
+            if name in _DYNAMIC_ONLY and not synonyms:
+                continue
             text = self._written(name)
             yield Entry(
                 setting,
@@ -246,9 +258,13 @@ class BrokerConfig:
             )
 
     def _synonyms(self, name: str) -> Iterator[Synonym]:
-        """Every layer that has a say, strongest first (KIP-226)."""
+        """Every layer that has a say, strongest first (KIP-226), from the first that names this
+        setting itself: a related one alone is no synonym.
+        """
+        return dropwhile(lambda synonym: synonym.name != name, self._related(name))
+
+    def _related(self, name: str) -> Iterator[Synonym]:
         names = _RELATED.get(name, (name,))
-        names = names[names.index(name) :]
         layers = (
             (self._dynamic, Source.DYNAMIC_BROKER),
             (self._dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
@@ -260,7 +276,7 @@ class BrokerConfig:
                     yield Synonym(each, layer[each], source)
         for each in names:
             default = BROKER_SETTINGS[each].default
-            if default is not None:
+            if default is not None and each not in _DYNAMIC_ONLY:
                 yield Synonym(each, default, Source.DEFAULT)
 
 
@@ -286,21 +302,26 @@ def validate_topic(config: BrokerConfig, overrides: Mapping[str, str | None]) ->
 
 
 def validate_dynamic(settings: Mapping[str, str], per_broker: bool) -> None:
-    """Raises KafkaError(INVALID_CONFIG) unless brokers can take these while they run (KIP-226)."""
+    """Raises KafkaError(INVALID_REQUEST) unless brokers can take these while they run (KIP-226)."""
+    fixed = [name for name in settings if _broker_setting(name).scope is Scope.READ_ONLY]
+    if fixed:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot update these configs dynamically: Set({', '.join(fixed)})",
+        )
     for name in settings:
-        scope = _broker_setting(name).scope
-        if scope is Scope.READ_ONLY:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}"
-            )
+        scope = BROKER_SETTINGS[name].scope
         if scope is Scope.PER_BROKER and not per_broker and "throttled" not in name:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
+                ErrorCode.INVALID_REQUEST,
                 "Cannot update these configs at default cluster level,"
-                f" broker id must be specified: {name}",
+                f" broker id must be specified: Set({name})",
             )
     for name, text in settings.items():
-        parse(BROKER_SETTINGS[name], text)
+        try:
+            parse(BROKER_SETTINGS[name], text)
+        except InvalidValue as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
 
 
 def _broker_setting(name: str) -> Setting:

@@ -80,7 +80,7 @@ def _parsed(setting: Setting, text: str) -> Value:
     kind = setting.kind
     if kind is Kind.BOOLEAN:
         if text.lower() not in ("true", "false"):
-            raise _invalid(setting, text, "it must be true or false")
+            raise _invalid(setting, text, "Expected value to be either true or false")
         return text.lower() == "true"
     if kind is Kind.LIST:
         return [item.strip() for item in text.split(",")] if text else []
@@ -88,15 +88,19 @@ def _parsed(setting: Setting, text: str) -> Value:
         try:
             number = float(text) if kind is Kind.DOUBLE else int(text)
         except ValueError:
-            raise _invalid(setting, text, f"not a number of type {kind.name}") from None
+            raise _invalid(setting, text, f"Not a number of type {kind.name}") from None
         if kind in _BITS and not -(2 ** _BITS[kind]) <= number < 2 ** _BITS[kind]:
-            raise _invalid(setting, text, f"not a number of type {kind.name}")
+            raise _invalid(setting, text, f"Not a number of type {kind.name}")
         return number
     return text
 
 
-def _invalid(setting: Setting, text: str, reason: str) -> KafkaError:
-    return KafkaError(
+class InvalidValue(KafkaError):
+    """A value that a setting cannot have."""
+
+
+def _invalid(setting: Setting, text: str, reason: str) -> InvalidValue:
+    return InvalidValue(
         ErrorCode.INVALID_CONFIG,
         f"Invalid value {text} for configuration {setting.name}: {reason}",
     )

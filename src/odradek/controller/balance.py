@@ -39,7 +39,7 @@ def refusal(
     """Why there is nothing to elect for this partition, if so."""
     partition = context.partition(key)
     if partition is None:
-        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition does not exist")
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     if context.is_queued_for_deletion(key.topic):
         return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is being deleted")
     leadership = partition.leadership

@@ -24,7 +24,7 @@ from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
-UNKNOWN = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition does not exist")
+UNKNOWN = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 NOT_MOVING = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
 
 Moves = dict[TopicPartition, ReplicaAssignment]

@@ -68,8 +68,8 @@ def assign_replicas(
     if replication_factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor {replication_factor} is larger than the number of available "
-            f"brokers, {len(brokers)}.",
+            f"Replication factor: {replication_factor} larger than available brokers: "
+            f"{len(brokers)}.",
         )
     if fixed_start is not None and fixed_start >= 0:
         start = shift = fixed_start

@@ -41,8 +41,10 @@ def new_partitions(
     if added <= 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"Partitions can only be added: topic '{topic}' has {len(current)} and {count} "
-            "were asked for.",
+            f"Topic currently has {len(current)} partitions, which is higher than the requested "
+            f"{count}."
+            if added
+            else f"Topic already has {count} partitions.",
         )
     brokers = sorted(brokers, key=lambda broker: broker.id)
     if manual is not None:

@@ -26,16 +26,20 @@ def validate_topic_name(name: str) -> None:
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):
-        reason = "'.' and '..' are not allowed"
+        reason = f"'{name}' is not allowed"
     elif len(name) > TOPIC_NAME_LENGTH_MAX:
-        reason = f"longer than {TOPIC_NAME_LENGTH_MAX} characters"
+        reason = (
+            f"the length of '{name[:300]}' is longer than the max allowed length "
+            f"{TOPIC_NAME_LENGTH_MAX}"
+        )
     elif not _LEGAL_NAME.fullmatch(name):
-        reason = "only ASCII letters and digits, '.', '_' and '-' are allowed"
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-'"
+        )
     else:
         return
-    raise KafkaError(
-        ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:300]!r} is illegal: {reason}"
-    )
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
 def collides(name: str, other: str) -> bool:

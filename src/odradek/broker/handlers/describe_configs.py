@@ -102,7 +102,7 @@ def _told(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResou
 def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=error.error,
-        error_message=error.message or None,
+        error_message=error.message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
