@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from odradek.client.admin import Admin
 from odradek.client.client import Client
@@ -37,6 +38,9 @@ from odradek.wire.topics import TopicPartition
 from .history import History
 from .members import EXPECTED, Member
 from .world import EPOCH_MS, World
+
+# How many records a consumer reads once more when it starts again.
+AGAIN = 50
 
 # Topic settings that may change while everything else goes on, and to what.
 SETTINGS: Mapping[str, Sequence[str]] = {
@@ -188,11 +192,13 @@ class Workload:
     async def _consume(self, name: str) -> None:
         rng = self.world.dice(f"{name}/load")
         async with self.client(name) as client:
-            while not self.stopping:
+            for round_number in count():
+                if self.stopping:
+                    return
+                # Everything once in a while; else what is new, and a little of what was.
                 wanted = {
-                    TopicPartition(topic, partition): EARLIEST
-                    for topic, count in self.topics.items()
-                    for partition in range(count)
+                    of: EARLIEST if round_number % 4 == 0 else self._recent(of)
+                    for of in self._partitions()
                 }
                 try:
                     async with Consumer(client, wait_ms=rng.choice([50, 500])) as consumer:
@@ -201,6 +207,16 @@ class Workload:
                 except EXPECTED:
                     self.history.count("consumer troubled")
                     await asyncio.sleep(0.5)
+
+    def _partitions(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, partition)
+            for topic, partitions in self.topics.items()
+            for partition in range(partitions)
+        ]
+
+    def _recent(self, of: TopicPartition) -> int:
+        return max(0, self.history.last_acknowledged.get(of, 0) - AGAIN)
 
     async def _follow(self, client: Client, consumer: Consumer, rng: random.Random) -> None:
         until = self.world.loop.time() + rng.uniform(5, 30)

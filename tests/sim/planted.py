@@ -1,0 +1,366 @@
+"""Bugs planted through hooks, one or more for each invariant: what the checkers must find.
+
+Each is a mistake somebody could make, or has made. `python -m tests.sim.planted` counts how many
+seeds it takes to find each; the table in docs/simulation.md is made of that.
+"""
+
+import random
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from odradek.broker import server
+from odradek.controller import (
+    leadership,
+    machines,
+    partition_states,
+    replica_states,
+)
+from odradek.controller.reassigner import Reassigner
+from odradek.coordinator.storage import GroupStorage
+from odradek.log.producers import ProducerStates
+from odradek.replica import fetcher, partition, reading
+from odradek.replica.partition import Partition
+from odradek.replica.state_changes import StateChanges
+from odradek.sim.faults import Fault, Kind
+from odradek.sim.run import Plan, Report, draw_plan, run
+from odradek.store import paths
+from odradek.store.api import Check
+from odradek.store.cluster import ClusterStore
+from odradek.wire.errors import ErrorCode
+
+SECONDS = 60.0
+SEEDS_MAX = 40
+SAMPLES = 5
+
+Patches = Sequence[Any]  # mock's patchers have a private type
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A mistake, the invariant that must notice it, and a seed that is known to."""
+
+    name: str
+    invariants: frozenset[str]
+    patches: Callable[[], Patches]
+    seed: int
+    plan: Callable[[int], Plan] = lambda seed: draw_plan(seed, SECONDS)
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        patches = self.patches()
+        for patch in patches:
+            patch.start()
+        try:
+            yield
+        finally:
+            for patch in reversed(patches):
+                patch.stop()
+
+    def is_found(self, report: Report) -> bool:
+        if not self.invariants:
+            return any("not well" in finding for finding in report.findings)
+        return any(violation.invariant in self.invariants for violation in report.violations)
+
+
+def isolated(seed: int) -> Plan:
+    """A broker is cut off from the others, deposed, and goes on with its clients until it hears."""
+    rng = random.Random(seed)
+    faults = []
+    at = 2.0
+    while at < SECONDS:
+        victim, other = rng.sample([1, 2, 3], 2)
+        faults.append(Fault(at, Kind.ISOLATE, victim, other, 4.0))
+        faults.append(Fault(at + 0.5, Kind.STORE_EXPIRE, victim, other, 0.05))
+        at += rng.uniform(6.0, 9.0)
+    plan = draw_plan(seed, SECONDS)
+    load = replace(plan.load, producers=3, consumers=2, admin=False)
+    return replace(plan, brokers=3, replication=3, min_isr=2, faults=faults, log_dirs=1, load=load)
+
+
+def divided(seed: int) -> Plan:
+    """Who is controller changes again and again, while orders of the earlier one are on the way."""
+    rng = random.Random(seed)
+    faults = []
+    at = 2.0
+    while at < SECONDS:
+        victim, other = rng.sample([1, 2, 3], 2)
+        faults.append(Fault(at, Kind.CUT_ONE_WAY, victim, other, rng.uniform(0.5, 2.0)))
+        faults.append(Fault(at + 0.2, Kind.STORE_EXPIRE, other, victim, 0.05))
+        faults.append(Fault(at + 0.2 + rng.uniform(0.001, 0.02), Kind.DEPOSE, victim, other, 0.1))
+        at += rng.expovariate(1.0)
+    plan = draw_plan(seed, SECONDS)
+    return replace(plan, brokers=3, replication=3, min_isr=2, faults=faults, log_dirs=1)
+
+
+def blackouts(seed: int) -> Plan:
+    """Machines lose power or their disk, and are back before anybody has missed them."""
+    rng = random.Random(seed)
+    faults = []
+    at = 2.0
+    while at < SECONDS:
+        victim, other = rng.sample([1, 2, 3], 2)
+        kind = rng.choice([Kind.POWER_LOSS, Kind.ERASE])
+        faults.append(Fault(at, kind, victim, other, rng.uniform(0.1, 4.0)))
+        at += rng.uniform(4.0, 10.0)
+    plan = draw_plan(seed, SECONDS)
+    return replace(
+        plan,
+        brokers=3,
+        replication=3,
+        min_isr=2,
+        faults=faults,
+        log_dirs=1,
+        load=replace(plan.load, admin=True),
+    )
+
+
+def attribute(owner: Any, name: str, value: Any) -> Patches:
+    return [mock.patch.object(owner, name, value)]
+
+
+def ack_at_once() -> Patches:
+    def no_wait(self: Partition, produce: Any, offset: int) -> bool:
+        produce.results[self.topic_partition].error = ErrorCode.NONE
+        return False
+
+    return attribute(Partition, "wait_for_commit", no_wait)
+
+
+def cut_nothing() -> Patches:
+    def truncation_for(*_: Any, log_end: int, **__: Any) -> tuple[int, bool]:
+        return log_end, True
+
+    return attribute(fetcher, "truncation_for", truncation_for)
+
+
+def read_to_the_end() -> Patches:
+    return attribute(reading, "_readable_end", lambda params, log: log.end_offset)
+
+
+def tell_the_end() -> Patches:
+    """The last offset is told from the log's end, not from the high watermark."""
+    original = Partition.offset_for_timestamp
+
+    def to_the_end(
+        self: Partition, timestamp: int, isolation: int | None, epoch: int, *, leader_only: bool
+    ) -> Any:
+        return original(self, timestamp, None, epoch, leader_only=leader_only)
+
+    return attribute(Partition, "offset_for_timestamp", to_the_end)
+
+
+def drop_the_last_member() -> Patches:
+    original = leadership.without_replica
+
+    def without(state: Any, replica: int, controller_epoch: int) -> Any:
+        decided = original(state, replica, controller_epoch)
+        return replace(decided, isr=tuple(member for member in state.isr if member != replica))
+
+    return attribute(machines.leaderships, "without_replica", without)
+
+
+def keep_the_epoch() -> Patches:
+    """An election does not raise the leader epoch."""
+    original = leadership._decided
+
+    def decided(previous: Any, *rest: Any) -> Any:
+        return replace(original(previous, *rest), leader_epoch=previous.leader_epoch)
+
+    return attribute(leadership, "_decided", decided)
+
+
+def accept_an_equal_epoch() -> Patches:
+    """Elections keep the epoch, and brokers take that."""
+    original = StateChanges._acceptable
+
+    def acceptable(self: StateChanges, of: Any, state: Any, errors: Any) -> Any:
+        known = self._manager.partitions.get(of)
+        if known is not None and known.leader_epoch == state.leader_epoch:
+            known.leader_epoch -= 1
+        return original(self, of, state, errors)
+
+    return [*keep_the_epoch(), *attribute(StateChanges, "_acceptable", acceptable)]
+
+
+def obey_a_stale_controller() -> Patches:
+    def stale(self: StateChanges, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        return ErrorCode.NONE
+
+    return attribute(StateChanges, "_stale", stale)
+
+
+def write_without_a_fence() -> Patches:
+    async def unfenced(self: ClusterStore, multis: Any, fence: int) -> Any:
+        check = Check(paths.CONTROLLER_EPOCH, -1)
+        results = await self.store.multi_many([check, *multi] for multi in multis)
+        return [r if isinstance(r, Exception) else r[1:] for r in results]
+
+    return attribute(ClusterStore, "_fenced_many", unfenced)
+
+
+def any_transition() -> Patches:
+    """The tables are not asked, and a replica that is let go skips its deletion."""
+    everything = frozenset(replica_states.ReplicaState)
+
+    async def delete(self: Reassigner, replicas: Any) -> None:
+        await self._machines.replicas_to(replicas, replica_states.NON_EXISTENT)
+
+    return [
+        *attribute(Reassigner, "_delete", delete),
+        mock.patch.dict(
+            replica_states.VALID_PREVIOUS,  # type: ignore[arg-type]  # a dict, seen as a Mapping
+            dict.fromkeys(replica_states.ReplicaState, everything),
+        ),
+        *attribute(partition_states, "is_valid", lambda previous, target: True),
+    ]
+
+
+def forget_groups() -> Patches:
+    """A new coordinator starts from nothing."""
+
+    async def load(self: GroupStorage, number: int, epoch: int) -> Any:
+        with mock.patch.object(self._log, "read", return_value=iter(())):
+            return await original(self, number, epoch)
+
+    original = GroupStorage.load
+    return attribute(GroupStorage, "load", load)
+
+
+def know_no_duplicates() -> Patches:
+    """Sequence numbers are not looked at."""
+    return [
+        *attribute(ProducerStates, "duplicate_of", lambda self, header: None),
+        mock.patch("odradek.log.producers._check_sequence", return_value=None),
+    ]
+
+
+def listen_before_registering() -> Patches:
+    """A broker takes orders before it knows its own epoch."""
+    original = server.Broker._register
+
+    async def register(self: Any) -> None:
+        await self.connections.accept()
+        await original(self)
+
+    return attribute(server.Broker, "_register", register)
+
+
+def never_grow_the_isr() -> Patches:
+    return attribute(partition, "may_join", lambda *_: False)
+
+
+BUGS = [
+    Bug(
+        "a produce is acknowledged before the high watermark has passed it",
+        frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
+        ack_at_once,
+        1,
+    ),
+    Bug("a follower does not cut its log", frozenset({"LogMatching"}), cut_nothing, 1, isolated),
+    Bug(
+        "consumers read beyond the high watermark",
+        frozenset({"ConsistentRead"}),
+        read_to_the_end,
+        2,
+        isolated,
+    ),
+    Bug(
+        "consumers are told the log's end for the high watermark",
+        frozenset({"HighWatermarkNeverGoesBack"}),
+        tell_the_end,
+        1,
+        isolated,
+    ),
+    Bug(
+        "the last member of the ISR is dropped",
+        frozenset({"IsrWithinAssignment"}),
+        drop_the_last_member,
+        1,
+    ),
+    Bug(
+        "an election keeps the leader epoch",
+        frozenset({"EpochsOnlyGrow"}),
+        keep_the_epoch,
+        1,
+    ),
+    Bug(
+        "an election keeps the leader epoch, and brokers follow it",
+        frozenset({"OneLeaderPerEpoch"}),
+        accept_an_equal_epoch,
+        1,
+    ),
+    Bug(
+        "brokers obey a stale controller",
+        frozenset({"FencedControllerChangesNothing"}),
+        obey_a_stale_controller,
+        1,
+        divided,
+    ),
+    Bug(
+        "the controller writes without its fence",
+        frozenset({"FencedControllerChangesNothing"}),
+        write_without_a_fence,
+        1,
+        divided,
+    ),
+    Bug(
+        "the state machines do not ask their tables",
+        frozenset({"StatesWithinTables"}),
+        any_transition,
+        4,
+    ),
+    Bug(
+        "a new coordinator does not load its groups",
+        frozenset({"OffsetsNeverForgotten"}),
+        forget_groups,
+        1,
+    ),
+    Bug(
+        "sequence numbers are not checked",
+        frozenset({"NoDuplicates"}),
+        know_no_duplicates,
+        9,
+    ),
+    Bug(
+        "a broker takes orders before it has registered",
+        frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
+        listen_before_registering,
+        3,
+        blackouts,
+    ),
+    Bug("nobody joins the ISR again", frozenset(), never_grow_the_isr, 1),
+]
+
+
+def seeds_to_find(bug: Bug, first: int) -> int | None:
+    """How many seeds it takes, from `first` on."""
+    with bug.planted():
+        for count, seed in enumerate(range(first, first + SEEDS_MAX), start=1):
+            try:
+                report = run(bug.plan(seed))
+            except AssertionError:
+                continue  # the product's own asserts found it; that does not count here
+            if bug.is_found(report):
+                return count
+    return None
+
+
+def main(names: list[str]) -> None:
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    for bug in BUGS:
+        if names and not any(name in bug.name for name in names):
+            continue
+        counts = [seeds_to_find(bug, 1 + sample * 1000) for sample in range(SAMPLES)]
+        found = sorted(SEEDS_MAX if count is None else count for count in counts)
+        print(f"| {bug.name} | {statistics.median(found):.0f} | {counts} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
