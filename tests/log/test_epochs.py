@@ -40,6 +40,8 @@ def test_what_contradicts_the_new_entry_goes() -> None:
 def test_negative_entries_are_refused(epoch: int, offset: int) -> None:
     with pytest.raises(ValueError):
         LeaderEpochs().assign(epoch, offset)
+    with pytest.raises(ValueError):
+        LeaderEpochs().begin(epoch, offset)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,23 @@ def test_the_file_is_kafkas(tmp_path: Path) -> None:
     epochs.clear()
     assert path.read_bytes() == b"0\n0\n"
     assert LeaderEpochs(path).entries == []
+
+
+def test_a_reign_is_written_with_its_first_record(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    epochs = LeaderEpochs(path)
+    epochs.begin(1, 0)
+    assert not path.exists()
+    epochs.assign(1, 0)
+    epochs.begin(2, 7)
+    assert epochs.end_offset_for(1, 7) == (1, 7)
+    assert LeaderEpochs(path).entries == [(1, 0)]
+    epochs.begin(3, 7)
+    epochs.assign(3, 7)
+    assert LeaderEpochs(path).entries == [(1, 0), (3, 7)]
+    epochs.begin(4, 9)
+    epochs.truncate_from_end(8)
+    assert LeaderEpochs(path).entries == epochs.entries == [(1, 0), (3, 7)]
 
 
 def test_no_file_or_an_empty_one_is_an_empty_cache(tmp_path: Path) -> None:

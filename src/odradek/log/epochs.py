@@ -5,7 +5,10 @@ two replicas can never keep different records at one offset. The rules are those
 section 5.2 (KIP-101, KIP-279); the file is `leader-epoch-checkpoint`.
 
 Entries rise in epoch and in start offset. Every change is on disk before the call returns: a stale
-entry that came back after a crash could claim offsets that another leader has written since.
+entry that came back after a crash could claim offsets that another leader has written since. Only
+a reign that has just begun waits for its first record: without one there is nothing to tell of it
+after a crash, and a broker that takes over thousands of partitions would wait for as many disk
+flushes before it served the first.
 """
 
 import os
@@ -35,7 +38,7 @@ def _parse_entry(line: str) -> tuple[int, int]:
 class LeaderEpochs:
     """The epochs of one log, kept in `path`, or in memory alone where there is none."""
 
-    __slots__ = ("_disk", "_entries", "path")
+    __slots__ = ("_disk", "_entries", "_is_unwritten", "path")
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, disk: Disk | None = None
@@ -43,6 +46,7 @@ class LeaderEpochs:
         self.path = path = None if path is None else os.fspath(path)
         self._disk: Disk = RealDisk() if disk is None else disk
         self._entries: list[tuple[int, int]] = []
+        self._is_unwritten = False
         if path is not None and self._disk.exists(path):
             for epoch, start in decode_checkpoint(self._disk.read_bytes(path), path, _parse_entry):
                 self._add(epoch, start)
@@ -55,11 +59,16 @@ class LeaderEpochs:
     def latest_epoch(self) -> int | None:
         return self._entries[-1][0] if self._entries else None
 
-    def assign(self, epoch: int, offset: int) -> None:
-        """Epoch `epoch` begins at `offset`. A no-op on every append but the first of an epoch."""
-        if epoch < 0 or offset < 0:
-            raise ValueError(f"leader epoch {epoch} cannot start at offset {offset}")
+    def begin(self, epoch: int, offset: int) -> None:
+        """Epoch `epoch` begins at `offset`, the log's end. Written with its first record."""
+        _check(epoch, offset)
         if self._add(epoch, offset):
+            self._is_unwritten = True
+
+    def assign(self, epoch: int, offset: int) -> None:
+        """Epoch `epoch` has a record at `offset`. A no-op on all but the first of an epoch."""
+        _check(epoch, offset)
+        if self._add(epoch, offset) or self._is_unwritten:
             self._write()
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
@@ -117,3 +126,9 @@ class LeaderEpochs:
         if self.path is not None:
             lines = (f"{epoch} {start}" for epoch, start in self._entries)
             self._disk.write_atomically(self.path, encode_checkpoint(lines))
+        self._is_unwritten = False
+
+
+def _check(epoch: int, offset: int) -> None:
+    if epoch < 0 or offset < 0:
+        raise ValueError(f"leader epoch {epoch} cannot start at offset {offset}")

@@ -270,8 +270,7 @@ class Log:
 
     def assign_epoch(self, epoch: int, offset: int) -> None:
         """A leader's reign begins at `offset`."""
-        with self._storage():
-            self.epochs.assign(epoch, offset)
+        self.epochs.begin(epoch, offset)
 
     # Reading
 
