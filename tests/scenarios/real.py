@@ -32,6 +32,7 @@ from odradek.store.payloads import PartitionState
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
@@ -115,6 +116,7 @@ class RecordedBroker(ObservedBroker):
         self._lead_or_follow, self._stop = replicas.leader_and_isr, replicas.stop_replica
         replicas.leader_and_isr = self._recorded_lead_or_follow
         replicas.stop_replica = self._recorded_stop
+        self._update, replicas.update_metadata = replicas.update_metadata, self._recorded_update
         self._delete_log = replicas.delete_log
         replicas.delete_log = self._checked_delete_log
         if not self._actor.stands_for_office:
@@ -156,6 +158,11 @@ class RecordedBroker(ObservedBroker):
                             str(key), "deleted" if state.delete_partition else "stopped"
                         )
                     self.held_replicas.discard(key)
+        return response
+
+    def _recorded_update(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        response = self._update(request)
+        self._note_refusal(ErrorCode(response.error_code), request.controller_epoch)
         return response
 
     def _checked_delete_log(self, key: TopicPartition) -> None:
