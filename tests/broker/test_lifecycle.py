@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.clusters import Cluster, cluster, fetch_request, produce, until
 
+from odradek.broker import leaving
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.log.disk import RealDisk
@@ -46,6 +47,22 @@ async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
         await made.create_topic("t", partitions=4, replicas=1)
         other = next(each for each in made.brokers if each != made.controller.id)
         await asyncio.wait_for(made.stop(other), 10)
+        await asyncio.wait_for(made.stop(made.controller.id), 10)
+
+
+async def test_a_stop_does_not_wait_for_a_store_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "STORE_TIMEOUT_S", 0.05)
+    async with cluster(tmp_path, brokers=2) as made:
+        silent = made.controller.store.store
+        assert isinstance(silent, MemoryStore)
+
+        async def never(*_: object) -> None:
+            await asyncio.get_running_loop().create_future()
+
+        for verb in ("get", "set", "children", "exists", "multi"):
+            monkeypatch.setattr(silent, verb, never)
         await asyncio.wait_for(made.stop(made.controller.id), 10)
 
 

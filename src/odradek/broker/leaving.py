@@ -24,12 +24,23 @@ if TYPE_CHECKING:
 __all__ = ["leave"]
 
 VERSION = 3
+# A store that says nothing for so long is out of reach: nobody can be made leader then.
+STORE_TIMEOUT_S = 3.0
 
 _log = logging.getLogger(__name__)
 
 
 async def leave(broker: "Broker") -> bool:
     """True if the controller has taken everything over."""
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            await broker.store.controller_id()
+    except TimeoutError:
+        _log.warning("the metadata store is out of reach: leaving without a controlled shutdown")
+        return False
+    except StoreError as error:
+        _log.warning("leaving without a controlled shutdown: %s", error)
+        return False
     attempts = broker.config.integer("controlled.shutdown.max.retries")
     pause_s = broker.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
     for attempt in range(attempts):
@@ -47,8 +58,9 @@ async def leave(broker: "Broker") -> bool:
 
 async def _is_alone(broker: "Broker") -> bool:
     try:
-        return not set(await broker.store.broker_ids()) - {broker.id}
-    except StoreError:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            return not set(await broker.store.broker_ids()) - {broker.id}
+    except (StoreError, TimeoutError):
         return False
 
 
@@ -56,8 +68,9 @@ async def _ask(broker: "Broker") -> str | None:
     """What kept the controller from taking everything over, if anything did."""
     timeout_s = broker.config.integer("controller.socket.timeout.ms") / 1000
     try:
-        controller_id = await broker.store.controller_id()
-        known = None if controller_id is None else await broker.store.broker(controller_id)
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            controller_id = await broker.store.controller_id()
+            known = None if controller_id is None else await broker.store.broker(controller_id)
         endpoint = None if known is None else known.endpoint(inter_broker_listener(broker.config))
         if endpoint is None:
             return "there is no controller"
