@@ -14,6 +14,12 @@ HEAP = ["-Xmx512m", "-Xms128m"]
 TOOLS_HEAP = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 # For tests, which start brokers often and measure nothing.
 QUICK_START = ["-Xmx384m", "-Xms96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+# What Kafka's own start script gives its JVM.
+STOCK = [
+    *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+    *("-XX:MaxInlineLevel=15", "-Djava.awt.headless=true"),
+]
 LOGGING = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
@@ -79,6 +85,11 @@ class KafkaBroker:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def is_running(self) -> bool:

@@ -16,7 +16,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from odradek.client import Admin, Blocking, ElectionType, NewTopic, check
-from odradek.cluster import _free_ports, ask
+from odradek.cluster import _free_ports as free_ports
+from odradek.cluster import ask
 from odradek.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -82,7 +83,7 @@ class MixedCluster:
         self.zookeeper = zookeeper
         self.directory = directory
         self.kinds = dict(members)
-        self.ports = dict(zip(members, _free_ports(len(members)), strict=True))
+        self.ports = dict(zip(members, free_ports(len(members)), strict=True))
         self._settings = {**SETTINGS, **(settings or {})}
         self.brokers = {broker: self._member(broker, kind) for broker, kind in members.items()}
         self._nodes = KazooClient(hosts=zookeeper)

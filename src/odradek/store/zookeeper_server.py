@@ -112,6 +112,11 @@ class ZooKeeperServer:
     def log(self) -> Path:
         return self._data / "zookeeper.log"
 
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start the process, and return when it serves."""
         java, jars = find_java(), find_jars()

@@ -1,0 +1,82 @@
+"""`make peers-bench`: measures ours and Apache Kafka in turns and writes docs/benchmark.md.
+
+The figures of every repetition are kept in peers/lib/benchmark.json, so that the page can be
+written again (`--report`), and a part can be measured again (`--only throughput`).
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from peers.bench import measures, report
+from peers.bench.systems import Make, System, apache, new, ours_embedded, ours_on_zookeeper
+from peers.kafka import LIB, classpath
+
+PAGE = Path(__file__).parents[2] / "docs" / "benchmark.md"
+NOTES = Path(__file__).parent / "notes.md"
+FIGURES = LIB / "benchmark.json"
+
+Part = Callable[[System], measures.Figures]
+# Each part on a new cluster, which `start` starts: what a part leaves behind is not the next one's.
+PARTS: dict[str, tuple[Part, ...]] = {
+    "throughput": (measures.throughput, measures.catch_up),
+    "death": (measures.leader_death,),
+    "many": (measures.many_partitions,),
+}
+SYSTEMS: dict[Make, tuple[str, ...]] = {
+    ours_embedded: ("throughput", "death", "many"),
+    apache: ("throughput", "death", "many"),
+    ours_on_zookeeper: ("death", "many"),
+}
+
+Results = dict[str, dict[str, list[float]]]
+
+
+def measure(repetitions: int, only: list[str], home: Path) -> Results:
+    results: Results = {}
+    for repetition in range(1, repetitions + 1):
+        for name in only:
+            for make, wanted in SYSTEMS.items():
+                if name in wanted:
+                    with new(make, home / "cluster") as system:
+                        for figures in run(system, PARTS[name]):
+                            keep(results, system.name, figures, repetition)
+    return results
+
+
+def run(system: System, parts: tuple[Part, ...]) -> list[measures.Figures]:
+    return [measures.start(system), *(part(system) for part in parts)]
+
+
+def keep(results: Results, name: str, figures: measures.Figures, repetition: int) -> None:
+    for measured, value in figures.items():
+        print(
+            f"{time.strftime('%H:%M:%S')} {repetition} {name}: {measured} {value:.3f}", flush=True
+        )
+        results.setdefault(name, {}).setdefault(measured, []).append(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m peers.bench", description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--home", type=Path, help="a directory on the disk to measure")
+    parser.add_argument("--report", action="store_true", help="only write the page again")
+    chosen = parser.parse_args()
+    classpath()  # says at once if Kafka is not here
+    results: Results = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    if not chosen.report:
+        with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=chosen.home) as home:
+            for name, figures in measure(chosen.repetitions, chosen.only, Path(home)).items():
+                results.setdefault(name, {}).update(figures)
+        FIGURES.write_text(json.dumps(results, indent=1))
+    notes = NOTES.read_text() if NOTES.exists() else ""
+    PAGE.write_text(report.page(results, notes))
+    print(f"written: {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The figures as a page: medians, ratios beside their targets, and a chart of the ratios."""
+
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.store.zookeeper_server import find_java
+
+OURS, ON_ZOOKEEPER, APACHE = "ours", "ours on ZooKeeper", "Apache Kafka 3.9"
+# By system, then by measure: one figure per repetition.
+Results = Mapping[str, Mapping[str, Sequence[float]]]
+
+HALF_WIDTH = 30
+
+
+class Row(NamedTuple):
+    """A line of the table; `target` bounds ours / theirs from below if `more` is better."""
+
+    title: str
+    measure: str
+    target: float
+    more: bool
+    system: str = OURS
+
+
+ROWS = (
+    Row("produce 1 KiB, acks=all, MB/s", "produce none MB/s", 1.0, True),
+    Row("produce lz4, MB/s", "produce lz4 MB/s", 1.0, True),
+    Row("consume, MB/s", "consume MB/s", 1.0, True),
+    Row("100 B, linger 0, records/s", "small records/s", 0.8, True),
+    Row("synchronous produce p50, ms", "synchronous p50 ms", 1.0, False),
+    Row("synchronous produce p99, ms", "synchronous p99 ms", 1.0, False),
+    Row("start to first acknowledged record, s", "start s", 0.25, False),
+    Row("memory, idle, MB", "memory idle MB", 0.2, False),
+    Row("memory, under load, MB", "memory loaded MB", 0.2, False),
+    Row("leader killed to next record, s", "leader death s", 0.2, False),
+    Row("the same, both on ZooKeeper, s", "leader death s", 1.0, False, ON_ZOOKEEPER),
+    Row("controller killed, 5,000 partitions, s", "controller death s", 1.0, False),
+    Row("the same, both on ZooKeeper, s", "controller death s", 1.0, False, ON_ZOOKEEPER),
+    Row("create 1,000 partitions, s", "create 1000 s", 1.0, False),
+    Row("follower catch-up, MB/s", "catch-up MB/s", 1.0, True),
+)
+
+
+class Line(NamedTuple):
+    row: Row
+    ours: float
+    theirs: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.theirs
+
+    @property
+    def met(self) -> bool:
+        return self.ratio >= self.row.target if self.row.more else self.ratio <= self.row.target
+
+
+def lines(results: Results) -> list[Line]:
+    """The rows that both systems have figures for."""
+    return [
+        Line(
+            row,
+            statistics.median(results[row.system][row.measure]),
+            statistics.median(results[APACHE][row.measure]),
+        )
+        for row in ROWS
+        if row.measure in results.get(row.system, {}) and row.measure in results.get(APACHE, {})
+    ]
+
+
+def page(results: Results, notes: str) -> str:
+    found = lines(results)
+    repetitions = max(len(each) for system in results.values() for each in system.values())
+    return "\n".join(
+        [
+            "# Side by side with Apache Kafka 3.9",
+            "",
+            "`make peers-bench` writes this page: both systems in turns on one machine and disk,",
+            "three brokers, 12 partitions, RF 3, `min.insync.replicas=2`, no forced flush, one",
+            "librdkafka client on the same machine; Apache Kafka with the JVM settings of its",
+            "start script, on ZooKeeper; ours with its embedded store unless said. Medians of",
+            f"{repetitions} repetitions, each on a new cluster. Kafka's time to start and its",
+            "memory include ZooKeeper, without which it does not run. ZooKeeper sessions last 6 s.",
+            "",
+            *machine(),
+            "",
+            "| measure | ours | Apache Kafka 3.9 | ours / theirs | target | |",
+            "|---|---:|---:|---:|---:|---|",
+            *(table_line(line) for line in found),
+            "",
+            "How many times better ours is (right) or worse (left), each column a factor of"
+            f" {10 ** (2 / HALF_WIDTH):.2f}:",
+            "",
+            "```",
+            *(chart_line(line) for line in found),
+            "```",
+            "",
+            notes.strip(),
+            "",
+        ]
+    )
+
+
+def table_line(line: Line) -> str:
+    sign = "≥" if line.row.more else "≤"
+    verdict = "met" if line.met else "**missed**"
+    figures = f"{figure(line.ours)} | {figure(line.theirs)} | {line.ratio:.2f}"
+    return f"| {line.row.title} | {figures} | {sign} {line.row.target:g} | {verdict} |"
+
+
+def figure(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def chart_line(line: Line) -> str:
+    """A bar from the middle on a logarithmic scale, a factor of 100 to either side."""
+    import math
+
+    better = line.ratio if line.row.more else 1 / line.ratio
+    length = round(min(1.0, abs(math.log10(better)) / 2) * HALF_WIDTH)
+    left = "#" * length if better < 1 else ""
+    right = "#" * length if better >= 1 else ""
+    return f"{line.row.title:40}{left:>{HALF_WIDTH}}|{right:<{HALF_WIDTH}} {better:.2f}x"
+
+
+def machine() -> list[str]:
+    """What it ran on, and with what."""
+    model = next(
+        (
+            text.split(":")[1].strip()
+            for text in Path("/proc/cpuinfo").read_text().splitlines()
+            if text.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    version = subprocess.run([str(find_java()), "-version"], capture_output=True, text=True)
+    return [
+        f"{datetime.now(UTC):%Y-%m-%d}; {os.cpu_count()} cores {model}, {memory:.0f} GiB,"
+        f" Linux {platform.release()}; Python {platform.python_version()};"
+        f" {version.stderr.splitlines()[0]}; load before the run {os.getloadavg()[0]:.1f}.",
+    ]
