@@ -38,6 +38,7 @@ EAGER = {
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 50,
     "topic.metadata.refresh.fast.interval.ms": 10,
+    "topic.metadata.refresh.interval.ms": 20,
 }
 
 
