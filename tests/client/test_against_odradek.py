@@ -79,20 +79,23 @@ async def test_a_topic_from_birth_to_death(cluster: Cluster, topic: str) -> None
         again = await admin.create_topics([NewTopic(topic, 2, 3)])
         error = again[topic]
         assert error is not None and error.error is ErrorCode.TOPIC_ALREADY_EXISTS
-        assert topic in await admin.list_topics()
+        # Brokers hear of a change a moment apart, and any of them may be the one that is asked.
+        await eventually(admin.list_topics, lambda names: topic in names)
         described = (await admin.describe_topics([topic]))[topic]
         assert [len(part.replicas) for part in described.partitions.values()] == [3, 3]
 
         check(await admin.create_partitions({topic: NewPartitions(4, [[3, 1, 2], [1, 2, 3]])}))
-        described = (await admin.describe_topics([topic]))[topic]
-        assert described.partitions[2].replicas == [3, 1, 2]
+        described = await eventually(
+            lambda: admin.describe_topics([topic]), lambda found: len(found[topic].partitions) == 4
+        )
+        assert described[topic].partitions[2].replicas == [3, 1, 2]
         fewer = (await admin.create_partitions({topic: NewPartitions(1)}))[topic]
         assert fewer is not None and fewer.error is ErrorCode.INVALID_PARTITIONS
 
         assert await admin.delete_topics([topic]) == {topic: None}
         await eventually(admin.list_topics, lambda names: topic not in names)
         with pytest.raises(KafkaError, match="does not exist"):
-            await admin.describe_topics([topic])
+            await eventually(lambda: admin.describe_topics([topic]), lambda found: False)
 
 
 async def test_errors_say_what_they_are_about(cluster: Cluster) -> None:
