@@ -8,7 +8,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from peers.bench import measures, report
@@ -35,7 +35,8 @@ SYSTEMS: dict[Make, tuple[str, ...]] = {
 Results = dict[str, dict[str, list[float]]]
 
 
-def measure(repetitions: int, only: list[str], home: Path) -> Results:
+def measure(repetitions: int, only: list[str], home: Path) -> Iterator[Results]:
+    """All the figures so far, after each system's turn."""
     results: Results = {}
     for repetition in range(1, repetitions + 1):
         for name in only:
@@ -44,7 +45,7 @@ def measure(repetitions: int, only: list[str], home: Path) -> Results:
                     with new(make, home / "cluster") as system:
                         for figures in run(system, PARTS[name]):
                             keep(results, system.name, figures, repetition)
-    return results
+                    yield results
 
 
 def run(system: System, parts: tuple[Part, ...]) -> list[measures.Figures]:
@@ -70,9 +71,10 @@ def main() -> None:
     results: Results = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     if not chosen.report:
         with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=chosen.home) as home:
-            for name, figures in measure(chosen.repetitions, chosen.only, Path(home)).items():
-                results.setdefault(name, {}).update(figures)
-        FIGURES.write_text(json.dumps(results, indent=1))
+            for so_far in measure(chosen.repetitions, chosen.only, Path(home)):
+                for name, figures in so_far.items():
+                    results.setdefault(name, {}).update(figures)
+                FIGURES.write_text(json.dumps(results, indent=1))
     notes = NOTES.read_text() if NOTES.exists() else ""
     PAGE.write_text(report.page(results, notes))
     print(f"written: {PAGE}")
