@@ -10,6 +10,8 @@ import click
 if TYPE_CHECKING:
     from odradek.sim.run import Plan, Report
 
+PROGRESS_S = 10  # between two lines of progress where there is no terminal to redraw one
+
 
 @click.command(epilog="Examples: odradek simulate --seed 7     odradek simulate --minutes 10")
 @click.option("--seed", type=int, help="Replay one seed and print what happened, line by line.")
@@ -123,14 +125,24 @@ def _many(
     if deadline is None and last is None:
         last = first + 10
 
+    terminal = sys.stderr.isatty()
+    clear = "\r\x1b[K" if terminal else ""
+    said_at, failures_said = time.monotonic(), 0
+
     def progress(summary: Summary) -> None:
-        faults = " ".join(f"{kind} {number}" for kind, number in sorted(summary.faults.items()))
-        if sys.stderr.isatty():
-            click.echo(f"\r\x1b[K{summary}: {faults}"[: _width()], nl=False, err=True)
+        nonlocal said_at, failures_said
+        for seed, reason in summary.failures[failures_said:]:
+            click.echo(f"{clear}seed {seed} failed: {reason}", err=True)
+        failures_said = len(summary.failures)
+        if terminal:
+            faults = " ".join(f"{kind} {number}" for kind, number in sorted(summary.faults.items()))
+            click.echo(f"{clear}{summary}: {faults}"[: _width()], nl=False, err=True)
+        elif time.monotonic() - said_at > PROGRESS_S:
+            click.echo(str(summary), err=True)
+            said_at = time.monotonic()
 
     summary = run_many(first, last, deadline, seconds, progress, jobs)
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", nl=False, err=True)
+    click.echo(clear, nl=False, err=True)
     click.echo(str(summary))
     for title, numbers in (
         ("faults", summary.faults),
