@@ -352,6 +352,14 @@ async def test_a_damaged_batch_is_not_handed_out(script: Script, client: Client)
     assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
 
 
+async def test_what_is_no_batch_is_told_with_its_place(script: Script, client: Client) -> None:
+    async with Producer(client) as producer:
+        await send(producer, 1)
+    script.log[0] += bytes(8) + (99).to_bytes(4, "big") + bytes(4) + b"\x07" + bytes(94)
+    with pytest.raises(KafkaError, match=f"{PARTITION}, at offset 1: batch .* has magic 7"):
+        await anext(Reader(client).batches(PARTITION, 0, 1))
+
+
 async def test_looking_for_the_same_topics_is_done_once(script: Script, client: Client) -> None:
     await asyncio.gather(*(client.refresh(["t"]) for _ in range(10)))
     assert script.asked.count(ApiKey.METADATA) == 1

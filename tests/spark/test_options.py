@@ -12,6 +12,7 @@ from odradek.spark.options import (
     SourceOptions,
     duration_ms,
     source_options,
+    without_effect,
 )
 from odradek.wire.topics import TopicPartition
 
@@ -72,7 +73,23 @@ def test_what_a_stream_does_with_an_end() -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp"):
         with pytest.raises(OptionError, match=f"{name} is for batch reads"):
             read(streaming=True, **{name: "latest"})
-    assert read(streaming=True, endingTimestamp="1").topics.names == ("t",)
+    # Spark's own format does not look at it either.
+    assert read(streaming=True, endingTimestamp="not even a number").topics.names == ("t",)
+
+
+def test_what_a_batch_read_does_not_heed() -> None:
+    assert without_effect({"MaxOffsetsPerTrigger": "5", "commitgroup": "g", "subscribe": "t"}) == [
+        "maxOffsetsPerTrigger",
+        "commitGroup",
+    ]
+    assert read(maxOffsetsPerTrigger="5").max_offsets == 5  # yet it is not refused
+
+
+def test_settings_of_the_java_client_may_come_along() -> None:
+    options = read(
+        kafka__max__poll__records="9", kafka__ssl__truststore__type="x", kafka__linger__ms="5"
+    )
+    assert options.client["max.poll.records"] == "9"
 
 
 def test_client_settings_lose_their_prefix() -> None:
@@ -110,6 +127,14 @@ def test_client_settings_lose_their_prefix() -> None:
         ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
         ({"bootstrap.servers": "h:1"}, r"did you mean kafka\.bootstrap\.servers?"),
         ({"zzz": "1"}, "unknown option zzz$"),
+        ({"kafka.isolation.levl": "x"}, r"did you mean kafka\.isolation\.level?"),
+        ({"kafka.bootstrap.server": "h:1"}, r"did you mean kafka\.bootstrap\.servers?"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "can only be PLAINTEXT, got SASL_SSL"),
+        ({"kafka.fetch.max.bytes": "-1"}, "must not be negative"),
+        ({"kafka.bootstrap.servers": "h:x"}, "looks like host:port"),
+        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
+        ({"fetchOffset.numRetries": "some"}, "must be a whole number"),
+        ({"partition.metadata.cache.ttl.ms": "-2"}, "must be -1"),
         (
             {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":1}}'},
             "MISMATCHED_TOPIC_PARTITIONS.*the start names t-0, the end t-1",

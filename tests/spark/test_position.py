@@ -1,6 +1,7 @@
 """What a stream remembers, and the table of what may happen to a topic between two batches."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -95,6 +96,14 @@ def test_a_partition_that_went_away_leaves_the_offset() -> None:
     assert next_position(before, there, going, there.latest).offsets == {A: 5}
     grouped = progress(before, there, group_id="g")
     assert grouped.losses[0].condition == "PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PROVIDED"
+
+
+def test_a_partition_that_came_and_went_while_we_looked() -> None:
+    there = replace(found({A: 5}), gone=frozenset({B}))
+    losses = progress(position({A: 5}), there).losses
+    assert [loss.condition for loss in losses] == ["INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS"]
+    known = progress(position({A: 5, B: 5}), there).losses
+    assert [loss.condition for loss in known] == ["PARTITIONS_DELETED"]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,51 @@ def test_a_small_range_stays_whole_and_the_rest_share_what_is_left() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "min_partitions", "max_records", "expected"),
+    [
+        # More tasks than offsets: none is empty.
+        ([r(0, 0, 1)], 4, None, [r(0, 0, 1)]),
+        ([r(0, 1, 5)], 3, None, [r(0, 1, 2), r(0, 2, 3), r(0, 3, 5)]),
+        # Half is rounded up: 1.5 of 3 tasks are 2, each.
+        ([r(0, 0, 2), r(1, 0, 2)], 3, None, [r(0, 0, 1), r(0, 1, 2), r(1, 0, 1), r(1, 1, 2)]),
+        # Exactly as many as asked for: nothing is cut.
+        ([r(0, 0, 9), r(1, 0, 1)], 2, None, [r(0, 0, 9), r(1, 0, 1)]),
+        # Each rule by itself, then both: the larger number of tasks counts.
+        ([r(0, 0, 10)], None, 10, [r(0, 0, 10)]),
+        ([r(0, 0, 11)], None, 10, [r(0, 0, 5), r(0, 5, 11)]),
+        ([r(0, 0, 11)], 2, 10, [r(0, 0, 5), r(0, 5, 11)]),
+        ([r(0, 0, 4)], 4, 2, [r(0, 0, 1), r(0, 1, 2), r(0, 2, 3), r(0, 3, 4)]),
+        ([], 3, 3, []),
+    ],
+)
+def test_how_ranges_are_cut(
+    wanted: list[OffsetRange],
+    min_partitions: int | None,
+    max_records: int | None,
+    expected: list[OffsetRange],
+) -> None:
+    assert split(wanted, min_partitions, max_records) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes", "shares"),
+    [
+        (10, [100, 100, 100], [3, 3, 3]),
+        (3, [1, 1000], [1, 2]),  # 0.003 becomes 1, 2.997 becomes 2
+        (100, [30, 10], [30, 10]),
+        (20, [30, 10], [15, 5]),
+        (1, [5, 5, 5], [1, 1, 1]),
+        (7, [0, 10], [0, 7]),
+    ],
+)
+def test_how_a_limit_is_shared(limit: int, sizes: list[int], shares: list[int]) -> None:
+    begin = {tp(i): 40 for i in range(len(sizes))}
+    latest = {tp(i): 40 + size for i, size in enumerate(sizes)}
+    limited = limit_batch(limit, begin, latest)
+    assert [limited[tp(i)] - 40 for i in range(len(sizes))] == shares
+
+
 ranges = st.lists(
     st.tuples(st.integers(0, 10**6), st.integers(0, 10**5)), min_size=1, max_size=8
 ).map(lambda pairs: [r(i, start, start + size) for i, (start, size) in enumerate(pairs)])
@@ -96,7 +141,7 @@ def test_tasks_cover_exactly_what_was_asked(
     if max_records is not None and sum(x.size for x in wanted) // max_records > 5000:
         max_records *= 1000
     tasks = split(wanted, min_partitions, max_records)
-    assert all(task.size > 0 for task in tasks) or min_partitions is not None
+    assert all(task.size > 0 for task in tasks)
     if max_records is not None:
         assert all(task.size <= max_records for task in tasks)
     for whole in wanted:

@@ -60,6 +60,9 @@ VALUE = columns(("value", '"string"'))
             "partition must be int, and is bigint",
         ),
         (VALUE, {"topic": "t", "kafka.key.serializer": "x"}, "is not supported"),
+        (VALUE, {"topic": "t", "kafka.partitioner.class": "x"}, "a column partition says"),
+        (VALUE, {"topic": "t", "kafka.transactional.id": "x"}, "at least once"),
+        (VALUE, {"topic": "t", "kafka.compresion.type": "x"}, "mean kafka.compression.type?"),
         (VALUE, {"topics": "t"}, "did you mean topic?"),
         (VALUE, {"topic": "t", "kafka.acks": "2"}, "kafka.acks must be one of all"),
         (VALUE, {"topic": "t", "kafka.compression.type": "zip"}, "must be one of none, gzip"),
@@ -159,10 +162,11 @@ def test_the_option_beats_the_column_and_no_topic_is_an_error(cluster: Any) -> N
 
 
 @pytest.mark.process
-def test_a_partition_that_does_not_exist(cluster: Any) -> None:
+@pytest.mark.parametrize("partition", [7, -1])
+def test_a_partition_that_does_not_exist(cluster: Any, partition: int) -> None:
     topic = cluster.create()
-    batch = rows({"value": b"x", "topic": topic, "partition": 7})
-    with pytest.raises(BadRow, match="has 1 partitions, and a row asks for 7"):
+    batch = rows({"value": b"x", "topic": topic, "partition": partition})
+    with pytest.raises(BadRow, match=f"has 1 partitions, and a row asks for {partition}"):
         BatchWriter(cluster.options(), ALL).write(iter([batch]))
 
 

@@ -197,6 +197,41 @@ def test_a_partition_that_went_away(cluster: Any) -> None:
     assert gone not in loose.offset
 
 
+def test_a_topic_that_went_away_while_its_name_was_kept(cluster: Any) -> None:
+    kept, gone = cluster.create(), cluster.create()
+    query = Query(cluster, "x")
+    query.reader = StreamReader(
+        cluster.options(
+            subscribePattern=f"^({kept}|{gone})$",
+            startingOffsets="earliest",
+            failOnDataLoss="false",
+            fetchOffset__numRetries=1,
+            partition__metadata__cache__ttl__ms=600_000,
+        )
+    )
+    query.start()
+    cluster.produce(kept, numbers(0, 2))
+    cluster.delete(gone)
+    assert query.batch() == numbers(0, 2)
+    assert gone not in query.offset
+
+
+def test_available_now_does_not_go_on_in_another_log(cluster: Any) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, numbers(0, 6))
+    query = Query(
+        cluster, topic, startingOffsets="earliest", maxOffsetsPerTrigger=2, failOnDataLoss="false"
+    )
+    query.reader.prepareForTriggerAvailableNow()
+    query.start()
+    assert query.batch() == numbers(0, 2)
+    cluster.delete(topic)
+    cluster.create(name=topic)
+    cluster.produce(topic, [b"new %d" % i for i in range(9)])
+    with pytest.raises(DataLoss, match=f"PARTITION_OFFSET_CHANGED: {topic}-0 became another log"):
+        query.batch()
+
+
 def test_records_that_retention_took(cluster: Any) -> None:
     topic = cluster.create()
     cluster.produce(topic, numbers(0, 10))

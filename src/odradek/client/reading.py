@@ -105,14 +105,14 @@ class Batches:
 
     def until(self, end: int) -> "Batches":
         """The same without the batches that begin at `end` or later."""
+        if self.next_offset <= end:
+            return self
         position = 0
         next_offset = self.start
         for header in self.headers():
             if header.base_offset >= end:
                 break
             position, next_offset = header.end_position, header.next_offset
-        else:
-            return self
         return Batches(
             self.partition,
             self.start,
@@ -202,17 +202,21 @@ class Reader:
         # A broker may cut the last batch short: what counts is whole batches.
         end, next_offset, first = 0, offset, 0
         records = memoryview(data.records or b"")
-        for header in scan(records):
-            if not crc_ok(records, header):
-                return KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"partition {partition}: the checksum of the batch at offset "
-                    f"{header.base_offset} is wrong",
-                )
-            end = header.end_position
-            if header.next_offset <= offset:
-                first = end
-            next_offset = max(next_offset, header.next_offset)
+        try:
+            for header in scan(records):
+                if not crc_ok(records, header):
+                    return KafkaError(
+                        ErrorCode.CORRUPT_MESSAGE,
+                        f"partition {partition}: the checksum of the batch at offset "
+                        f"{header.base_offset} is wrong",
+                    )
+                end = header.end_position
+                if header.next_offset <= offset:
+                    first = end
+                next_offset = max(next_offset, header.next_offset)
+        except KafkaError as wrong:
+            where = f"partition {partition}, at offset {next_offset}"
+            return KafkaError(wrong.error, f"{where}: {wrong.message}")
         self._fetched_bytes += end - first
         return Batches(
             partition,

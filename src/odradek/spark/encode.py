@@ -91,8 +91,7 @@ def partitions_of(batch: pa.RecordBatch, keys: BytesColumn, count: int, keyless:
     """The partition of each row of one topic with `count` partitions."""
     chosen = np.full(batch.num_rows, -1, np.int32)
     if "partition" in batch.schema.names:
-        column = pc.fill_null(batch["partition"], -1).to_numpy(zero_copy_only=False)
-        chosen[:] = column
+        chosen[:] = pc.fill_null(batch["partition"], -1).to_numpy(zero_copy_only=False)
     kernels.partition_keys(keys.offsets, keys.data, keys.valid, count, chosen)
     chosen[chosen < 0] = keyless
     return chosen

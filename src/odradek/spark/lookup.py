@@ -85,10 +85,10 @@ class Lookup:
         """The time between two looks at something that ought to change."""
         self._sleep(self._options.retry_interval_ms / 1000)
 
-    def chosen(self) -> Chosen:
+    def chosen(self, anew: bool = False) -> Chosen:
         """The partitions that the options choose, as of now or within the time they may be kept."""
-        ttl_ms = self._options.metadata_ttl_ms
-        if self._chosen is None or (self._clock() - self._chosen_at) * 1000 >= max(ttl_ms, 0):
+        age_ms = (self._clock() - self._chosen_at) * 1000
+        if self._chosen is None or anew or age_ms >= max(self._options.metadata_ttl_ms, 0):
             self._chosen = self._ask(lambda client: _choose(client, self._options.topics))
             self._chosen_at = self._clock()
         return self._chosen

@@ -5,14 +5,19 @@ it, an option that does not exist is refused with the nearest that does: Spark's
 a misspelt name, and a stream that silently starts at `latest` has lost data before it began.
 """
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from odradek.client.links import parse_addresses
+from odradek.spark.client_settings import (
+    bootstrap_of,
+    client_settings,
+    refuse_kafka,
+    refuse_unknown,
+    whole_number,
+)
 from odradek.spark.errors import OptionError
 from odradek.wire.topics import TopicPartition
 
@@ -55,31 +60,8 @@ NAMES = (
     "commitGroup",
 )
 
-PLAINTEXT = "PLAINTEXT"
-WHOLE_NUMBERS = (
-    "kafka.fetch.max.bytes",
-    "kafka.max.partition.fetch.bytes",
-    "kafka.fetch.min.bytes",
-    "kafka.fetch.max.wait.ms",
-    "kafka.request.timeout.ms",
-    "kafka.delivery.timeout.ms",
-    "kafka.batch.size",
-    "kafka.buffer.memory",
-)
-
-# The client settings this client heeds; others of the Java client are accepted and have no effect.
-HEEDED_KAFKA = (
-    "kafka.bootstrap.servers",
-    "kafka.isolation.level",
-    "kafka.client.id",
-    "kafka.client.rack",
-    "kafka.fetch.max.bytes",
-    "kafka.max.partition.fetch.bytes",
-    "kafka.fetch.min.bytes",
-    "kafka.fetch.max.wait.ms",
-    "kafka.request.timeout.ms",
-    "kafka.group.id",
-)
+# What only a stream heeds.
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroup")
 
 
 class Choice(Enum):
@@ -152,14 +134,15 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         for name in ("endingOffsets", "endingOffsetsByTimestamp"):
             if name.lower() in given:
                 raise OptionError(f"{name} is for batch reads; a stream has no end")
-    refuse_unknown(given, (*NAMES, *HEEDED_KAFKA))
+    refuse_unknown(given, NAMES)
     start = _start(given, streaming)
-    end = _end(given)
+    # A stream has no end, and an endingTimestamp there is not even read.
+    end = Limit(Kind.LATEST) if streaming else _end(given)
     topics = _topics(given)
     if not streaming:
         _cross_check(start, end)
     min_partitions = _positive(given, "minPartitions")
-    ttl = _integer(given, "partition.metadata.cache.ttl.ms", -1)
+    ttl = whole_number(given, "partition.metadata.cache.ttl.ms", -1)
     if ttl == 0 or ttl < -1:
         raise OptionError("partition.metadata.cache.ttl.ms must be -1 (off) or positive")
     max_records = _positive(given, "maxRecordsPerPartition")
@@ -181,9 +164,9 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         end=end,
         start_strategy_latest=_strategy(given) == "latest",
         fail_on_data_loss=boolean_option(given, "failOnDataLoss", True),
-        poll_timeout_ms=_integer(given, "kafkaConsumer.pollTimeoutMs", 120_000),
-        attempts=_integer(given, "fetchOffset.numRetries", 3),
-        retry_interval_ms=_integer(given, "fetchOffset.retryIntervalMs", 1000),
+        poll_timeout_ms=whole_number(given, "kafkaConsumer.pollTimeoutMs", 120_000),
+        attempts=whole_number(given, "fetchOffset.numRetries", 3),
+        retry_interval_ms=whole_number(given, "fetchOffset.retryIntervalMs", 1000),
         metadata_ttl_ms=ttl,
         max_offsets=max_offsets,
         min_offsets=min_offsets,
@@ -197,49 +180,10 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
     )
 
 
-def client_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """The `kafka.*` options without their prefix."""
-    return {
-        name.removeprefix("kafka."): value
-        for name, value in given.items()
-        if name.startswith("kafka.")
-    }
-
-
-def refuse_unknown(given: Mapping[str, str], names: Iterable[str]) -> None:
-    """OptionError for a name that nobody knows, with the nearest that somebody does."""
-    known = {name.lower(): name for name in names}
-    for name in given:
-        if name in known or name.startswith("kafka."):
-            continue
-        near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-        hint = f"; did you mean {known[near[0]]}?" if near else ""
-        raise OptionError(f"unknown option {name}{hint}")
-
-
-def refuse_kafka(given: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
-    """OptionError for a client setting that is not the user's to choose, or beyond this client."""
-    for name, advice in forbidden.items():
-        if name in given:
-            raise OptionError(f"{name} is not supported: {advice}")
-    protocol = given.get("kafka.security.protocol", PLAINTEXT)
-    if protocol.upper() != PLAINTEXT:
-        # Ignored, it would send what should be secret in the clear.
-        raise OptionError(f"kafka.security.protocol can only be {PLAINTEXT}, got {protocol}")
-    for name in WHOLE_NUMBERS:
-        if name in given:
-            _integer(given, name, 0)
-
-
-def bootstrap_of(given: Mapping[str, str]) -> str:
-    bootstrap = given.get("kafka.bootstrap.servers", "").strip()
-    if not bootstrap:
-        raise OptionError('kafka.bootstrap.servers must be given, such as "localhost:9092"')
-    try:
-        parse_addresses(bootstrap)
-    except ValueError as error:
-        raise OptionError(f"kafka.bootstrap.servers: {error}") from None
-    return bootstrap
+def without_effect(options: Mapping[str, str]) -> list[str]:
+    """The options that a batch read was given and that only a stream heeds."""
+    given = {name.lower() for name in options}
+    return [name for name in STREAM_ONLY if name.lower() in given]
 
 
 def _topics(given: Mapping[str, str]) -> Topics:
@@ -315,7 +259,7 @@ def _end(given: Mapping[str, str]) -> Limit:
 
 def _by_time(given: Mapping[str, str], single: str, each: str) -> Limit | None:
     if single.lower() in given:
-        return Limit(Kind.TIMESTAMP, timestamp_ms=_integer(given, single, 0))
+        return Limit(Kind.TIMESTAMP, timestamp_ms=whole_number(given, single, 0))
     if each.lower() in given:
         return Limit(Kind.TIMESTAMPS, by_partition=_numbers(given[each.lower()], each))
     return None
@@ -381,20 +325,10 @@ def _isolation(given: Mapping[str, str]) -> str:
     return value
 
 
-def _integer(given: Mapping[str, str], name: str, default: int) -> int:
-    value = given.get(name.lower())
-    if value is None:
-        return default
-    try:
-        return int(value)
-    except ValueError:
-        raise OptionError(f"{name} must be a whole number, got {value!r}") from None
-
-
 def _positive(given: Mapping[str, str], name: str) -> int | None:
     if name.lower() not in given:
         return None
-    value = _integer(given, name, 0)
+    value = whole_number(given, name, 0)
     if value <= 0:
         raise OptionError(f"{name} must be greater than 0, got {value}")
     return value

@@ -84,6 +84,8 @@ class Found:
     latest: Offsets
     earliest: Offsets
     identity: Identity
+    # Partitions that went away while we looked.
+    gone: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,13 @@ def progress(before: Position, found: Found, group_id: str | None = None) -> Pro
             Loss(
                 f"PARTITIONS_DELETED{suffix}",
                 f"{', '.join(map(str, gone))} existed and may have been deleted",
+            )
+        )
+    if unseen := sorted(found.gone - set(before.offsets)):
+        losses.append(
+            Loss(
+                "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
+                f"{', '.join(map(str, unseen))} appeared and went away before it could be read",
             )
         )
     return Progress(begin, frozenset(anew), frozenset(shrunk), tuple(losses))

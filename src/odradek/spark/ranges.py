@@ -75,7 +75,7 @@ def split(
     """Cut ranges into tasks: none of more than `max_records`, and about `min_partitions` in all."""
     pieces = [r for r in ranges if r.size > 0]
     if max_records is not None:
-        pieces = [cut for r in pieces for cut in _cut(r, math.ceil(r.size / max_records))]
+        pieces = [cut for r in pieces for cut in _cut(r, -(-r.size // max_records))]
     if min_partitions is None or min_partitions <= len(pieces):
         return pieces
     total = sum(r.size for r in pieces)
@@ -89,6 +89,7 @@ def split(
         for cut in (
             [r] if r.topic_partition in whole else _cut(r, _count(r.size, rest_total, rest_count))
         )
+        if cut.size > 0
     ]
 
 

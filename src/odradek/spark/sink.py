@@ -177,11 +177,8 @@ class _Sending:
         count = await self._partition_count(topic)
         columns = Columns.of(batch)
         keyless = self._client.rng.randrange(count)
+        _check_partitions(topic, count, batch)
         chosen = partitions_of(batch, columns.key, count, keyless)
-        if chosen.max() >= count:
-            raise BadRow(
-                f"topic {topic!r} has {count} partitions, and a row asks for {chosen.max()}"
-            )
         now_ms = self._clock()
         for partition, rows in rows_by_partition(chosen):
             target = TopicPartition(topic, partition)
@@ -200,3 +197,14 @@ class _Sending:
             )
             await self._client.known_topics([topic])
         return len(self._client.view.topics[topic].partitions)
+
+
+def _check_partitions(topic: str, count: int, batch: "pa.RecordBatch") -> None:
+    import pyarrow.compute as pc
+
+    if "partition" not in batch.schema.names:
+        return
+    bounds = pc.min_max(batch["partition"]).as_py()
+    for asked in bounds.values():
+        if asked is not None and not 0 <= asked < count:
+            raise BadRow(f"topic {topic!r} has {count} partitions, and a row asks for {asked}")

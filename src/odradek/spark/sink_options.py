@@ -4,27 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from odradek.spark.client_settings import (
+    bootstrap_of,
+    client_settings,
+    refuse_kafka,
+    refuse_unknown,
+)
 from odradek.spark.errors import OptionError
-from odradek.spark.options import bootstrap_of, client_settings, refuse_kafka, refuse_unknown
 from odradek.wire.compression import Codec
 
 T = TypeVar("T")
 
 NAMES = ("kafka.bootstrap.servers", "topic", "includeHeaders", "checkpointLocation")
-# The producer settings this client heeds; others of the Java client are accepted without effect.
-HEEDED_KAFKA = (
-    "kafka.acks",
-    "kafka.batch.size",
-    "kafka.buffer.memory",
-    "kafka.client.id",
-    "kafka.compression.type",
-    "kafka.delivery.timeout.ms",
-    "kafka.enable.idempotence",
-    "kafka.request.timeout.ms",
-)
 FORBIDDEN_KAFKA = {
     "kafka.key.serializer": "keys are strings or binary; encode them with DataFrame operations",
     "kafka.value.serializer": "values are strings or binary; encode them with DataFrame operations",
+    "kafka.partitioner.class": "a column partition says where a row goes",
+    "kafka.interceptor.classes": "there is no Java here to run them",
+    "kafka.transactional.id": "rows are written at least once, without transactions",
 }
 
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
@@ -56,7 +53,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Read and check the options of a sink; raises OptionError with what to write instead."""
     given = {name.lower(): value for name, value in options.items()}
     given.pop("path", None)
-    refuse_unknown(given, (*NAMES, *HEEDED_KAFKA))
+    refuse_unknown(given, NAMES)
     refuse_kafka(given, FORBIDDEN_KAFKA)
     settings = client_settings(given)
     acks = _one_of(settings, "acks", ACKS, "all")

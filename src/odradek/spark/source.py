@@ -5,6 +5,8 @@ soon as Spark asks for the columns. It does not say then whether a batch or a st
 options that suit either pass, and the reader checks again.
 """
 
+import logging
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -16,8 +18,10 @@ from pyspark.sql.types import StructType
 
 from odradek.spark.batch_reader import BatchReader
 from odradek.spark.errors import OptionError, plainly
-from odradek.spark.options import boolean_option, source_options
+from odradek.spark.options import boolean_option, source_options, without_effect
 from odradek.spark.stream_reader import StreamReader
+
+logger = logging.getLogger(__name__)
 
 NAME = "odradek"
 COLUMNS = (
@@ -39,12 +43,16 @@ class OdradekSource(DataSource):
         return dict(self.options.items())
 
     def schema(self) -> str:
+        given = self._given
         with plainly():
             try:
-                source_options(self._given, streaming=False)
+                source_options(given, streaming=False)
             except OptionError:
-                source_options(self._given, streaming=True)
-        return self._columns()
+                # A stream would only be told that it has no end.
+                if any(name.lower().startswith("ending") for name in given):
+                    raise
+                source_options(given, streaming=True)
+            return self._columns()
 
     def _columns(self) -> str:
         return COLUMNS + HEADERS if boolean_option(self._given, "includeHeaders") else COLUMNS
@@ -54,6 +62,8 @@ class OdradekSource(DataSource):
             options = source_options(self._given, streaming=False)
             if (refusal := self._refusal(schema)) is not None:
                 raise OptionError(refusal)
+        if ignored := without_effect(self._given):
+            logger.warning("%s: only a stream heeds this, not a batch read", ", ".join(ignored))
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -77,11 +87,15 @@ class OdradekSource(DataSource):
 
     def _refusal(self, schema: StructType) -> str | None:
         """What is wrong with columns that the user named, if they are not ours."""
+        try:
+            columns = self._columns()
+        except OptionError as error:
+            return str(error)  # of a stream, whose reader must be made before it may complain
         have = [field.simpleString() for field in schema.fields]
-        ours = [part.strip().replace(" ", ":", 1) for part in _split(self._columns())]
+        ours = [part.strip().replace(" ", ":", 1) for part in _split(columns)]
         if have == ours:
             return None
-        return f"this format has its own columns and takes no schema: {self._columns()}"
+        return f"this format has its own columns and takes no schema: {columns}"
 
 
 def _split(columns: str) -> list[str]:

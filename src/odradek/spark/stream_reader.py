@@ -9,6 +9,7 @@ SPARK_FORMAT.md sections 3 and 7 (e).
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,8 +21,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from odradek.spark.errors import DataLoss, plainly
-from odradek.spark.lookup import Lookup
+from odradek.spark.errors import DataLoss, OptionError, plainly
+from odradek.spark.lookup import Chosen, Lookup
 from odradek.spark.options import SourceOptions, source_options
 from odradek.spark.position import (
     Found,
@@ -34,7 +35,7 @@ from odradek.spark.position import (
 )
 from odradek.spark.ranges import OffsetRange, Offsets, limit_batch, nested_offsets, split
 from odradek.spark.reading import RangePartition, partitions_of, read_range
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _options(self) -> SourceOptions:
         if self._refusal is not None:
-            raise ValueError(self._refusal)
+            raise OptionError(self._refusal)
         return source_options(self._given, streaming=True)
 
     def _cluster(self) -> Lookup:
@@ -169,21 +170,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         target = self._target
         assert target is not None
-        missing = [tp for tp in sorted(target.latest) if tp not in found.latest]
-        short = [tp for tp, end in sorted(target.latest.items()) if end > found.latest.get(tp, end)]
-        if missing or short:
-            names = ", ".join(map(str, missing or short))
+        at_target = Position(target.latest, {}, target.identity)
+        since = progress(at_target, found)
+        changed = since.shrunk | (since.anew & frozenset(target.latest))
+        missing = frozenset(target.latest) - frozenset(found.latest)
+        if missing or changed:
+            names = ", ".join(map(str, sorted(missing or changed)))
             raise DataLoss(
                 "PARTITIONS_DELETED" if missing else "PARTITION_OFFSET_CHANGED",
-                f"{names} {'went away' if missing else 'became shorter'} while the query read what "
-                "was there when it began",
+                f"{names} {'went away' if missing else 'became another log'} while the query read "
+                "what was there when it began",
             )
-        going = progress(before, target)
-        return target, going
+        return target, progress(before, target)
 
     def _find(self) -> Found:
+        chosen = self._cluster().chosen()
+        try:
+            return self._find_in(chosen)
+        except KafkaError as error:
+            if error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            left = self._cluster().chosen(anew=True)
+            gone = frozenset(chosen.partitions) - frozenset(left.partitions)
+            if not gone:
+                raise
+            return replace(self._find_in(left), gone=gone)
+
+    def _find_in(self, chosen: Chosen) -> Found:
         cluster = self._cluster()
-        chosen = cluster.chosen()
         latest = cluster.latest(chosen.partitions)
         earliest = cluster.earliest(chosen.partitions)
         return Found(latest, earliest, self._identity(chosen.topic_ids, latest))
@@ -204,7 +218,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         if options.min_offsets is not None and not self._available_now:
             now = self._clock()
-            waiting = sum(max(0, end - going.begin[tp]) for tp, end in found.latest.items())
+            waiting = sum(
+                max(0, end - (going.begin[tp] if tp in before.offsets else 0))
+                for tp, end in found.latest.items()
+            )
             waited_ms = None if self._fired_at is None else (now - self._fired_at) * 1000
             if (
                 waiting < options.min_offsets
