@@ -1,11 +1,18 @@
-"""Apache Kafka's broker and tools as processes."""
+"""Apache Kafka's brokers and tools as processes."""
 
-import signal
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
-from odradek.store.zookeeper_server import find_java
+from kazoo.client import KazooClient
+
+from odradek.cluster import _free_ports as free_ports
+from odradek.store.zookeeper_server import ZooKeeperServer, find_java
+from peers.members import Members, wait_until
+from peers.processes import Member, bound_to_us
 
 LIB = Path(__file__).parent / "lib"
 KAFKA_3_9 = LIB / "kafka-3.9"
@@ -23,8 +30,17 @@ STOCK = [
 LOGGING = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
+# Any will do: nodes of one cluster must have the same.
+KRAFT_CLUSTER_ID = "b2RyYWRlay1wZWVycy4uLg"
+
+
 class PeersMissing(Exception):
     """Kafka has not been brought: `make peers` does that."""
+
+
+def is_here(version: Path = KAFKA_3_9) -> bool:
+    """Whether `make peers` has brought a version."""
+    return any(version.glob("kafka_*.jar"))
 
 
 def classpath(version: Path = KAFKA_3_9) -> str:
@@ -47,7 +63,12 @@ def java(
     return [str(find_java()), *heap, *LOGGING, "-cp", classes, main, *arguments]
 
 
-class KafkaBroker:
+def write_properties(path: Path, properties: Mapping[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+
+
+class KafkaBroker(Member):
     """One Apache Kafka 3.9 broker in ZooKeeper mode at inter-broker protocol 2.6."""
 
     def __init__(
@@ -60,67 +81,159 @@ class KafkaBroker:
         *,
         jvm: Sequence[str] = HEAP,
     ) -> None:
-        self.id = broker_id
-        self.port = port
-        self.directory = directory
-        self.log = directory.with_suffix(".kafka.log")
+        super().__init__(broker_id, port, directory, directory.with_suffix(".kafka.log"))
         self._jvm = jvm
-        self._process: subprocess.Popen[bytes] | None = None
-        properties = {
-            "broker.id": broker_id,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "zookeeper.connect": zookeeper,
-            "zookeeper.session.timeout.ms": 6000,
-            "log.dirs": directory,
-            "inter.broker.protocol.version": "2.6",
-            "offsets.topic.replication.factor": 3,
-            "group.initial.rebalance.delay.ms": 0,
-            "controlled.shutdown.retry.backoff.ms": 1000,
+        self._properties = directory.with_suffix(".properties")
+        write_properties(
+            self._properties,
+            {
+                "broker.id": broker_id,
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "zookeeper.connect": zookeeper,
+                "zookeeper.session.timeout.ms": 6000,
+                "log.dirs": directory,
+                "inter.broker.protocol.version": "2.6",
+                "offsets.topic.replication.factor": 3,
+                "group.initial.rebalance.delay.ms": 0,
+                "controlled.shutdown.retry.backoff.ms": 1000,
+                **(settings or {}),
+            },
+        )
+
+    def command(self) -> list[str]:
+        return java("kafka.Kafka", str(self._properties), heap=self._jvm)
+
+
+class KraftNode(Member):
+    """One Apache Kafka 4.x node that is broker and controller at once."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        port: int,
+        voters: Mapping[int, int],
+        directory: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        jvm: Sequence[str] = HEAP,
+    ) -> None:
+        """`voters` are the ports of all nodes' controllers by id."""
+        super().__init__(broker_id, port, directory, directory.with_suffix(".kafka.log"))
+        self._jvm = jvm
+        self._properties = directory.with_suffix(".properties")
+        quorum = ",".join(f"{node}@127.0.0.1:{its}" for node, its in voters.items())
+        own = f"CONTROLLER://127.0.0.1:{voters[broker_id]}"
+        write_properties(
+            self._properties,
+            {
+                "process.roles": "broker,controller",
+                "node.id": broker_id,
+                "controller.quorum.voters": quorum,
+                "controller.listener.names": "CONTROLLER",
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},{own}",
+                "log.dirs": directory,
+                "offsets.topic.replication.factor": 3,
+                "group.initial.rebalance.delay.ms": 0,
+                **(settings or {}),
+            },
+        )
+
+    def format(self) -> None:
+        """Once, before its first start."""
+        done = tool(
+            "kafka-storage",
+            *("format", "--cluster-id", KRAFT_CLUSTER_ID, "--config", str(self._properties)),
+            version=KAFKA_4,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def command(self) -> list[str]:
+        return java("kafka.Kafka", str(self._properties), heap=self._jvm, version=KAFKA_4)
+
+
+def wait_until_unregistered(nodes: KazooClient, broker: int) -> None:
+    """Kafka gives up when it finds its id in use, so the session of its last life must be over."""
+    node = f"/brokers/ids/{broker}"
+    wait_until(lambda: nodes.exists(node) is None, f"{node} to go")
+
+
+class KafkaCluster(Members[KafkaBroker]):
+    """Apache Kafka 3.9 brokers on a ZooKeeper of their own, as `odradek.Cluster` is of ours.
+
+        with KafkaCluster(brokers=3) as kafka:
+            produce_to(kafka.bootstrap_servers)
+            kafka.kill(kafka.leader("t", 0))     # kill -9
+            kafka.start(1)                       # again, on the same port and directory
+            kafka.stop(2)                        # SIGTERM: hands its leaderships over
+
+    Entering the block starts everything and returns when all brokers know each other (about 5 s);
+    leaving it ends every process and, unless `directory` was given, removes the files. The
+    processes also end when this one does, however that happens. Brokers have the ids 1, 2, 3...
+    (`ids`, `running()`). `settings` are Kafka's broker settings for all. New topics are not made
+    by mentioning them. `PeersMissing` is raised if `make peers` has not been run; `is_here()` tells
+    without trying.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        settings: Mapping[str, object] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        classpath()
+        self._temporary = tempfile.mkdtemp(prefix="odradek-kafka-") if directory is None else None
+        self.directory = directory or Path(str(self._temporary))
+        self._zookeeper = ZooKeeperServer(self.directory / "zookeeper", port=0, tick_ms=500)
+        copies = min(3, brokers)
+        common = {
+            "zookeeper.session.timeout.ms": 3000,
+            "default.replication.factor": copies,
+            "offsets.topic.replication.factor": copies,
+            "offsets.topic.num.partitions": 3,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": 1,
+            "auto.create.topics.enable": "false",
             **(settings or {}),
         }
-        directory.mkdir(parents=True, exist_ok=True)
-        self._properties = directory.with_suffix(".properties")
-        self._properties.write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+        ports = free_ports(brokers)
+        super().__init__(
+            {
+                broker: KafkaBroker(
+                    broker,
+                    ports[broker - 1],
+                    self._zookeeper.address,
+                    self.directory / f"broker-{broker}",
+                    common,
+                    jvm=QUICK_START,
+                )
+                for broker in range(1, brokers + 1)
+            }
+        )
 
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+    def __enter__(self) -> Self:
+        try:
+            self._zookeeper.start()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
 
-    @property
-    def process_id(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    def start(self, *ids: int) -> None:
+        """Start these brokers or all, and wait until every running one knows every other."""
+        nodes = KazooClient(hosts=self._zookeeper.address)
+        nodes.start()
+        for broker in ids:
+            wait_until_unregistered(nodes, broker)
+        nodes.stop()
+        nodes.close()
+        super().start(*ids)
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def start(self) -> None:
-        assert not self.is_running
-        with open(self.log, "ab") as output:
-            self._process = subprocess.Popen(
-                java("kafka.Kafka", str(self._properties), heap=self._jvm),
-                stdout=output,
-                stderr=output,
-            )
-
-    def pause(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(60)
+    def close(self) -> None:
+        super().close()
+        self._zookeeper.stop()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 TOOLS = {
@@ -138,11 +251,15 @@ TOOLS = {
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-dump-log": "kafka.tools.DumpLogSegments",
+    "kafka-storage": "kafka.tools.StorageTool",
 }
 
 
 # Classes that moved between versions, the newer place.
-MOVED = {"kafka.tools.ConsoleProducer": "org.apache.kafka.tools.ConsoleProducer"}
+MOVED = {
+    "kafka.tools.ConsoleProducer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka.tools.DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments",
+}
 
 
 def main_class(name: str, version: Path) -> str:
@@ -156,7 +273,7 @@ def tool(
 ) -> subprocess.CompletedProcess[str]:
     """A tool in a process of its own."""
     return subprocess.run(
-        java(main_class(name, version), *arguments, heap=TOOLS_HEAP, version=version),
+        bound_to_us(java(main_class(name, version), *arguments, heap=TOOLS_HEAP, version=version)),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

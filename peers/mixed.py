@@ -5,33 +5,23 @@ changed while it is stopped (`become`), since they keep the same files.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from odradek.client import Admin, Blocking, ElectionType, NewTopic, check
 from odradek.cluster import _free_ports as free_ports
-from odradek.cluster import ask
-from odradek.wire.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponsePartition,
-)
 from odradek.wire.topics import TopicPartition
-from peers.kafka import QUICK_START, KafkaBroker
+from peers.kafka import QUICK_START, KafkaBroker, wait_until_unregistered
+from peers.members import TIMEOUT_S, Members, NotInTime, wait_until
 from peers.ours import OurBroker
+from peers.processes import Member
 
-HOST = "127.0.0.1"
-TIMEOUT_S = 60.0
-POLL_S = 0.05
-METADATA_VERSION = 9
+ELECTION_S = 1.5
 
 
 class Kind(Enum):
@@ -56,20 +46,7 @@ SETTINGS: Mapping[str, object] = {
 }
 
 
-class NotInTime(AssertionError):
-    """Something that should have come did not."""
-
-
-def wait_until(holds: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Look again and again until it holds."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() > deadline:
-            raise NotInTime(f"waited {timeout_s:.0f} s for {what}")
-        time.sleep(POLL_S)
-
-
-class MixedCluster:
+class MixedCluster(Members[Member]):
     """Members by broker id. Nothing runs until `start`."""
 
     def __init__(
@@ -85,30 +62,18 @@ class MixedCluster:
         self.kinds = dict(members)
         self.ports = dict(zip(members, free_ports(len(members)), strict=True))
         self._settings = {**SETTINGS, **(settings or {})}
-        self.brokers = {broker: self._member(broker, kind) for broker, kind in members.items()}
+        super().__init__({broker: self._member(broker, kind) for broker, kind in members.items()})
         self._nodes = KazooClient(hosts=zookeeper)
         self._nodes.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        for broker in self.brokers.values():
-            broker.kill()
+        super().close()
         self._nodes.stop()
         self._nodes.close()
 
     # Members
 
-    def _member(self, broker: int, kind: Kind) -> KafkaBroker | OurBroker:
+    def _member(self, broker: int, kind: Kind) -> Member:
         port, home = self.ports[broker], self.directory_of(broker)
         if kind is OURS:
             return OurBroker(broker, port, self.zookeeper, home, self._settings)
@@ -120,30 +85,11 @@ class MixedCluster:
     def of_kind(self, kind: Kind) -> list[int]:
         return [broker for broker, its in self.kinds.items() if its is kind]
 
-    def running(self) -> list[int]:
-        return [broker for broker, member in self.brokers.items() if member.is_running]
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self.ports.values())
-
-    def address(self, broker: int) -> str:
-        return self.brokers[broker].address
-
     def start(self, *ids: int) -> None:
         """Start members, and wait until every running one knows every other."""
-        for broker in ids or tuple(self.brokers):
-            self._wait_for_its_session(broker)
-            self.brokers[broker].start()
-        wait_until(self._is_complete, f"brokers {self.running()} to know each other")
-
-    def stop(self, broker: int) -> None:
-        """A clean stop: the member hands its leaderships over first."""
-        self.brokers[broker].stop()
-
-    def kill(self, broker: int) -> None:
-        """kill -9."""
-        self.brokers[broker].kill()
+        for broker in ids:
+            wait_until_unregistered(self._nodes, broker)
+        super().start(*ids)
 
     def become(self, broker: int, kind: Kind) -> None:
         """The same id, port and directory, served by the other program from now on."""
@@ -151,41 +97,7 @@ class MixedCluster:
         self.kinds[broker] = kind
         self.brokers[broker] = self._member(broker, kind)
 
-    def _wait_for_its_session(self, broker: int) -> None:
-        """Kafka gives up when its id is still registered, so the old session must be over."""
-        node = f"/brokers/ids/{broker}"
-        wait_until(lambda: self._nodes.exists(node) is None, f"{node} to go")
-
-    def _is_complete(self) -> bool:
-        for broker, member in self.brokers.items():
-            if not member.is_running and broker in self.running():
-                raise AssertionError(f"broker {broker} ended by itself: see {member.log}")
-        running = self.running()
-        views = [self.metadata(broker) for broker in running]
-        return all(
-            view is not None
-            and view.controller_id in running
-            and sorted(node.node_id for node in view.brokers) == sorted(running)
-            for view in views
-        )
-
     # What the cluster says of itself
-
-    def metadata(self, broker: int, *topics: str) -> MetadataResponse | None:
-        """One member's view; None if it does not answer."""
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic) for topic in topics],
-            allow_auto_topic_creation=False,
-        )
-        try:
-            return ask(HOST, self.ports[broker], request, METADATA_VERSION, MetadataResponse)
-        except OSError:
-            return None
-
-    def partitions(self, topic: str, broker: int | None = None) -> list[MetadataResponsePartition]:
-        """A topic's partitions as one member sees them; none if it does not know the topic."""
-        view = self.metadata(broker or self.running()[0], topic)
-        return list(view.topics[0].partitions) if view is not None else []
 
     def controller(self) -> int | None:
         """Who holds the office, according to ZooKeeper."""
@@ -199,19 +111,27 @@ class MixedCluster:
         return self._nodes.exists(node) is not None
 
     def make_controller(self, broker: int) -> None:
-        """End the term of whoever is controller, and hold the others back until it is this one."""
+        """End the term of whoever is controller until it is this one."""
         wait_until(lambda: self.controller() is not None, "a controller")
-        if self.controller() != broker:
-            rivals = [self.brokers[other] for other in self.running() if other != broker]
+        wait_until(lambda: self._try_controller(broker), f"controller {broker}")
+        self.wait_until_known()
+
+    def _try_controller(self, broker: int) -> bool:
+        """One election, for which the others are held back: for less than a session."""
+        if self.controller() == broker:
+            return True
+        rivals = [self.brokers[other] for other in self.running() if other != broker]
+        for rival in rivals:
+            rival.pause()
+        try:
+            self._nodes.delete("/controller")
+            wait_until(lambda: self.controller() == broker, f"controller {broker}", ELECTION_S)
+        except (NoNodeError, NotInTime):
+            return False
+        finally:
             for rival in rivals:
-                rival.pause()  # shorter than a session
-            try:
-                self._nodes.delete("/controller")
-                wait_until(lambda: self.controller() == broker, f"controller {broker}", 2)
-            finally:
-                for rival in rivals:
-                    rival.resume()
-        wait_until(self._is_complete, "everybody to know the new controller")
+                rival.resume()
+        return True
 
     # What is done to it
 

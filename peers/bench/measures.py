@@ -20,7 +20,7 @@ from peers.bench.load import (
     synchronous_ms,
 )
 from peers.bench.systems import IDS, System
-from peers.mixed import wait_until
+from peers.members import wait_until
 
 Figures = dict[str, float]
 

@@ -11,7 +11,7 @@ from odradek.cluster import ask
 from odradek.store.zookeeper_server import ZooKeeperServer
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 from peers.kafka import STOCK, KafkaBroker
-from peers.mixed import HOST, METADATA_VERSION, wait_until
+from peers.members import HOST, METADATA_VERSION, wait_until
 from peers.ours import OurBroker
 
 IDS = (1, 2, 3)

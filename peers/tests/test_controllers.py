@@ -3,7 +3,8 @@
 from confluent_kafka import Producer
 
 from odradek.client import ConfigChange, ConfigOperation, Resource, ResourceType, check
-from peers.mixed import APACHE, OURS, Kind, MixedCluster, wait_until
+from peers.members import wait_until
+from peers.mixed import APACHE, OURS, Kind, MixedCluster
 from peers.tests.conftest import MakeCluster
 from peers.traffic import Traffic, check_nothing_lost, read_all
 

@@ -7,7 +7,8 @@ consumer group's offsets and the offsets of timestamps must be found by the heir
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from peers.mixed import APACHE, OURS, Kind, MixedCluster, wait_until
+from peers.members import wait_until
+from peers.mixed import APACHE, OURS, Kind, MixedCluster
 from peers.tests.conftest import MakeCluster
 from peers.traffic import Traffic, check_nothing_lost, read_all
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from peers.mixed import APACHE, OURS, Kind, MixedCluster, wait_until
+from peers.members import wait_until
+from peers.mixed import APACHE, OURS, Kind, MixedCluster
 from peers.tests.conftest import MakeCluster
 from peers.toolbox import Toolbox
 from peers.traffic import Traffic, check_nothing_lost, read_all

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from peers.mixed import APACHE, OURS, MixedCluster, wait_until
+from peers.members import wait_until
+from peers.mixed import APACHE, OURS, MixedCluster
 from peers.tests.conftest import MakeCluster
 from peers.tests.test_controllers import fill
 from peers.toolbox import Toolbox
