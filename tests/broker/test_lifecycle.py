@@ -1,6 +1,7 @@
 """Starting, stopping, losing the session, and everything that can keep a broker from starting."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +14,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.log.disk import RealDisk
 from odradek.log.offload import on_the_spot
-from odradek.store.memory import MemoryStore
+from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.metadata import MetadataRequest
 from odradek.wire.topics import TopicPartition
@@ -149,6 +150,65 @@ async def test_what_keeps_a_broker_from_starting(tmp_path: Path) -> None:
         assert "broker.id is not set" in unnamed
         connection = await made.connect(1)
         assert (await connection.request(MetadataRequest(topics=[]), 9)).brokers
+
+
+class Expiring(MemoryStore):
+    """Its session ends behind the n-th thing that is asked of it."""
+
+    def __init__(self, server: MemoryServer, after: int) -> None:
+        super().__init__(server)
+        self.left = after
+        self._ended = False
+
+    async def _ask(self, work: Callable[[Any], Any]) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self._ended = True
+            self._server.expire(self)
+        return await super()._ask(work)
+
+    @property
+    def has_expired(self) -> bool:
+        return self._ended
+
+
+def _owner(server: MemoryServer, path: str) -> int | None:
+    stat = server.tree.exists(path)
+    return None if stat is None else stat.owner
+
+
+async def test_a_session_that_ends_at_any_step_of_the_start(tmp_path: Path) -> None:
+    """The broker says so and ends, or is registered in its next session: never running unseen."""
+    async with cluster(tmp_path) as made:
+        for step in range(1, 200):
+            store = Expiring(made.server, step)
+            broker = Broker(
+                BrokerConfig(
+                    {
+                        "broker.id": "2",
+                        "listeners": "PLAINTEXT://127.0.0.1:0",
+                        "log.dirs": str(tmp_path / f"two-{step}"),
+                    }
+                ),
+                store,
+                disk=RealDisk(),
+                clock=lambda: 0,
+                rng=Random(1),
+                offload=on_the_spot,
+            )
+            try:
+                await broker.start()
+            except StartFailed:
+                await broker.abandon()
+                continue
+            await until(
+                lambda store=store: _owner(made.server, "/brokers/ids/2") == store.session_id
+            )
+            through = not store.has_expired
+            await broker.stop()
+            if through:
+                return
+        raise AssertionError("a start does not take that many steps")
 
 
 async def test_a_broker_without_an_id_is_given_one_and_keeps_it(tmp_path: Path) -> None:

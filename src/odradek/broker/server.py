@@ -51,7 +51,7 @@ from odradek.replica.delayed import DelayedByKey
 from odradek.replica.forgetting import leave_isrs
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.metadata_cache import MetadataCache
-from odradek.store.api import NodeExists, Store
+from odradek.store.api import ConnectionLost, NodeExists, SessionExpired, Store
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import BrokerRegistration, Endpoint
 from odradek.wire.topics import TopicPartition
@@ -120,6 +120,12 @@ class Broker:
 
     async def start(self) -> None:
         """Returns when clients are served. Raises StartFailed."""
+        try:
+            await self._start()
+        except (SessionExpired, ConnectionLost) as error:
+            raise StartFailed(f"the metadata store was lost while starting: {error}") from None
+
+    async def _start(self) -> None:
         config = self.config
         listeners = [await self._listen(listener) for listener in config.listeners()]
         self.endpoints = _advertised(config, listeners)

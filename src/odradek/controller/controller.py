@@ -25,7 +25,7 @@ from odradek.controller.reassignment import Target
 from odradek.controller.requests import BatchNotEmpty, ControlRequest
 from odradek.controller.responses import on_response
 from odradek.store.api import EventKind as Change
-from odradek.store.api import SessionEvent, StoreError, WatchEvent
+from odradek.store.api import SessionEvent, SessionExpired, StoreError, WatchEvent
 from odradek.store.cluster import ClusterStore, ControllerMoved
 from odradek.store.paths import partition_of_state
 from odradek.wire.connection import Connection
@@ -57,7 +57,8 @@ _LOOK_AGAIN: Mapping[str, tuple[EventKind, Work]] = {
 
 
 class Controller:
-    """One broker's controller. Make it on the loop it runs on; `start` it once registered.
+    """One broker's controller. Make it on the loop it runs on, before the broker registers, so that
+    no end of its session goes unnoticed; `start` it once registered.
 
     `register` registers this broker anew after its session was lost; `connect` opens a connection
     to a broker.
@@ -86,12 +87,22 @@ class Controller:
         self._not_before = 0.0
         self.elections_won = 0
         self.resignations = 0
+        store.store.on_session(self._on_session)
 
     async def start(self) -> None:
-        """Join the election; returns once it is decided who is in office, us or another."""
-        self._store.store.on_session(self._on_session)
+        """Join the election; returns once it is decided who is in office, us or another.
+
+        Where the session ends meanwhile, the next one brings the election.
+        """
         self._queue.start()
-        await self._ask_queue(EventKind.STARTUP, self._elect)
+        try:
+            await self._ask_queue(
+                EventKind.STARTUP,
+                self._elect,
+                KafkaError(ErrorCode.NOT_CONTROLLER, "the session ended before"),
+            )
+        except KafkaError as error:
+            log.warning("broker %d has not joined the election yet: %s", self.broker_id, error)
 
     async def stop(self) -> None:
         """Leave, whatever is waiting. The `/controller` node goes with the store's session."""
@@ -239,6 +250,9 @@ class Controller:
             await self._look_who_is_in_office()
         except BatchNotEmpty as error:
             await self._give_office_up(str(error))
+        except SessionExpired as error:
+            # The office goes with the session; that event is on its way.
+            log.info("broker %d at %s: %s", self.broker_id, event.kind.value, error)
         except Exception as error:
             log.exception("the controller failed at %s", event.kind.value)
             self.journal.record(EntryKind.FAILURE, why=f"{event.kind.value}: {error!r}")
