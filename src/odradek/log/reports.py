@@ -1,5 +1,7 @@
 """What DescribeLogDirs tells: every configured directory, and the size of each log in it."""
 
+import posixpath
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from odradek.log.log import Log
@@ -29,7 +31,13 @@ class DirectoryReport(NamedTuple):
     logs: list[LogSize]
 
 
-def describe_directories(manager: LogManager) -> list[DirectoryReport]:
+def describe_directories(
+    manager: LogManager, asked: Iterable[TopicPartition] | None = None
+) -> list[DirectoryReport]:
+    """All directories, with all logs or only those asked for, which costs no more than they do."""
+    logs: dict[str, list[Log]] = {}
+    for log in manager.all_logs() if asked is None else _logs_of(manager, asked):
+        logs.setdefault(posixpath.dirname(log.directory), []).append(log)
     reports = []
     live = manager.live_dirs
     for path in manager.configured_dirs:
@@ -39,12 +47,17 @@ def describe_directories(manager: LogManager) -> list[DirectoryReport]:
         if is_online:
             try:
                 total_bytes, usable_bytes = manager.disk.space(path)
-                sizes = [_size_of(log, manager) for log in manager.logs_in(path)]
+                sizes = [_size_of(log, manager) for log in logs.get(path, ())]
             except OSError as error:
                 manager.fail_directory(path, error)
                 is_online = False
         reports.append(DirectoryReport(path, is_online, total_bytes, usable_bytes, sizes))
     return reports
+
+
+def _logs_of(manager: LogManager, asked: Iterable[TopicPartition]) -> list[Log]:
+    found = (manager.get(of, future=future) for of in asked for future in (False, True))
+    return [log for log in found if log is not None]
 
 
 def _size_of(log: Log, manager: LogManager) -> LogSize:

@@ -30,15 +30,14 @@ def handle(
             for partition in topic.partitions
         }
     return DescribeLogDirsResponse(
-        results=[_told(report, asked) for report in describe_directories(broker.logs)]
+        results=[_told(report) for report in describe_directories(broker.logs, asked)]
     )
 
 
-def _told(report: DirectoryReport, asked: set[TopicPartition] | None) -> DescribeLogDirsResult:
+def _told(report: DirectoryReport) -> DescribeLogDirsResult:
     if not report.is_online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=report.path)
-    logs = [log for log in report.logs if asked is None or log.topic_partition in asked]
-    logs.sort(key=_key)
+    logs = sorted(report.logs, key=_key)
     return DescribeLogDirsResult(
         log_dir=report.path,
         topics=[
