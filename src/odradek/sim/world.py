@@ -6,6 +6,7 @@ generator of its own for each part, so that one part's dice do not disturb anoth
 """
 
 import asyncio
+import contextvars
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -29,6 +30,7 @@ PORT = 9092
 DATA = "/data"
 SESSION_TIMEOUT_MS = 6_000
 CAPACITY_BYTES = 1 << 40
+OPERATOR_S = 5.0  # from a broker that gives up to somebody who starts it again
 
 
 class Event(NamedTuple):
@@ -130,9 +132,16 @@ class Host:
             # No fault of the world makes a broker raise anything else: this is a finding.
             self.world.loop.call_exception_handler({"message": self.name, "exception": error})
             reason = repr(error)
-        # A broker that cannot go on ends its process, and an operator starts it again.
         self.world.note(f"{self.name} gives up: {reason}")
         self.kill()
+        self.world.loop.call_later(
+            OPERATOR_S, self._start_again, self.starts, context=contextvars.Context()
+        )
+
+    def _start_again(self, starts: int) -> None:
+        """An operator finds that the broker has ended by itself, and nobody has started it since."""
+        if self.starts == starts and not self.is_up:
+            self.start()
 
     @property
     def directories(self) -> list[str]:
