@@ -139,7 +139,7 @@ class Host:
         )
 
     def _start_again(self, starts: int) -> None:
-        """An operator finds that the broker has ended by itself, and nobody has started it since."""
+        """An operator finds that the broker ended by itself, and nobody has started it since."""
         if self.starts == starts and not self.is_up:
             self.start()
 
