@@ -141,7 +141,7 @@ def broker_rows(now: Snapshot, before: Snapshot | None, ids: list[int]) -> list[
             rows.append([str(broker), "down", "", "", "", "", ""])
             continue
         earlier = before.brokers.get(broker) if before is not None else None
-        rate = _rate(now, before, state.size_bytes, earlier.size_bytes if earlier else None)
+        growth = rate(now, before, state.size_bytes, earlier.size_bytes if earlier else None)
         rows.append(
             [
                 str(broker),
@@ -150,7 +150,7 @@ def broker_rows(now: Snapshot, before: Snapshot | None, ids: list[int]) -> list[
                 str(state.leads),
                 str(state.holds),
                 "" if state.size_bytes is None else size(state.size_bytes),
-                "" if rate is None else f"{size(rate)}/s",
+                "" if growth is None else f"{size(growth)}/s",
             ]
         )
     return rows
@@ -165,7 +165,7 @@ def topic_rows(now: Snapshot, before: Snapshot | None, lines_max: int) -> list[l
     rows = []
     for name, topic in ordered[:lines_max]:
         earlier = before.topics.get(name) if before is not None else None
-        rate = _rate(now, before, topic.records, earlier.records if earlier else None)
+        growth = rate(now, before, topic.records, earlier.records if earlier else None)
         ill = [f"{topic.offline} offline"] if topic.offline else []
         ill += [f"{topic.under_replicated} under-replicated"] if topic.under_replicated else []
         rows.append(
@@ -175,15 +175,16 @@ def topic_rows(now: Snapshot, before: Snapshot | None, lines_max: int) -> list[l
                 topic.isr,
                 ", ".join(ill),
                 "" if topic.records is None else str(topic.records),
-                "" if rate is None else f"{rate:.0f}/s",
+                "" if growth is None else f"{growth:.0f}/s",
             ]
         )
     return rows
 
 
-def _rate(
+def rate(
     now: Snapshot, before: Snapshot | None, amount: int | None, earlier: int | None
 ) -> float | None:
+    """How much an amount grew a second between two moments; None if nobody knows."""
     if before is None or amount is None or earlier is None or now.at_s <= before.at_s:
         return None
     return max(0.0, (amount - earlier) / (now.at_s - before.at_s))

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import FrameType
@@ -10,9 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from odradek.spark.pipeline.progress import QueryProgress
     from odradek.spark.pipeline.runner import Run
     from odradek.spark.pipeline.spec import Pipeline
 
@@ -57,20 +55,22 @@ def run(file: Path, master: str | None, once: bool) -> None:
     """
     from dataclasses import replace
 
-    from odradek.spark.pipeline.runner import PipelineFailed, Run, ship_packages
+    from odradek.spark.pipeline.runner import PipelineFailed, Run
+    from odradek.spark.pipeline.shipping import ship_packages
     from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
-    from odradek.spark.session import NoJava, open_session
+    from odradek.spark.session import NoJava, is_local, open_session
 
     spec = _load(file)
     if once:
         spec = replace(spec, trigger=AVAILABLE_NOW)
     where = master or spec.master
-    click.echo(f"{spec.name}: starting Spark on {where}", err=True)
+    log = Path(tempfile.mkdtemp(prefix="odradek-pipeline-")) / "spark.log"
+    click.echo(f"{spec.name}: starting Spark on {where}, which writes to {log}", err=True)
     try:
-        spark = open_session(spec.name, where, spec.spark)
+        spark = open_session(spec.name, where, spec.spark, log)
     except NoJava as error:
         raise click.ClickException(str(error)) from None
-    if not where.startswith("local"):
+    if not is_local(where):
         ship_packages(spark)
     told = threading.Event()
 
@@ -97,43 +97,30 @@ def _follow(running: "Run", told: threading.Event) -> None:
     from odradek.spark.pipeline.progress import LogLines, progress_of
 
     if sys.stderr.isatty():
-        from rich.console import Console
         from rich.live import Live
 
-        with Live(console=Console(stderr=True), refresh_per_second=4) as live:
+        from odradek.cli.output import console
+        from odradek.cli.pipeline_view import progress_table
+
+        with Live(console=console(stderr=True), auto_refresh=False) as live:
             while running.is_active() and not told.wait(REFRESH_S):
                 running.check()
-                live.update(progress_table(progress_of(running)))
+                live.update(progress_table(progress_of(running)), refresh=True)
     else:
         lines = LogLines()
         while running.is_active() and not told.wait(REFRESH_S):
             running.check()
-            for line in lines.new(progress_of(running)):
-                click.echo(line, err=True)
+            _print(lines.new(running))
+        _print(lines.new(running))
     running.check()
     if told.is_set():
         click.echo("stopping after the batches that have begun", err=True)
         running.stop()
 
 
-def progress_table(queries: "list[QueryProgress]") -> "Table":
-    """The queries as a table for a terminal."""
-    from rich.table import Table
-
-    table = Table("query", "batch", "rows/s in", "rows/s done", "rows out", "lag", "state")
-    for query in queries:
-        lag = ", ".join(f"{topic} {count:,}" for topic, count in query.lag.items())
-        alarming = query.is_dead_letters and query.rows_out
-        table.add_row(
-            f"[red]{query.name}[/red]" if alarming else query.name,
-            str(query.batch) if query.batch >= 0 else "starting",
-            f"{query.rows_in_per_s:,.0f}",
-            f"{query.rows_done_per_s:,.0f}",
-            f"{query.rows_out:,}",
-            lag,
-            f"{query.state_rows:,}" if query.state_rows else "",
-        )
-    return table
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        click.echo(line, err=True)
 
 
 def _summarise(running: "Run") -> None:

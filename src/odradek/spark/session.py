@@ -1,4 +1,4 @@
-"""A Spark session that finds its Java and runs its Python workers with this interpreter."""
+"""A Spark session that finds its Java, and a Python for its workers."""
 
 import os
 import stat
@@ -6,11 +6,12 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.store.zookeeper_server import CannotStart, find_java
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 # What a small job on one machine wants: Spark's defaults are for a hundred machines.
@@ -48,13 +49,22 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
+PYTHON = "PYSPARK_PYTHON"
+PYTHON_SETTING = "spark.pyspark.python"
+
+
 class NoJava(Exception):
-    """There is no Java here; says what to do."""
+    """There is no Java here that Spark can use; says what to do."""
+
+
+def is_local(master: str) -> bool:
+    """Whether executors are this machine's own business."""
+    return master.startswith("local")
 
 
 def prepare_environment() -> None:
     """Let Spark find Java and this Python. Raises NoJava with one line of advice."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ[PYTHON] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     try:
         java = find_java()
     except CannotStart as error:
@@ -74,17 +84,41 @@ def _wrapped(java: Path) -> Path:
 
 
 def open_session(
-    name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None
+    name: str,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> "SparkSession":
-    """A session; `settings` are Spark's own and win over the defaults here."""
+    """A session; `settings` are Spark's own and win over the defaults here.
+
+    What Java and Python's workers have to say goes to the file `log`, if there is one. On the
+    machines of a cluster Python may be elsewhere: PYSPARK_PYTHON or spark.pyspark.python says so.
+    """
+    given = settings or {}
+    elsewhere = given.get(PYTHON_SETTING) or os.environ.get(PYTHON)
     prepare_environment()
+    if elsewhere and not is_local(master):
+        os.environ[PYTHON] = elsewhere
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    given = settings or {}
-    builder = SparkSession.builder.appName(name).master(master)
-    for setting, value in {**DEFAULTS, **given, **_quiet(given)}.items():
-        builder = builder.config(setting, value)
-    return builder.getOrCreate()
+    conf = SparkConf(loadDefaults=False).setAppName(name).setMaster(master)
+    conf.setAll(list({**DEFAULTS, **given, **_quiet(given)}.items()))
+    if log is not None:
+        SparkContext(conf=conf, gateway=_start_java(conf, log))
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _start_java(conf: "SparkConf", log: Path) -> Any:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    try:
+        with log.open("ab") as output:
+            return launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError:
+        words = log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise NoJava(f"Java did not start Spark: {' '.join(words)} (see {log})") from None
 
 
 def _quiet(given: Mapping[str, str]) -> dict[str, str]:

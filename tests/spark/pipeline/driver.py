@@ -51,7 +51,7 @@ def main() -> None:
     for query in run.queries.values():
         query.awaitTermination()
     run.check()
-    print("landed", sum(run.rows_out().values()))
+    print("landed", sum(run.rows_out(name).total for name in run.queries))
 
 
 if __name__ == "__main__":

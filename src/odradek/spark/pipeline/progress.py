@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.spark.pipeline.runner import DEAD_LETTERS, Run
+from odradek.spark.pipeline.runner import DEAD_LETTERS, RowsOut, Run
 from odradek.spark.position import Position
 
 
@@ -21,10 +21,11 @@ class QueryProgress:
     batch: int = -1
     rows_in: int = 0
     rows_in_per_s: float = 0.0
-    rows_done_per_s: float = 0.0
+    rows_out_per_s: float = 0.0
     duration_ms: int = 0
     lag: Mapping[str, int] = field(default_factory=dict)
     state_rows: int = 0
+    state_bytes: int = 0
     rows_out: int = 0
     is_active: bool = True
 
@@ -39,23 +40,34 @@ class QueryProgress:
         out = "dead letters" if self.is_dead_letters else "rows out"
         return (
             f"{self.name}: batch {self.batch}, {self.rows_in:,} rows in "
-            f"{self.duration_ms / 1000:.1f} s ({self.rows_done_per_s:,.0f}/s), "
+            f"{self.duration_ms / 1000:.1f} s ({self.rows_in_per_s:,.0f}/s in, "
+            f"{self.rows_out_per_s:,.0f}/s out), "
             f"{self.rows_out:,} {out} in all, lag {lag}{state}"
         )
 
 
 def progress_of(run: Run) -> list[QueryProgress]:
     """Every query of a run as it is now."""
-    rows_out = run.rows_out()
     return [
-        _query(name, query.lastProgress, rows_out.get(name, 0), query.isActive)
-        for name, query in run.queries.items()
+        _query(name, query.lastProgress, run.rows_out(name), query.isActive)
+        for name, query in list(run.queries.items())
     ]
 
 
-def _query(name: str, last: Any, rows_out: int, is_active: bool) -> QueryProgress:
+def batches_of(run: Run, name: str, after: int) -> list[QueryProgress]:
+    """The batches of a query after one, as far as Spark remembers them."""
+    query = run.queries[name]
+    return [
+        _query(name, batch, run.rows_out(name), query.isActive)
+        for batch in query.recentProgress
+        if batch["batchId"] > after
+    ]
+
+
+def _query(name: str, last: Any, out: RowsOut, is_active: bool) -> QueryProgress:
     if last is None:
-        return QueryProgress(name, rows_out=rows_out, is_active=is_active)
+        return QueryProgress(name, rows_out=out.total, is_active=is_active)
+    duration_ms = last["durationMs"].get("triggerExecution", 0)
     lag: dict[str, int] = {}
     for source in last["sources"]:
         for topic, behind in lag_of(source["endOffset"], source["latestOffset"]).items():
@@ -65,11 +77,12 @@ def _query(name: str, last: Any, rows_out: int, is_active: bool) -> QueryProgres
         batch=last["batchId"],
         rows_in=last["numInputRows"],
         rows_in_per_s=last["inputRowsPerSecond"] or 0.0,
-        rows_done_per_s=last["processedRowsPerSecond"] or 0.0,
-        duration_ms=last["durationMs"].get("triggerExecution", 0),
+        rows_out_per_s=out.of_batch(last["batchId"]) * 1000 / max(1, duration_ms),
+        duration_ms=duration_ms,
         lag=lag,
         state_rows=sum(operator["numRowsTotal"] for operator in last["stateOperators"]),
-        rows_out=rows_out,
+        state_bytes=sum(operator["memoryUsedBytes"] for operator in last["stateOperators"]),
+        rows_out=out.total,
         is_active=is_active,
     )
 
@@ -90,16 +103,19 @@ def _parsed(offset: Any) -> Any:
 
 
 class LogLines:
-    """One line for each batch that was not told yet."""
+    """One line for each batch with rows in it that was not told yet."""
 
     def __init__(self) -> None:
         self._told: dict[str, int] = {}
 
-    def new(self, queries: list[QueryProgress]) -> list[str]:
+    def new(self, run: Run) -> list[str]:
         lines = []
-        for query in queries:
-            if query.batch > self._told.get(query.name, -1):
-                self._told[query.name] = query.batch
-                if query.rows_in or query.batch == 0:
-                    lines.append(query.line())
+        for query in progress_of(run):
+            told = self._told.get(query.name, -1)
+            if query.batch <= told:
+                continue
+            # Batches can be shorter than the time between two looks.
+            batches = batches_of(run, query.name, told) if query.batch > told + 1 else [query]
+            lines += [batch.line() for batch in batches if batch.rows_in or batch.batch == 0]
+            self._told[query.name] = query.batch
         return lines

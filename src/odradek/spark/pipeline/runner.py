@@ -6,11 +6,8 @@ sink that is added later begins at the beginning. A query that fails ends the ru
 
 import re
 import threading
-import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from odradek.spark.pipeline.decoding import as_letters, decode
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
 SETTLE_TIMEOUT_S = 60.0
 POLL_S = 0.05
 DEAD_LETTERS = "dead_letters"
+BATCHES_REMEMBERED = 100
 IS_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*:")
 # The line of a failure that is ours, among what Spark wraps around it.
 OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
@@ -39,6 +37,22 @@ class Stopping(Exception):
     """A batch that is not begun any more because the pipeline stops."""
 
 
+class RowsOut:
+    """How many rows a sink has taken: in this run, and in each of its last batches."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._batches: dict[int, int] = {}
+
+    def add(self, batch: int, rows: int) -> None:
+        self.total += rows
+        self._batches[batch] = rows
+        self._batches.pop(batch - BATCHES_REMEMBERED, None)
+
+    def of_batch(self, batch: int) -> int:
+        return self._batches.get(batch, 0)
+
+
 class Run:
     """The queries of a pipeline on a session, from `start` until `stop` or their end."""
 
@@ -47,8 +61,7 @@ class Run:
         self.queries: dict[str, StreamingQuery] = {}
         self._spark = spark
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
-        self._rows: dict[str, int] = {}
+        self._rows: dict[str, RowsOut] = {}
 
     def start(self) -> None:
         """Build the views and start every query; SpecError if Spark refuses what the file says."""
@@ -124,10 +137,9 @@ class Run:
         def batch(rows: "DataFrame", number: int) -> None:
             if self._stopping.is_set():
                 raise Stopping
-            count = land(rows, number)
-            with self._lock:
-                self._rows[name] = self._rows.get(name, 0) + count
+            self._rows[name].add(number, land(rows, number))
 
+        self._rows[name] = RowsOut()
         return frame.writeStream.foreachBatch(batch)
 
     def _start(self, name: str, writer: Any) -> "StreamingQuery":
@@ -194,10 +206,9 @@ class Run:
         for query in self.queries.values():
             query.stop()
 
-    def rows_out(self) -> Mapping[str, int]:
-        """How many rows each sink has taken in this run."""
-        with self._lock:
-            return dict(self._rows)
+    def rows_out(self, name: str) -> RowsOut:
+        """What the sink of a query has taken in this run; Spark's own file sink does not say."""
+        return self._rows.get(name) or RowsOut()
 
 
 def _write(rows: "DataFrame", options: Mapping[str, str]) -> int:
@@ -228,22 +239,3 @@ def plain_text(error: Exception) -> str:
     if ours:
         return ours[1].strip()
     return text.split("\n\n")[0].split("\nJVM stacktrace")[0].strip()
-
-
-def ship_packages(spark: "SparkSession") -> None:
-    """Send this package to the executors of a cluster, which may not have it installed.
-
-    What it needs (pyarrow, numba, cramjam, google-crc32c) must be there, or come in an archive with
-    `spark.archives`.
-    """
-    import odradek
-    import pyspark_odradek
-
-    archive = Path(mkdtemp(prefix="odradek-")) / "odradek.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for package in (odradek, pyspark_odradek):
-            assert package.__file__ is not None
-            root = Path(package.__file__).parent
-            for file in sorted(root.rglob("*.py")):
-                zipped.write(file, file.relative_to(root.parent))
-    spark.sparkContext.addPyFile(str(archive))
