@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from odradek.spark.pipeline import compacting
-from odradek.spark.pipeline.compacting import compact, recover
+from odradek.spark.pipeline.compacting import Busy, compact
 from odradek.spark.pipeline.lake import BATCHES_KEPT, Lake, Landed, data_files
 
 # Forking is safe here: the children only touch files.
@@ -75,7 +76,8 @@ def test_batches_add_up_and_are_not_landed_twice(tmp_path: Path) -> None:
 
 def test_no_rows_are_no_file(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake", "w")
-    assert lake.land(0, Nothing()) == Landed(0, (), 0)
+    landed = lake.land(0, Nothing())
+    assert landed == Landed(0, (), 0, landed.attempt)
     assert numbers_in(lake.path) == []
 
 
@@ -127,6 +129,28 @@ def test_killed_after_any_step_a_batch_is_there_once(tmp_path: Path, step: str) 
     assert not list((lake.beside / "staging").rglob("*.parquet"))
     lake.land(2, Numbers(2))
     assert numbers_in(lake.path) == list(range(30))
+
+
+def test_a_driver_thought_dead_that_goes_on_adds_nothing(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", "w")
+
+    class Late(Numbers):
+        """Another driver lands the same batch while this one has just written its files."""
+
+        def write_to(self, directory: Path) -> int:
+            count = super().write_to(directory)
+            Lake(lake.path, "w").land(1, Numbers(1))
+            return count
+
+    assert lake.land(1, Late(1)) == lake.decided(1)
+    assert numbers_in(lake.path) == list(range(10, 20))
+    assert not list((lake.beside / "staging").rglob("*.parquet"))
+    # And one that wakes up in the middle of writing, long after.
+    dead = lake.beside / "staging" / "w" / "1-dead"
+    dead.mkdir(parents=True)
+    Numbers(1).write_to(dead)
+    lake.land(1, Numbers(1))
+    assert numbers_in(lake.path) == list(range(10, 20))
 
 
 def small_lake(path: Path, batches: int = 6) -> Lake:
@@ -181,28 +205,95 @@ def test_a_file_landed_during_the_exchange_is_carried_over(
     assert numbers_in(lake.path) == [*range(60), 600, 601]
 
 
-@pytest.mark.parametrize("step", ["build", "exchange", "finish"])
-def test_killed_after_any_step_of_compaction_nothing_is_lost(tmp_path: Path, step: str) -> None:
+def _die_after_first(owner: Any, name: str) -> None:
+    """In a child that dies: the first call of a function is its last deed."""
+    done = getattr(owner, name)
+
+    def then(*arguments: object, **more: object) -> None:
+        done(*arguments, **more)
+        killed()
+
+    setattr(owner, name, then)
+
+
+# In the order in which they happen: a file of the replacement, all of it, its note, the exchange,
+# an old file gone, the old directory gone, the note gone, all done.
+MOMENTS = [
+    (pq.ParquetWriter, "write_batch"),
+    (compacting, "_merge"),
+    (compacting, "write_atomically"),
+    (compacting, "swap"),
+    (Path, "unlink"),
+    (Path, "rmdir"),
+    (compacting._Job, "finish"),
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=[name for _, name in MOMENTS])
+def test_killed_at_any_moment_of_compaction_the_lake_is_whole(
+    tmp_path: Path, moment: tuple[Any, str]
+) -> None:
     lake = small_lake(tmp_path)
 
     def compact_and_die() -> None:
-        done = getattr(compacting._Job, step)
-
-        def then(*arguments: object) -> None:
-            done(*arguments)
-            killed()
-
-        setattr(compacting._Job, step, then)
+        _die_after_first(*moment)
         list(compact(lake))
 
     dies(compact_and_die)
     assert numbers_in(lake.path) == list(range(60))
+    files = len(list((lake.path / "even=0").glob("[!.]*")))
+    assert files == (6 if MOMENTS.index(moment) < 3 else 1)
     lake.land(6, Numbers(6))
-    recover(lake.beside / "compacting")
     assert numbers_in(lake.path) == list(range(70))
     list(compact(lake))
     assert numbers_in(lake.path) == list(range(70))
     assert len(list(data_files(lake.path))) == 2
+    assert not any((lake.beside / "compacting").iterdir())
+
+
+def test_one_compaction_at_a_time(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path)
+    one = compact(lake)
+    next(one)
+    with pytest.raises(Busy, match="is being compacted by another process"):
+        list(compact(lake))
+    list(one)
+    assert list(compact(lake)) == []
+    assert numbers_in(lake.path) == list(range(60))
+
+
+def test_readers_meanwhile_find_every_row_once(tmp_path: Path) -> None:
+    """A reader that lists and opens files while they are landed and compacted."""
+    lake = small_lake(tmp_path, batches=4)
+    landed = FORK.Value("i", 40)
+    stop = FORK.Event()
+    verdicts = FORK.Queue()
+
+    def read() -> None:
+        reads = 0
+        while not (stop.is_set() and reads):
+            expected = set(range(landed.value))
+            try:
+                found = numbers_in(lake.path)
+            except FileNotFoundError:
+                continue  # it had listed files that were compacted since, and reads again
+            reads += 1
+            if len(found) != len(set(found)) or not expected <= set(found):
+                verdicts.put(sorted(expected - set(found)) or "a row twice")
+                return
+        verdicts.put("")
+
+    reader = FORK.Process(target=read)
+    reader.start()
+    for batch in range(4, 16, 3):
+        list(compact(lake))
+        for number in range(batch, batch + 3):
+            lake.land(number, Numbers(number))
+            landed.value = (number + 1) * 10
+    stop.set()
+    assert verdicts.get() == ""
+    reader.join()
+    assert numbers_in(lake.path) == list(range(160))
 
 
 def test_whoever_lists_sees_all_or_all(tmp_path: Path) -> None:

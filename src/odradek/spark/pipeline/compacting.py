@@ -4,17 +4,20 @@ Each directory of the lake is compacted by itself. A complete replacement is bui
 the small files' rows in new files, and links to the files that are large enough. Then the two
 directories exchange names at one stroke: whoever lists the directory sees all of the old files or
 all of the new, never both and never neither. A file that a pipeline landed meanwhile is carried
-over. A job that was killed is finished or undone by the next, from the note it left.
+over. A job that was killed is finished or undone by the next, from the note it left. There is one
+at a time: a lock that ends with its process sees to it.
 
 A reader that listed the old files and opens one after the exchange is told that it is gone, and
 reads again.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +36,10 @@ MARKER = ".compacted"
 HIDDEN = ("_", ".")
 
 
+class Busy(Exception):
+    """Somebody else compacts this lake."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compacted:
     """What was done to one directory, relative to the lake."""
@@ -45,35 +52,57 @@ class Compacted:
 
 
 def compact(lake: Lake, target_bytes: int = TARGET_BYTES) -> Iterator[Compacted]:
-    """Compact every directory that has something to gain."""
+    """Compact every directory that has something to gain. Busy if somebody does so already."""
     jobs = lake.beside / "compacting"
-    recover(jobs)
-    for directory in _directories(lake.path):
-        small = _small(directory, target_bytes)
-        if len(small) < 2:
-            continue
-        before = _visible(directory)
-        job = _Job(jobs / uuid.uuid4().hex, directory, [file.name for file in small])
-        job.build(target_bytes)
-        after = _visible(job.replacement)
-        if len(after) >= len(before):
-            job.undo()
-            continue
-        sizes = sum(file.stat().st_size for file in before), sum(f.stat().st_size for f in after)
-        job.exchange()
-        job.finish()
-        name = str(directory.relative_to(lake.path))
-        yield Compacted(name, len(before), len(after), *sizes)
+    jobs.mkdir(parents=True, exist_ok=True)
+    with _alone(jobs):
+        recover(jobs)
+        for directory in _directories(lake.path):
+            done = _compact(lake, jobs, directory, target_bytes)
+            if done is not None:
+                yield done
+
+
+def _compact(lake: Lake, jobs: Path, directory: Path, target_bytes: int) -> Compacted | None:
+    small = _small(directory, target_bytes)
+    if len(small) < 2:
+        return None
+    before = _visible(directory)
+    job = _Job(jobs / uuid.uuid4().hex, directory, [file.name for file in small])
+    job.build(target_bytes)
+    after = _visible(job.replacement)
+    if len(after) >= len(before):
+        job.undo()
+        return None
+    sizes = sum(file.stat().st_size for file in before), sum(f.stat().st_size for f in after)
+    job.exchange()
+    job.finish()
+    return Compacted(str(directory.relative_to(lake.path)), len(before), len(after), *sizes)
+
+
+@contextmanager
+def _alone(jobs: Path) -> Iterator[None]:
+    descriptor = os.open(jobs, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Busy(f"{jobs.parent} is being compacted by another process") from None
+    finally:
+        os.close(descriptor)
 
 
 def recover(jobs: Path) -> None:
     """Finish or undo what a killed job left."""
-    for note in sorted(jobs.glob("*.json")) if jobs.is_dir() else ():
+    for note in sorted(jobs.glob("*.json")):
         job = _Job.read(note)
         if job.is_exchanged():
             job.finish()
         else:
             job.undo()
+    # Those that were not even noted.
+    for rest in jobs.iterdir():
+        shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
 
 
 class _Job:

@@ -3,11 +3,16 @@
 A batch goes through four steps, and a process that is killed between any two of them is repeated
 by Spark with the same batch number and the same rows:
 
-1. stage: the files are written beside the lake, where nobody looks.
-2. decide: their list is written to a file under the batch's number, at one stroke. From here on
-   the batch counts: whoever finds the list finishes it, and never writes the batch again.
+1. stage: the files are written beside the lake, where nobody looks, each attempt in a directory of
+   its own.
+2. decide: their list is written to a file under the batch's number, at one stroke and only if none
+   is there. From here on the batch counts: whoever finds the list finishes it, and never writes the
+   batch again.
 3. publish: each file is renamed into the lake. A file that is not staged any more is there already.
-4. clean up: the staging directory goes.
+4. clean up: the staging directories of the batch go.
+
+A process that was thought dead and goes on does no harm either: its files are in a directory that
+no list names, or its list was the first.
 
 So every file in the lake is whole and its rows are there once, for any reader that can list a
 directory. What is kept beside the lake, in `_<name>`, is on the same file system, since a rename
@@ -17,6 +22,7 @@ must be a rename. BATCHES_KEPT lists are kept: Spark only ever repeats the last 
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +36,14 @@ BATCHES_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What a batch added to the lake: files, relative to the lake, and rows."""
+    """What a batch added to the lake: files, relative to the lake, and rows.
+
+    `attempt` is the directory in which they were staged."""
 
     batch: int
     files: tuple[str, ...]
     rows: int
+    attempt: str
 
 
 class Rows(Protocol):
@@ -62,14 +71,13 @@ class Lake:
         """Add a batch; one that was added before stays as it was."""
         landed = self.decided(batch)
         if landed is None:
-            staged = self._staging / str(batch)
-            shutil.rmtree(staged, ignore_errors=True)
+            attempt = f"{batch}-{uuid.uuid4().hex}"
+            staged = self._staging / attempt
             staged.mkdir(parents=True)
             count = rows.write_to(staged)
             # Spark writes a file also for no rows.
             files = tuple(sorted(data_files(staged))) if count else ()
-            landed = Landed(batch, files, count)
-            self.decide(landed)
+            landed = self.decide(Landed(batch, files, count, attempt))
         self.publish(landed)
         self.clean_up(batch)
         return landed
@@ -80,34 +88,45 @@ class Lake:
             values = json.loads((self._batches / f"{batch}.json").read_text())
         except FileNotFoundError:
             return None
-        return Landed(batch, tuple(values["files"]), values["rows"])
+        return Landed(batch, tuple(values["files"]), values["rows"], values["attempt"])
 
-    def decide(self, landed: Landed) -> None:
+    def decide(self, landed: Landed) -> Landed:
+        """Make it so, unless it was decided otherwise; what was decided."""
         for file in landed.files:
-            sync(self._staging / str(landed.batch) / file)
+            sync(self._staging / landed.attempt / file)
         self._batches.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"files": landed.files, "rows": landed.rows})
-        write_atomically(self._batches / f"{landed.batch}.json", text)
+        values = {"files": landed.files, "rows": landed.rows, "attempt": landed.attempt}
+        path = self._batches / f"{landed.batch}.json"
+        if write_first(path, json.dumps(values)):
+            return landed
+        earlier = self.decided(landed.batch)
+        assert earlier is not None
+        return earlier
 
     def publish(self, landed: Landed) -> None:
-        staged = self._staging / str(landed.batch)
+        staged = self._staging / landed.attempt
         directories = {self.path}
         for file in landed.files:
-            target = self.path / file
-            if not target.parent.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-            directories.add(target.parent)
-            try:
-                (staged / file).rename(target)
-            except FileNotFoundError:
-                continue  # it was renamed before, by whoever was killed then
+            _move(staged / file, self.path / file)
+            directories.add((self.path / file).parent)
         for directory in directories:
             if directory.exists():
                 sync(directory)
 
     def clean_up(self, batch: int) -> None:
-        shutil.rmtree(self._staging / str(batch), ignore_errors=True)
+        for attempt in self._staging.glob(f"{batch}-*"):
+            shutil.rmtree(attempt, ignore_errors=True)
         (self._batches / f"{batch - BATCHES_KEPT}.json").unlink(missing_ok=True)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename. A source that is gone was renamed before, by whoever was killed then."""
+    while source.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            source.rename(target)
+        except FileNotFoundError:
+            continue  # the target's directory was compacted away in this moment
 
 
 class FrameRows:
@@ -138,15 +157,33 @@ def data_files(directory: Path) -> Iterator[str]:
             yield str(relative)
 
 
+def write_first(path: Path, text: str) -> bool:
+    """The file is there whole, also after a power failure; False if there was one already."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    _write_through(temporary, text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    sync(path.parent)
+    return True
+
+
 def write_atomically(path: Path, text: str) -> None:
     """The file is there whole, or as it was before, also after a power failure."""
     temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("w") as file:
+    _write_through(temporary, text)
+    temporary.rename(path)
+    sync(path.parent)
+
+
+def _write_through(path: Path, text: str) -> None:
+    with path.open("w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path)
-    sync(path.parent)
 
 
 def sync(path: Path) -> None:
