@@ -1,20 +1,19 @@
-"""One cluster and one Spark session for all tests of the pipeline.
+"""One cluster and one Spark session at a time for all tests of the pipeline.
 
-The same tests run against Apache Kafka, once `make peers` has brought it:
-
-    ODRADEK_TEST_PEER=kafka pytest tests/spark
-
-and against any cluster with ODRADEK_TEST_PEER=host:port. Tests that hurt brokers are then skipped.
+`peers/tests/test_spark.py` runs the same tests against Apache Kafka.
 """
 
 import itertools
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from odradek.client.blocking import Blocking
@@ -24,25 +23,33 @@ from odradek.cluster import Cluster
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
-PEER = "ODRADEK_TEST_PEER"
-KAFKA = "kafka"
+LOCAL = "local[2]"
+TIMEOUT_S = 60.0
+
+
+def wait_until(holds: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout_s:.0f} s for {what}")
+        time.sleep(0.01)
 
 
 class Cluster3:
-    """A cluster with the handful of things the tests do to its topics."""
+    """A cluster with the handful of things the tests do to it and its topics."""
 
-    def __init__(self, bootstrap: str, cluster: Cluster | None) -> None:
-        self.bootstrap = bootstrap
-        self._cluster = cluster
-        self.client = Blocking(bootstrap)
+    def __init__(self, brokers: Any) -> None:
+        """`brokers` is an odradek.Cluster or what behaves like one."""
+        self.brokers = brokers
+        self.bootstrap: str = brokers.bootstrap_servers
+        self.client = Blocking(self.bootstrap)
         self._numbers = itertools.count()
 
-    @property
-    def brokers(self) -> Cluster:
-        """The processes, for tests that hurt them."""
-        if self._cluster is None:
-            pytest.skip("the brokers of a peer are not ours to hurt")
-        return self._cluster
+    wait_until = staticmethod(wait_until)
+
+    def revive(self, broker: int) -> None:
+        if broker not in self.brokers.running():
+            self.brokers.start(broker)
 
     def options(self, **more: object) -> dict[str, str]:
         named = {name.replace("__", "."): str(value) for name, value in more.items()}
@@ -102,52 +109,120 @@ class Cluster3:
 
         self.client.run(send())
 
+    def fill(self, topic: str, rows: Sequence[bytes], partition: int = 0, **options: str) -> None:
+        """Many records at once, the way the sink writes them."""
+        from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+        from odradek.spark.sink import BatchWriter
+
+        columns = [StructField("value", BinaryType()), StructField("partition", IntegerType())]
+        given = self.options(topic=topic, **options)
+        values = pa.array(rows, pa.binary())
+        where = pa.repeat(pa.scalar(partition, pa.int32()), len(rows))
+        batch = pa.RecordBatch.from_arrays([values, where], names=["value", "partition"])
+        BatchWriter(given, StructType(columns)).write(iter([batch]))
+
     def committed(self, group: str) -> Mapping[TopicPartition, int]:
         lag = self.client.run(self.client.groups.lag(group))
         return {partition: one.committed for partition, one in lag.items()}
 
 
-def apache_kafka(stack: ExitStack, home: Path) -> str:
-    """The address of one Apache Kafka broker on a ZooKeeper of its own."""
-    from peers.kafka import QUICK_START, KafkaBroker
-
-    from odradek.store.zookeeper_server import ZooKeeperServer
-
-    zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
-    zookeeper.start()
-    stack.callback(zookeeper.stop)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = {"offsets.topic.replication.factor": 1}
-    broker = KafkaBroker(1, port, zookeeper.address, home / "kafka", settings, jvm=QUICK_START)
-    broker.start()
-    stack.callback(broker.kill)
-    return broker.address
-
-
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster3]:
-    peer = os.environ.get(PEER)
-    if peer:
-        with ExitStack() as stack:
-            home = tmp_path_factory.mktemp("peer")
-            yield Cluster3(apache_kafka(stack, home) if peer == KAFKA else peer, None)
-        return
+def cluster() -> Iterator[Cluster3]:
     with Cluster(brokers=3) as brokers:
-        yield Cluster3(brokers.bootstrap_servers, brokers)
+        yield Cluster3(brokers)
+
+
+class SparkCluster:
+    """A master and two workers from the installed PySpark; executors are processes of their own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.address = ""
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "SparkCluster":
+        from odradek.spark.session import prepare_environment
+
+        prepare_environment()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.address = f"spark://127.0.0.1:{port}"
+        self._start("master.Master", "--port", str(port))
+        wait_until(lambda: _listens(port), "the master of Spark")
+        for name in ("worker-1", "worker-2"):
+            size = ("--cores", "1", "--memory", "1g")
+            self._start("worker.Worker", *size, "--work-dir", str(self.home / name), self.address)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self, main: str, *arguments: str) -> None:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        process = subprocess.Popen(
+            [
+                *(home / "bin" / "spark-class", f"org.apache.spark.deploy.{main}"),
+                *("--host", "127.0.0.1", "--webui-port", "0", *arguments),
+            ],
+            env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.terminate)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Sessions:
+    """The Spark session of this process, which can have one at a time."""
+
+    def __init__(self) -> None:
+        self._session: Any = None
+        self._master = ""
+
+    def on(self, master: str) -> Any:
+        from odradek.spark.session import open_session
+
+        if self._master != master:
+            self.close()
+            settings = {
+                "spark.sql.python.filterPushdown.enabled": "true",
+                # A short life is not worth a compiler.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.executor.memory": "512m",
+                "spark.sql.codegen.wholeStage": "false",
+            }
+            self._session, self._master = open_session("tests", master, settings), master
+        return self._session
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+            self._session, self._master = None, ""
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("spark")) as spark_cluster:
+        yield spark_cluster
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    from odradek.spark.session import open_session
+def sessions() -> Iterator[Sessions]:
+    sessions = Sessions()
+    yield sessions
+    sessions.close()
 
-    settings = {
-        "spark.sql.python.filterPushdown.enabled": "true",
-        # A short life is not worth a compiler.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.sql.codegen.wholeStage": "false",
-    }
-    session = open_session("tests", "local[2]", settings)
-    yield session
-    session.stop()
+
+@pytest.fixture
+def spark(sessions: Sessions) -> Any:
+    return sessions.on(LOCAL)
