@@ -1,17 +1,41 @@
 """Client quotas: set through the API, told back, and felt by who goes over."""
 
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any, cast
 
-from tests.broker.clusters import batch_of, cluster, fetch_request, produce_request, until
+import pytest
+from tests.broker.clusters import (
+    Cluster,
+    batch_of,
+    cluster,
+    fetch_request,
+    produce,
+    produce_request,
+    until,
+)
 
+from odradek.broker.connection import ClientConnection
+from odradek.broker.quotas import ClientQuotas, Entity
+from odradek.broker.requests import RequestContext
+from odradek.sim.loop import SimLoop
+from odradek.sim.network import Network
+from odradek.wire.batch import scan
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
+from odradek.wire.header import RequestHeader
 from odradek.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     OpData,
 )
+from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest
 from odradek.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -104,31 +128,242 @@ async def test_quotas_that_cannot_be(tmp_path: Path) -> None:
         assert (await connection.request(request, 1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_who_goes_over_is_told_and_not_listened_to(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as made:
-        await made.create_topic("t")
-        calm, eager = await made.connect(1, "calm"), await made.connect(1, "eager")
-        assert (
-            await alter(
-                calm, {"client-id": "eager"}, producer_byte_rate=50_000.0, consumer_byte_rate=1e6
+def virtually(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Tells a story in virtual time: who is throttled for seconds costs the test nothing."""
+    loop = SimLoop()
+    Network(loop, random.Random(0))
+    try:
+        loop.run_until_complete(loop.process("127.0.0.1").run(story()))
+        assert not loop.failures, loop.failures
+    finally:
+        loop.close()
+
+
+async def limited(
+    made: Cluster, entity: dict[str, str | None], broker_id: int = 1, **quotas: float | None
+) -> None:
+    connection = await made.connect(broker_id, "admin")
+    assert await alter(connection, entity, **quotas) == 0
+    await until(lambda: made.brokers[broker_id].quotas.are_set)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_who_produces_too_much_is_told_and_not_listened_to(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t")
+            calm, eager = await made.connect(1, "calm"), await made.connect(1, "eager")
+            await limited(made, {"client-id": "eager"}, producer_byte_rate=50_000.0)
+            response = await eager.request(produce_request("t", batch_of(b"x" * 600_000)), 9)
+            told_s = response.throttle_time_ms / 1000
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            assert 1 < told_s < 3, "600 kB in eleven seconds against 50 kB/s"
+            before = now()
+            assert (await calm.request(request_small(), 9)).throttle_time_ms == 0
+            assert now() - before < 0.1, "others are not held up"
+            await eager.request(MetadataRequest(topics=[]), 9)
+            assert told_s - 0.1 < now() - before < told_s + 0.1, "whatever it asks"
+            await asyncio.sleep(11)  # virtually
+            assert (await eager.request(request_small(), 9)).throttle_time_ms == 0, "forgotten"
+
+    virtually(story)
+
+
+def test_a_producer_that_wants_no_answers_is_not_listened_to_either(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t")
+            eager = await made.connect(1, "eager")
+            await limited(made, {"client-id": "eager"}, producer_byte_rate=50_000.0)
+            eager.send_no_response(produce_request("t", batch_of(b"x" * 600_000), acks=0), 9)
+            before = now()
+            await eager.request(MetadataRequest(topics=[]), 9)
+            assert now() - before > 1
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0], ids=["without session", "with session"])
+def test_who_fetches_too_much_gets_nothing_until_it_has_waited(
+    tmp_path: Path, session_epoch: int
+) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t")
+            producer, eager = await made.connect(1, "p"), await made.connect(1, "eager")
+            for _ in range(2):
+                await produce(producer, "t", b"x" * 60_000)
+            session = {"session_id": 0, "session_epoch": session_epoch}
+            first = await eager.request(fetch_request("t", partition_max_bytes=1, **session), 11)
+            assert first.throttle_time_ms == 0
+            session_id = first.session_id
+            await limited(made, {"client-id": "eager"}, consumer_byte_rate=10_000.0)
+
+            async def fetch(offset: int) -> tuple[int, list[Any]]:
+                nonlocal session_epoch
+                if session_epoch >= 0:
+                    session_epoch += 1
+                request = fetch_request(
+                    "t", offset, session_id=session_id, session_epoch=session_epoch
+                )
+                response = await eager.request(request, 11)
+                assert response.session_id == session_id
+                return response.throttle_time_ms, [
+                    part for topic in response.responses for part in topic.partitions
+                ]
+
+            throttle_ms, told = await fetch(1)
+            assert throttle_ms == 0
+            assert len(told[0].records) > 60_000
+            await produce(producer, "t", b"x" * 60_000)
+            before = now()
+            throttle_ms, told = await fetch(2)
+            assert (throttle_ms > 1000, told) == (True, []), "what it would cost is not sent"
+            while not told:
+                throttle_ms, told = await fetch(2)
+            assert 1 < now() - before < 14
+            assert (throttle_ms, len(told[0].records) > 60_000) == (0, True), "and is not lost"
+
+    virtually(story)
+
+
+def test_a_fetch_larger_than_the_quota_still_gets_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t")
+            eager = await made.connect(1, "eager")
+            for _ in range(5):
+                await produce(eager, "t", b"x" * 900)
+            await limited(made, {"client-id": "eager"}, consumer_byte_rate=200.0)
+            offset = 0
+            while offset < 5:
+                response = await eager.request(fetch_request("t", offset), 11)
+                data = [part for topic in response.responses for part in topic.partitions]
+                offset += sum(1 for part in data for _ in scan(part.records))
+            assert now() < 60
+
+    virtually(story)
+
+
+def test_who_takes_too_much_of_the_brokers_time_waits(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t")
+            broker, slow = made.brokers[1], await made.connect(1, "slow")
+            await limited(made, {"client-id": "slow"}, request_percentage=1.0)
+            # Virtual time stands still while code runs; let each look at the clock take 10 ms.
+            ticks = itertools.count()
+            broker.quotas._now = lambda: now() + next(ticks) * 0.01
+            for request, version in (
+                (MetadataRequest(topics=[]), 9),  # answered at once
+                (produce_request("t", batch_of(b"v")), 9),  # at once, or when it is replicated
+                (fetch_request("t", 100, max_wait_ms=10), 11),  # waits
+                (DescribeClientQuotasRequest(), 1),  # a coroutine
+            ):
+                answers = [await slow.request(request, version) for _ in range(12)]
+                assert answers[-1].throttle_time_ms > 0, request
+                assert all(answer.throttle_time_ms <= 1000 for answer in answers)
+            calm = await made.connect(1, "calm")
+            assert (await calm.request(MetadataRequest(topics=[]), 9)).throttle_time_ms == 0
+
+    virtually(story)
+
+
+def test_who_makes_too_many_partitions_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path) as made:
+            maker = await made.connect(1, "maker")
+            await limited(made, {"client-id": "maker"}, controller_mutation_rate=2.0)
+
+            async def create(name: str, version: int, partitions: int = 23) -> tuple[int, int]:
+                topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+                request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+                response = await maker.request(request, version)
+                return response.topics[0].error_code, response.throttle_time_ms
+
+            # Two a second for eleven seconds are 22: the one who takes the last may take more.
+            assert await create("a", 7) == (ErrorCode.NONE, 0)
+            before = now()
+            error, throttle_ms = await create("b", 7)
+            assert error == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert 100 < throttle_ms <= 500, "one over, at two a second"
+            assert (await create("b", 7, 1)) == (ErrorCode.NONE, 0)
+            assert now() - before > 0.1
+            error, throttle_ms = await create("c", 5)
+            assert error == ErrorCode.NONE, "an older client would not understand"
+            assert throttle_ms > 10_000
+            gone = await maker.request(
+                DeleteTopicsRequest(topic_names=["c"], timeout_ms=10_000), 5, timeout=60
             )
-            == 0
+            assert gone.responses[0].error_code == ErrorCode.NONE
+            more = CreatePartitionsRequest(
+                topics=[CreatePartitionsTopic(name="b", count=2, assignments=None)],
+                timeout_ms=10_000,
+            )
+            answer = await maker.request(more, 3)
+            assert answer.results[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert answer.throttle_time_ms > 0
+
+    virtually(story)
+
+
+class TestWhoseQuotaCounts:
+    """Kafka's order, and who shares a quota."""
+
+    ORDER: tuple[Entity, ...] = (
+        ("ANONYMOUS", "c"),
+        ("ANONYMOUS", "<default>"),
+        ("ANONYMOUS", None),
+        ("<default>", "c"),
+        ("<default>", "<default>"),
+        ("<default>", None),
+        (None, "c"),
+        (None, "<default>"),
+    )
+
+    @staticmethod
+    def throttle_ms(quotas: ClientQuotas, client_id: str, size_bytes: int) -> int:
+        context = RequestContext(
+            RequestHeader(0, 9, 0, client_id), cast(ClientConnection, None), size_bytes
         )
-        await until(lambda: made.brokers[1].quotas.are_set)
-        request = produce_request("t", batch_of(b"x" * 600_000))
-        response = await eager.request(request, 9)
-        told = response.throttle_time_ms
-        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-        assert 1000 < told < 3000, "60 kB/s over ten seconds against 50 kB/s"
-        loop_time = made.brokers[1].connections._loop.time
-        before = loop_time()
-        assert (await calm.request(request_small(), 9)).throttle_time_ms == 0
-        assert loop_time() - before < told / 2000, "others are not held up"
-        await eager.request(MetadataRequest(topics=[]), 9)
-        assert loop_time() - before > told / 2000
-        fetched = await calm.request(fetch_request("t"), 11)
-        assert fetched.throttle_time_ms == 0
-        assert await alter(calm, {"client-id": "eager"}, producer_byte_rate=None) == 0
+        quotas.produced(context)
+        return context.throttle_ms
+
+    @pytest.mark.parametrize("strongest", range(len(ORDER)))
+    def test_the_most_specific(self, strongest: int) -> None:
+        quotas = ClientQuotas(lambda: 100.0)
+        quotas.set(self.ORDER[strongest], {"producer_byte_rate": "100"})
+        for weaker in self.ORDER[strongest + 1 :]:
+            quotas.set(weaker, {"producer_byte_rate": "1000000000"})
+        for stronger in self.ORDER[:strongest]:
+            quotas.set(stronger, {"consumer_byte_rate": "1"})  # says nothing about producing
+        assert self.throttle_ms(quotas, "c", 2000) == 10_000, "2000 bytes are twenty seconds' worth"
+
+    def test_others_are_not_limited(self) -> None:
+        quotas = ClientQuotas(lambda: 100.0)
+        quotas.set((None, "c"), {"producer_byte_rate": "100"})
+        quotas.set(("somebody", None), {"producer_byte_rate": "1"})
+        assert self.throttle_ms(quotas, "d", 10**9) == 0
+
+    def test_a_default_counts_for_each_client_and_a_users_for_all_of_them(self) -> None:
+        quotas = ClientQuotas(lambda: 100.0)
+        quotas.set((None, "<default>"), {"producer_byte_rate": "100"})
+        assert [self.throttle_ms(quotas, client, 800) for client in "ab"] == [0, 0]
+        quotas.set(("ANONYMOUS", None), {"producer_byte_rate": "100"})
+        assert self.throttle_ms(quotas, "a", 800) == 0
+        assert self.throttle_ms(quotas, "b", 800) == 6000
+
+    def test_a_quota_that_is_raised_forgets_nothing(self) -> None:
+        quotas = ClientQuotas(lambda: 100.0)
+        quotas.set((None, "c"), {"producer_byte_rate": "100"})
+        assert self.throttle_ms(quotas, "c", 2000) == 10_000
+        quotas.set((None, "c"), {"producer_byte_rate": "150"})
+        assert self.throttle_ms(quotas, "c", 1000) == 10_000
+        quotas.set((None, "c"), {})
+        assert self.throttle_ms(quotas, "c", 10**9) == 0
 
 
 def request_small() -> ProduceRequest:

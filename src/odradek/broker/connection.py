@@ -20,7 +20,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.requests import RequestContext, Route, Routes, Waiting, refusal
+from odradek.broker.requests import Answer, RequestContext, Route, Routes, Waiting, refusal
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from odradek.wire.frames import Buffer, FrameProtocol
@@ -44,14 +44,23 @@ _log = logging.getLogger(__name__)
 
 
 # What a broker must take from the controller before it can serve anybody else.
-_CONTROL = frozenset(
-    int(key).to_bytes(2, "big")
-    for key in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
-)
+CONTROL = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
+CLUSTER_ACTIONS = frozenset({*CONTROL, ApiKey.CONTROLLED_SHUTDOWN})
+_CONTROL = frozenset(int(key).to_bytes(2, "big") for key in CONTROL)
 
 
 def _is_control(frame: bytearray) -> bool:
     return bytes(frame[:2]) in _CONTROL
+
+
+def _is_exempt(route: Route, request: Message) -> bool:
+    """Whether the time a request takes is on no client's account: other brokers', and what gets no
+    answer (KIP-124)."""
+    return (
+        route.key in CLUSTER_ACTIONS
+        or getattr(request, "replica_id", -1) >= 0
+        or getattr(request, "acks", -1) == 0
+    )
 
 
 class _Slot:
@@ -82,7 +91,7 @@ class ClientConnection(FrameProtocol):
         self._expected_bytes = 0
         self._waiting: deque[bytearray] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._muted = False
+        self._muted: asyncio.TimerHandle | None = None
         self._stopped_reading = False
 
     # The life of a connection
@@ -101,6 +110,8 @@ class ClientConnection(FrameProtocol):
         for slot in self._slots:
             if slot.waiting is not None and slot.waiting.abandon is not None:
                 slot.waiting.abandon()
+        if self._muted is not None:
+            self._muted.cancel()
         self._waiting.clear()
         self._slots.clear()
         self._connections.forget(self)
@@ -119,12 +130,15 @@ class ClientConnection(FrameProtocol):
 
     def mute(self, seconds: float) -> None:
         """Takes no request for a while: the client went over its quota (KIP-219)."""
-        if not self._muted:
-            self._muted = True
-            self._loop.call_later(seconds, self._unmute)
+        until = self._loop.time() + seconds
+        if self._muted is not None:
+            if self._muted.when() >= until:
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until, self._unmute)
 
     def _unmute(self) -> None:
-        self._muted = False
+        self._muted = None
         self.pump()
 
     # Requests
@@ -141,7 +155,7 @@ class ClientConnection(FrameProtocol):
     def _may_start(self, frame: bytearray | None = None) -> bool:
         return not (
             self._task is not None
-            or self._muted
+            or self._muted is not None
             or self._blocked
             or self._held_bytes + self.outgoing_bytes > HELD_BYTES_MAX
             or self._expected_bytes > EXPECTED_BYTES_MAX
@@ -180,7 +194,7 @@ class ClientConnection(FrameProtocol):
             return
         context = RequestContext(header, self, len(frame))
         try:
-            answer = route.handle(self._routes.broker, request, context)
+            answer = self._handled(route, request, context)
         except Exception as error:
             answer = self._refused(route, request, context, error)
         if isinstance(answer, Message):
@@ -188,8 +202,7 @@ class ClientConnection(FrameProtocol):
             if parts is not None:
                 self._put(parts)
         elif answer is None:
-            if context.close_after:
-                self.close()
+            self._unanswered(context)
         elif isinstance(answer, Waiting):
             slot = _Slot(answer)
             self._slots.append(slot)
@@ -197,6 +210,12 @@ class ClientConnection(FrameProtocol):
             answer.future.add_done_callback(partial(self._found, slot, route, request, context))
         else:
             self._run(answer, route, request, context)
+
+    def _handled(self, route: Route, request: Message, context: RequestContext) -> Answer:
+        broker = self._routes.broker
+        if broker.quotas.limit_time and not _is_exempt(route, request):
+            return broker.quotas.timed(lambda: route.handle(broker, request, context), context)
+        return route.handle(broker, request, context)
 
     def _unsupported(self, key: int, version: int, correlation_id: int) -> None:
         """ApiVersions is answered in its first version, so that the client can choose another."""
@@ -260,8 +279,8 @@ class ClientConnection(FrameProtocol):
         slot.waiting = None
         if answer is None:
             slot.ready = True
-            if context.close_after:
-                self.close()
+            self._unanswered(context)
+            if not self.is_open:
                 return
         else:
             parts = self._encoded(answer, context)
@@ -270,9 +289,20 @@ class ClientConnection(FrameProtocol):
             self._fill(slot, parts)
         self._release()
 
+    def _unanswered(self, context: RequestContext) -> None:
+        """A request that gets no answer (acks=0)."""
+        if context.throttle_ms:
+            self.mute(context.throttle_ms / 1000)
+        if context.close_after:
+            self.close()
+
     def _encoded(self, answer: Message, context: RequestContext) -> list[Buffer] | None:
         """The answer's frame; None, and the connection is closed, if it cannot be written."""
         header = context.header
+        if context.throttle_ms:
+            if "throttle_time_ms" in answer.FIELDS:
+                answer.throttle_time_ms = context.throttle_ms  # type: ignore[attr-defined]  # in FIELDS
+            self.mute(context.throttle_ms / 1000)
         try:
             return encode_response(answer, header.api_version, header.correlation_id)
         except EncodeError:

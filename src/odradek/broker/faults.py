@@ -166,7 +166,7 @@ class _ControlRoute(Route):
     __slots__ = ("_routes",)
 
     def __init__(self, routes: FaultyRoutes) -> None:
-        self.name, self.version, self.count = "Faults", 0, 0
+        self.key, self.name, self.version, self.count = FAULTS_KEY, "Faults", 0, 0
         self.response = FaultsResponse
         self.decode = self._decode
         self.handle = self._handle

@@ -1,17 +1,28 @@
-"""Client quotas: how many bytes a second a client may produce and fetch (KIP-13, KIP-124, KIP-219).
+"""Client quotas: how much a client may ask of this broker (KIP-13, KIP-124, KIP-219, KIP-599).
 
 A quota belongs to a user, a client id, or both, or to the default of either; the most specific one
 counts, and all connections it counts for share it. Without authentication every user is ANONYMOUS.
+
+- producer_byte_rate, consumer_byte_rate: bytes a second, over the last eleven seconds
+- request_percentage: the share of a second in which this broker may work for the client
+- controller_mutation_rate: partitions a second that the client may have created and deleted
+
 Who goes over is answered at once, told for how long to be quiet, and not listened to for as long.
+A fetch that would go over comes back empty, so that it costs nothing, and a change of topics is
+refused with THROTTLING_QUOTA_EXCEEDED where the client knows that error.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from functools import partial
+from types import coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from odradek.replica.throttle import ReplicationQuota
+from odradek.broker.requests import Answer, Waiting
+from odradek.replica.throttle import WINDOW_S, WINDOWS, Rate
 from odradek.store.paths import desanitize
-from odradek.wire.messages.fetch import FetchResponse
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.schema import Message
 
 if TYPE_CHECKING:
     from odradek.broker.requests import RequestContext
@@ -22,11 +33,13 @@ ANONYMOUS = "ANONYMOUS"
 DEFAULT = "<default>"
 PRODUCER_RATE = "producer_byte_rate"
 CONSUMER_RATE = "consumer_byte_rate"
-QUOTA_NAMES = frozenset(
-    {PRODUCER_RATE, CONSUMER_RATE, "request_percentage", "controller_mutation_rate"}
-)
+REQUEST_SHARE = "request_percentage"
+MUTATION_RATE = "controller_mutation_rate"
+QUOTA_NAMES = frozenset({PRODUCER_RATE, CONSUMER_RATE, REQUEST_SHARE, MUTATION_RATE})
 WHOLE_QUOTAS = frozenset({PRODUCER_RATE, CONSUMER_RATE})
-THROTTLE_MS_MAX = 30_000
+# A client whose requests take too long is asked for patience in small portions.
+REQUEST_THROTTLE_S_MAX = WINDOW_S
+THROTTLE_MS_MAX = 2**31 - 1
 CLIENTS_MAX = 10_000
 
 # A user and a client id; each a name, the default, or None where the quota does not say.
@@ -65,15 +78,47 @@ def plain_entity(entity: Entity) -> Entity:
     )
 
 
+class TokenBucket:
+    """Permits that come at a rate and pile up to so many. Who takes the last may take more than
+    there are, and the others wait until the debt is paid.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._tokens = math.inf
+        self._filled_at = now()
+
+    def left(self, per_second: float) -> float:
+        now = self._now()
+        burst = WINDOWS * WINDOW_S * per_second
+        self._tokens = min(burst, self._tokens + per_second * (now - self._filled_at))
+        self._filled_at = now
+        return self._tokens
+
+    def take(self, permits: float) -> None:
+        self._tokens -= permits
+
+    def seconds_until(self, limit: float) -> float:
+        left = self.left(limit)
+        if left >= 0:
+            return 0.0
+        return -left / limit if limit > 0 else math.inf
+
+
+Meter = TypeVar("Meter", Rate, TokenBucket)
+
+
 class ClientQuotas:
     """The quotas that are set, and how much each client has used of its own."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.are_set = False
+        # Whether time is to be measured, which nobody should pay for without need.
+        self.limit_time = False
         self._now = now
         self._limits: dict[Entity, Mapping[str, float]] = {}
         # What was used, by the quota's name and the entity or client it is counted for.
-        self._used: dict[tuple[str, Entity, str], ReplicationQuota] = {}
+        self._used: dict[tuple[str, Entity, str], Rate | TokenBucket] = {}
         self._throttled = 0
 
     def set(self, entity: Entity, config: Mapping[str, str]) -> None:
@@ -82,48 +127,126 @@ class ClientQuotas:
             self._limits[entity] = limits
         else:
             self._limits.pop(entity, None)
-        self._used.clear()
         self.are_set = bool(self._limits)
+        self.limit_time = any(REQUEST_SHARE in each for each in self._limits.values())
 
-    def produced(self, context: "RequestContext") -> int:
-        return self._record(PRODUCER_RATE, context, context.size_bytes)
+    # Bytes
 
-    def fetched(self, context: "RequestContext", response: FetchResponse) -> int:
-        byte_count = sum(
-            len(data.records or b"") for topic in response.responses for data in topic.partitions
-        )
-        return self._record(CONSUMER_RATE, context, byte_count)
+    def produced(self, context: "RequestContext") -> None:
+        self._record(PRODUCER_RATE, context, context.size_bytes)
 
-    def _record(self, name: str, context: "RequestContext", byte_count: int) -> int:
-        """Counts the bytes, and says for how many milliseconds the client must be quiet."""
-        entity = next(
-            (each for each in entities(context.client_id) if name in self._limits.get(each, {})),
-            None,
-        )
-        if entity is None:
-            return 0
-        limit = self._limits[entity][name]
-        used = self._usage(name, entity, context.client_id, limit)
-        used.record(byte_count)
-        rate = used.rate()
-        if rate <= limit:
-            return 0
+    def fetched(self, context: "RequestContext", byte_count: int) -> bool:
+        """Whether the client may have these bytes; if not, they do not count."""
+        rate = self._record(CONSUMER_RATE, context, byte_count)
+        if rate is None:
+            return True
+        rate.record(-byte_count)
+        return False
+
+    def fetch_bytes_max(self, context: "RequestContext") -> float:
+        """The most that a single fetch can ever be given: what the quota lets through in a window.
+
+        Without this bound a larger fetch would come back empty for ever.
+        """
+        _, limit = self._limit(CONSUMER_RATE, context.client_id)
+        return math.inf if limit is None else limit * (WINDOWS - 1) * WINDOW_S
+
+    def _record(self, name: str, context: "RequestContext", amount: float) -> Rate | None:
+        """Counts the amount. The meter, and the client is throttled, if that was too much."""
+        entity, limit = self._limit(name, context.client_id)
+        if entity is None or limit is None:
+            return None
+        rate = self._meter(name, entity, context.client_id, Rate)
+        rate.record(amount)
+        over_s = rate.seconds_until(limit)
+        if over_s <= 0:
+            return None
+        if name == REQUEST_SHARE:
+            over_s = min(over_s, REQUEST_THROTTLE_S_MAX)
+        self._throttle(context, over_s)
+        return rate
+
+    # Time
+
+    def timed(self, carry_out: Callable[[], Answer], context: "RequestContext") -> Answer:
+        """Carries out a request, and counts the time this takes, without that it waits."""
+        begun = self._now()
+        answer = carry_out()
+        spent_s = self._now() - begun
+        if isinstance(answer, Waiting):
+            finish = answer.finish
+
+            def finished(found: Any) -> Message | None:
+                begun = self._now()
+                made = finish(found)
+                self._spent(context, spent_s + self._now() - begun)
+                return made
+
+            return Waiting(answer.future, finished, answer.abandon, answer.bytes_max)
+        if isinstance(answer, Message) or answer is None:
+            self._spent(context, spent_s)
+            return answer
+        return self._timed_coroutine(answer, context)
+
+    async def _timed_coroutine(
+        self, work: Coroutine[Any, Any, Message | None], context: "RequestContext"
+    ) -> Message | None:
+        spent: list[float] = []
+        try:
+            return await _steps(work, self._now, spent)
+        finally:
+            self._spent(context, sum(spent))
+
+    def _spent(self, context: "RequestContext", seconds: float) -> None:
+        self._record(REQUEST_SHARE, context, seconds * 100)
+
+    # Changes of topics
+
+    def mutate(self, context: "RequestContext", partitions: int, *, strict: bool) -> None:
+        """So many partitions are about to be created or deleted.
+
+        Strictly: THROTTLING_QUOTA_EXCEEDED if the client has used up its quota. Else, for clients
+        that do not know this error, it is done and the client throttled.
+        """
+        entity, limit = self._limit(MUTATION_RATE, context.client_id)
+        if entity is None or limit is None:
+            return
+        bucket = self._meter(MUTATION_RATE, entity, context.client_id, TokenBucket)
+        over_s = bucket.seconds_until(limit)
+        if strict and over_s > 0:
+            self._throttle(context, over_s)
+            raise KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
+            )
+        bucket.take(partitions)
+        if not strict and (over_s := bucket.seconds_until(limit)) > 0:
+            self._throttle(context, over_s)
+
+    # Who, and how much
+
+    def _limit(self, name: str, client_id: str) -> tuple[Entity | None, float | None]:
+        for entity in entities(client_id):
+            limit = self._limits.get(entity, {}).get(name)
+            if limit is not None:
+                return entity, limit
+        return None, None
+
+    def _throttle(self, context: "RequestContext", seconds: float) -> None:
         self._throttled += 1
-        over_s = (rate - limit) / limit * 10 if limit > 0 else math.inf
-        throttle_ms = min(math.ceil(over_s * 1000), THROTTLE_MS_MAX)
-        context.connection.mute(throttle_ms / 1000)
-        return throttle_ms
+        throttle_ms = min(math.ceil(seconds * 1000), THROTTLE_MS_MAX)
+        context.throttle_ms = max(context.throttle_ms, throttle_ms)
 
-    def _usage(self, name: str, entity: Entity, client_id: str, limit: float) -> ReplicationQuota:
+    def _meter(self, name: str, entity: Entity, client_id: str, kind: type[Meter]) -> Meter:
         # A default counts for each client apart; a quota of a user alone for all its clients.
         shared = client_id if entity[1] is not None else ""
         key = (name, entity, shared)
-        used = self._used.get(key)
-        if used is None:
+        found = self._used.get(key)
+        if found is None:
             if len(self._used) >= CLIENTS_MAX:
                 self._used.pop(next(iter(self._used)))
-            used = self._used[key] = ReplicationQuota(self._now, int(limit))
-        return used
+            found = self._used[key] = kind(self._now)
+        assert isinstance(found, kind)
+        return found
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -131,3 +254,24 @@ class ClientQuotas:
             "clients": len(self._used),
             "throttled": self._throttled,
         }
+
+
+@coroutine
+def _steps(
+    work: Coroutine[Any, Any, Message | None], now: Callable[[], float], spent: list[float]
+) -> Generator[Any, Any, Message | None]:
+    """Runs a coroutine, and notes how long each of its steps takes: others run in between."""
+    resume = partial(work.send, None)
+    while True:
+        begun = now()
+        try:
+            awaited = resume()
+        except StopIteration as done:
+            result: Message | None = done.value
+            return result
+        finally:
+            spent.append(now() - begun)
+        try:
+            resume = partial(work.send, (yield awaited))
+        except BaseException as error:  # whatever it is, the coroutine is to have it
+            resume = partial(work.throw, error)

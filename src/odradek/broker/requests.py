@@ -26,7 +26,7 @@ __all__ = ["Answer", "RequestContext", "Route", "Routes", "Waiting", "refusal"]
 class RequestContext:
     """What a handler may know about a request beyond its message."""
 
-    __slots__ = ("close_after", "connection", "header", "size_bytes")
+    __slots__ = ("close_after", "connection", "header", "size_bytes", "throttle_ms")
 
     def __init__(
         self, header: RequestHeader, connection: "ClientConnection", size_bytes: int
@@ -36,6 +36,8 @@ class RequestContext:
         self.size_bytes = size_bytes
         # Set by a handler that has no other way to tell its client of a failure (acks=0).
         self.close_after = False
+        # For how long the client is asked to be quiet, and is not listened to.
+        self.throttle_ms = 0
 
     @property
     def version(self) -> int:
@@ -74,10 +76,11 @@ Answer: TypeAlias = Message | Waiting | Coroutine[Any, Any, Message | None] | No
 class Route:
     """One version of one API, with its decoder and its handler."""
 
-    __slots__ = ("count", "decode", "handle", "module", "name", "response", "version")
+    __slots__ = ("count", "decode", "handle", "key", "module", "name", "response", "version")
 
     def __init__(self, key: ApiKey, version: int) -> None:
         api = APIS[key]
+        self.key: int = key
         self.name = api.name
         self.version = version
         self.response: type[Message] = api.response

@@ -28,11 +28,18 @@ from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition, validate_topic_name
 
-__all__ = ["NewTopic", "Topics"]
+__all__ = ["NewTopic", "Permit", "Topics"]
+
+# Told how many partitions are about to be created or deleted; raises KafkaError if it may not be.
+Permit = Callable[[int], None]
 
 DEFAULT = -1
 # More new partitions in one request are a slip or an attack (Kafka's KRaft controller agrees).
 PARTITIONS_MAX = 10_000
+
+
+def _freely(partitions: int) -> None:
+    """Anybody may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,7 @@ class Topics:
         *,
         validate_only: bool = False,
         racks: RackAwareMode = RackAwareMode.ENFORCED,
+        permit: Permit = _freely,
     ) -> dict[int, list[int]]:
         """The assignment of the new topic. Raises KafkaError with Kafka's code."""
         if self._cache.has_topic(topic.name):
@@ -88,6 +96,7 @@ class Topics:
         assignment = self._assignment(topic, racks)
         await self._validate(topic.name, assignment, config)
         if not validate_only:
+            permit(len(assignment))
             node = TopicNode(
                 {partition: tuple(replicas) for partition, replicas in assignment.items()}
             )
@@ -169,6 +178,7 @@ class Topics:
         manual: Sequence[Sequence[int]] | None,
         *,
         validate_only: bool = False,
+        permit: Permit = _freely,
     ) -> list[int]:
         """All partitions the topic then has. Raises KafkaError with Kafka's code."""
         node = await self._existing(name)
@@ -186,6 +196,7 @@ class Topics:
             **{partition: tuple(replicas) for partition, replicas in added.items()},
         }
         if not validate_only:
+            permit(len(added))
             await self._store.set_topic(
                 name, TopicNode(partitions, node.adding, node.removing, node.topic_id)
             )

@@ -272,6 +272,13 @@ class FetchSet:
                 answers.append((item.topic_partition, data))
         return answers
 
+    def untell(self, answers: list[PartitionAnswer]) -> None:
+        """The asker was not told this after all."""
+        for topic_partition, _ in answers:
+            item = self.items[topic_partition]
+            item.told_high_watermark = item.told_log_start = -1
+            self.dirty[item] = None
+
 
 class DelayedFetch(Delayed):
     """A fetch that found too little. `attempt` reads again: answers, or None to go on waiting."""

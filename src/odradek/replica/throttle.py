@@ -6,10 +6,11 @@ between its own directories. The rate is measured over the last eleven windows o
 Kafka, so a quota can be overdrawn for a moment and is then paid back by silence.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["UNLIMITED", "ReplicationQuota", "is_throttled_replica"]
+__all__ = ["UNLIMITED", "WINDOWS", "WINDOW_S", "Rate", "ReplicationQuota", "is_throttled_replica"]
 
 UNLIMITED = 2**63 - 1
 WINDOW_S = 1.0
@@ -21,39 +22,55 @@ def is_throttled_replica(throttled: frozenset[str], partition: int, broker_id: i
     return bool(throttled) and ("*" in throttled or f"{partition}:{broker_id}" in throttled)
 
 
-class ReplicationQuota:
-    """Bytes per second over a sliding window."""
+class Rate:
+    """An amount per second, over a sliding window."""
 
-    def __init__(self, now: Callable[[], float], bytes_per_second: int = UNLIMITED) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self.bytes_per_second = bytes_per_second
-        self._windows: deque[tuple[int, int]] = deque()  # (window number, bytes in it)
-        self._bytes = 0
+        self._windows: deque[tuple[int, float]] = deque()  # (window number, amount in it)
+        self._amount: float = 0
 
-    def record(self, byte_count: int) -> None:
+    def record(self, amount: float) -> None:
         window = int(self._now() / WINDOW_S)
         if self._windows and self._windows[-1][0] == window:
-            self._windows[-1] = (window, self._windows[-1][1] + byte_count)
+            self._windows[-1] = (window, self._windows[-1][1] + amount)
         else:
-            self._windows.append((window, byte_count))
-        self._bytes += byte_count
+            self._windows.append((window, amount))
+        self._amount += amount
         self._forget(window)
 
     def rate(self) -> float:
-        """Bytes per second over the windows seen, of which there are at least all but one."""
+        """The amount per second over the windows seen, of which there are at least all but one."""
         now = self._now()
-        window = int(now / WINDOW_S)
-        self._forget(window)
-        # The current window has only just begun; the full ones before it count whole.
-        return self._bytes / ((WINDOWS - 1) * WINDOW_S + now % WINDOW_S)
+        self._forget(int(now / WINDOW_S))
+        return self._amount / _span_s(now)
+
+    def seconds_until(self, limit: float) -> float:
+        """How long nothing may be added for the rate to be at the limit; not positive if it is."""
+        now = self._now()
+        self._forget(int(now / WINDOW_S))
+        return self._amount / limit - _span_s(now) if limit > 0 else math.inf
+
+    def _forget(self, window: int) -> None:
+        while self._windows and self._windows[0][0] <= window - WINDOWS:
+            self._amount -= self._windows.popleft()[1]
+
+
+def _span_s(now: float) -> float:
+    """The current window has only just begun; the full ones before it count whole."""
+    return (WINDOWS - 1) * WINDOW_S + now % WINDOW_S
+
+
+class ReplicationQuota(Rate):
+    """Bytes per second, and how many there may be."""
+
+    def __init__(self, now: Callable[[], float], bytes_per_second: int = UNLIMITED) -> None:
+        super().__init__(now)
+        self.bytes_per_second = bytes_per_second
 
     @property
     def is_exceeded(self) -> bool:
         return self.bytes_per_second < UNLIMITED and self.rate() > self.bytes_per_second
-
-    def _forget(self, window: int) -> None:
-        while self._windows and self._windows[0][0] <= window - WINDOWS:
-            self._bytes -= self._windows.popleft()[1]
 
     def statistics(self) -> dict[str, float]:
         return {"bytes_per_second": self.rate(), "limit": float(self.bytes_per_second)}

@@ -1,8 +1,4 @@
-"""AlterClientQuotas (49), v0–v1. Sets and removes quotas of users and client ids (KIP-546).
-
-The byte rates are enforced by this broker; the other two names are Kafka's, and are kept for the
-brokers of a mixed cluster that enforce them.
-"""
+"""AlterClientQuotas (49), v0–v1. Sets and removes quotas of users and client ids (KIP-546)."""
 
 from typing import TYPE_CHECKING
 

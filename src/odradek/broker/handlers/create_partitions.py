@@ -6,8 +6,10 @@ BEHAVIOUR.md section 1.3.
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
+from odradek.broker.topics import Permit
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from odradek.broker.requests import RequestContext
     from odradek.broker.server import Broker
 
+# The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
+STRICT_SINCE = 3
+
 
 async def handle(
     broker: "Broker", request: CreatePartitionsRequest, context: "RequestContext"
@@ -28,8 +33,9 @@ async def handle(
         return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
+    permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     results = await asyncio.gather(
-        *(_extend(broker, topic, request, times[name] > 1) for name, topic in asked.items())
+        *(_extend(broker, topic, request, times[name] > 1, permit) for name, topic in asked.items())
     )
     return CreatePartitionsResponse(results=results)
 
@@ -48,7 +54,11 @@ def refuse(
 
 
 async def _extend(
-    broker: "Broker", topic: CreatePartitionsTopic, request: CreatePartitionsRequest, twice: bool
+    broker: "Broker",
+    topic: CreatePartitionsTopic,
+    request: CreatePartitionsRequest,
+    twice: bool,
+    permit: Permit,
 ) -> CreatePartitionsTopicResult:
     manual = None
     if topic.assignments is not None:
@@ -59,7 +69,7 @@ async def _extend(
         if topic.name in await broker.store.deletions():
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         partitions = await broker.topics.add_partitions(
-            topic.name, topic.count, manual, validate_only=request.validate_only
+            topic.name, topic.count, manual, validate_only=request.validate_only, permit=permit
         )
         if not request.validate_only and not await broker.topics.wait_for_leaders(
             topic.name, partitions, request.timeout_ms

@@ -6,9 +6,10 @@ time-out of zero does the work and says REQUEST_TIMED_OUT. BEHAVIOUR.md section 
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.topics import NewTopic
+from odradek.broker.topics import NewTopic, Permit
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_topics import (
     CreatableTopic,
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from odradek.broker.requests import RequestContext
     from odradek.broker.server import Broker
 
+# The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
+STRICT_SINCE = 6
+
 
 async def handle(
     broker: "Broker", request: CreateTopicsRequest, context: "RequestContext"
@@ -30,9 +34,10 @@ async def handle(
         return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
+    permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     results = await asyncio.gather(
         *(
-            _create(broker, topic, request)
+            _create(broker, topic, request, permit)
             if times[name] == 1
             else _failed(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
             for name, topic in asked.items()
@@ -55,7 +60,7 @@ def refuse(
 
 
 async def _create(
-    broker: "Broker", topic: CreatableTopic, request: CreateTopicsRequest
+    broker: "Broker", topic: CreatableTopic, request: CreateTopicsRequest, permit: Permit
 ) -> CreatableTopicResult:
     config = {each.name: each.value for each in topic.configs}
     wanted = NewTopic(
@@ -66,7 +71,9 @@ async def _create(
         config,
     )
     try:
-        assignment = await broker.topics.create(wanted, validate_only=request.validate_only)
+        assignment = await broker.topics.create(
+            wanted, validate_only=request.validate_only, permit=permit
+        )
     except KafkaError as error:
         return await _failed(topic.name, error)
     if not request.validate_only and not await broker.topics.wait_for_leaders(

@@ -5,9 +5,11 @@ only where topics have ids. BEHAVIOUR.md sections 1.3 and 4.5.
 """
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.broker.topics import Permit
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from odradek.broker.server import Broker
 
 NO_TOPIC_ID = UUID(int=0)
+# The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
+STRICT_SINCE = 5
 
 
 async def handle(
@@ -32,8 +36,9 @@ async def handle(
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         error = ErrorCode.INVALID_REQUEST if context.version < 3 else disabled
         return refuse(request, KafkaError(error), context)
+    permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     results = await asyncio.gather(
-        *(_delete(broker, topic, request.timeout_ms) for topic in _asked(request))
+        *(_delete(broker, topic, request.timeout_ms, permit) for topic in _asked(request))
     )
     return DeleteTopicsResponse(responses=results)
 
@@ -52,10 +57,11 @@ def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
 
 
 async def _delete(
-    broker: "Broker", topic: DeleteTopicState, timeout_ms: int
+    broker: "Broker", topic: DeleteTopicState, timeout_ms: int, permit: Permit
 ) -> DeletableTopicResult:
     try:
         name = _name(broker, topic)
+        permit(broker.cache.partition_count(name) or 0)
         await broker.topics.delete(name)
         if not await broker.topics.wait_until_gone(name, timeout_ms):
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)

@@ -44,7 +44,9 @@ def handle(
         replica_id=request.replica_id,
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes if is_follower else min(request.max_bytes, broker.fetch_max),
+        max_bytes=request.max_bytes
+        if is_follower
+        else _bytes_max(broker, request.max_bytes, context),
         read_committed=request.isolation_level == 1,
         rack_id=request.rack_id,
         may_read_follower=version >= 11,
@@ -52,10 +54,10 @@ def handle(
     )
     answers = broker.replicas.fetch(params, fetch_set)
     if isinstance(answers, list):
-        return _finish(broker, context, session, is_follower, answers)
+        return _finish(broker, context, fetch_set, session, answers)
     return Waiting(
         answers,
-        lambda found: _finish(broker, context, session, is_follower, found),
+        lambda found: _finish(broker, context, fetch_set, session, found),
         lambda: _abandon(fetch_set, session),
         params.max_bytes,
     )
@@ -83,6 +85,13 @@ def refuse(request: FetchRequest, error: KafkaError, context: "RequestContext") 
     )
 
 
+def _bytes_max(broker: "Broker", asked: int, context: "RequestContext") -> int:
+    bytes_max = min(asked, broker.fetch_max)
+    if broker.quotas.are_set:
+        return int(min(bytes_max, broker.quotas.fetch_bytes_max(context)))
+    return bytes_max
+
+
 def _abandon(fetch_set: FetchSet, session: FetchSession | None) -> None:
     """The fetcher has gone while it waited. Its session it may still come back to."""
     if session is None or session.is_new:
@@ -94,11 +103,16 @@ def _abandon(fetch_set: FetchSet, session: FetchSession | None) -> None:
 def _finish(
     broker: "Broker",
     context: "RequestContext",
+    fetch_set: FetchSet,
     session: FetchSession | None,
-    is_follower: bool,
     answers: list[PartitionAnswer],
 ) -> FetchResponse:
     version = context.header.api_version
+    is_follower = fetch_set.replica_id >= 0
+    if broker.quotas.are_set and not is_follower:
+        byte_count = sum(len(data.records or b"") for _, data in answers)
+        if not broker.quotas.fetched(context, byte_count):
+            return _withheld(fetch_set, session, answers)
     session_id = 0
     if session is not None:
         session_id = broker.fetch_sessions.keep(session) if session.is_new else session.id
@@ -113,16 +127,24 @@ def _finish(
                 data.current_leader = LeaderIdAndEpoch(
                     leader_id=known.leader, leader_epoch=known.leader_epoch
                 )
-    response = FetchResponse(
+    return FetchResponse(
         session_id=session_id,
         responses=[
             FetchableTopicResponse(topic=topic, partitions=[data for _, data in group])
             for topic, group in groupby(answers, lambda answer: answer[0].topic)
         ],
     )
-    if broker.quotas.are_set and not is_follower:
-        response.throttle_time_ms = broker.quotas.fetched(context, response)
-    return response
+
+
+def _withheld(
+    fetch_set: FetchSet, session: FetchSession | None, answers: list[PartitionAnswer]
+) -> FetchResponse:
+    """Nothing yet: the client is over its quota. What it was not told it is told next time."""
+    if session is None or session.is_new:
+        fetch_set.close()
+        return FetchResponse()
+    fetch_set.untell(answers)
+    return FetchResponse(session_id=session.id)
 
 
 def _refuse_zstd(data: PartitionData) -> None:

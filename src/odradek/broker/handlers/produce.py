@@ -59,14 +59,12 @@ def handle(
                 refused[of] = ProduceResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             else:
                 entries[of] = records
-    throttle_ms = broker.quotas.produced(context) if broker.quotas.are_set else 0
+    if broker.quotas.are_set:
+        broker.quotas.produced(context)
     results = broker.replicas.append(request.acks, request.timeout_ms, entries)
     if isinstance(results, dict):
-        return _finish(broker, request, context, results, refused, throttle_ms)
-    return Waiting(
-        results,
-        lambda found: _finish(broker, request, context, found, refused, throttle_ms),
-    )
+        return _finish(broker, request, context, results, refused)
+    return Waiting(results, lambda found: _finish(broker, request, context, found, refused))
 
 
 def refuse(
@@ -99,7 +97,6 @@ def _finish(
     context: "RequestContext",
     results: Results,
     refused: Results,
-    throttle_ms: int,
 ) -> ProduceResponse | None:
     if refused:
         results = {**results, **refused}
@@ -115,8 +112,7 @@ def _finish(
         responses=[
             TopicProduceResponse(name=topic, partition_responses=told)
             for topic, told in topics.items()
-        ],
-        throttle_time_ms=throttle_ms,
+        ]
     )
     if has_errors and context.header.api_version >= 10:
         _add_leaders(broker, response, context)
