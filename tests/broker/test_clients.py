@@ -14,6 +14,9 @@ import kafka.codec
 import pytest
 from tests.broker.processes import BrokerProcess
 
+from odradek.client import Blocking
+from odradek.client.quotas import QuotaEntity
+
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 RECORDS = 100_000
@@ -39,6 +42,28 @@ def assert_all_there(found: Iterable[tuple[int, int, bytes, bytes]]) -> None:
             assert number > last[partition][1], "out of order"
         last[partition] = offset, number
     assert by_key == dict(record(number) for number in range(RECORDS))
+
+
+def test_librdkafka_is_told_that_it_is_throttled(broker: BrokerProcess) -> None:
+    servers = {"bootstrap.servers": broker.bootstrap}
+    admin = confluent_kafka.admin.AdminClient(servers)
+    admin.create_topics([confluent_kafka.admin.NewTopic("throttled", 1, 1)])["throttled"].result(10)
+    told: list[float] = []
+    producer = confluent_kafka.Producer(
+        {
+            **servers,
+            "client.id": "eager",
+            "throttle_cb": lambda event: told.append(event.throttle_time),
+        }
+    )
+    entity = QuotaEntity(client_id="eager")
+    with Blocking(broker.bootstrap) as cluster:
+        cluster.run(cluster.quotas.alter(entity, {"producer_byte_rate": 100_000.0}))
+        while not told:  # the quota is heard of a moment after it is set
+            producer.produce("throttled", b"x" * 500_000)
+            producer.flush(30)
+        cluster.run(cluster.quotas.alter(entity, {"producer_byte_rate": None}))
+    assert told[0] > 0
 
 
 @pytest.mark.parametrize("codec", CODECS)

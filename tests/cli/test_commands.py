@@ -66,7 +66,37 @@ def test_settings(odradek: CommandLine, topic: str) -> None:
     odradek("configs", "set", "--all-brokers", "-d", "log.retention.ms")
     assert "INVALID_CONFIG" in odradek.refused("configs", "set", "--topic", topic, "retention.ms=x")
     assert "see --all" in odradek.refused("configs", "get", "--topic", topic, "nonsense")
+    assert "did you mean retention.ms?" in odradek.refused(
+        "configs", "get", "--topic", topic, "retention.mss"
+    )
+    assert "did you mean retention.ms?" in odradek.refused(
+        "configs", "set", "--topic", topic, "retention.mss=1"
+    )
     assert "whose settings" in odradek.refused("configs", "get", code=2)
+
+
+def test_quotas(odradek: CommandLine) -> None:
+    odradek("quotas", "set", "--client-id", "etl", "producer_byte_rate=5MB")
+    odradek("quotas", "set", "--user", "u", "--default-client-id", "request_percentage=12.5")
+    odradek("quotas", "set", "--client-id", "etl", "consumer_byte_rate=1", "--dry-run")
+    assert odradek.json("quotas", "list", "--client-id", "etl") == [
+        {"user": None, "client_id": "etl", "quotas": {"producer_byte_rate": 5e6}}
+    ]
+    assert len(odradek.json("quotas", "list")) == 2
+    table = odradek("quotas", "list").splitlines()
+    assert table[1].split()[:3] == ["etl", "producer_byte_rate", "5000000"]
+    assert "<default>" in table[2]
+    odradek("quotas", "set", "--client-id", "etl", "-d", "producer_byte_rate")
+    odradek("quotas", "set", "--user", "u", "--default-client-id", "-d", "request_percentage")
+    assert odradek.json("quotas", "list") == []
+    for wrong, said in (
+        (["producer_byte_rate=1"], "whose quota"),
+        (["--user", "u"], "what to set"),
+        (["--user", "u", "--default-user", "producer_byte_rate=1"], "not both"),
+        (["--user", "u", "produce_byte_rate=1"], "did you mean producer_byte_rate?"),
+        (["--user", "u", "producer_byte_rate=fast"], "5MB"),
+    ):
+        assert said in odradek.refused("quotas", "set", *wrong, code=2)
 
 
 def test_elections(odradek: CommandLine, topic: str) -> None:

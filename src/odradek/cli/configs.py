@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.cli.output import json_option, print_json, print_table
-from odradek.cli.session import assignments, complete_topics, with_cluster
+from odradek.cli.session import assignments, complete_topics, nearest, with_cluster
 
 if TYPE_CHECKING:
     from odradek.client import Blocking, ConfigChange, ConfigEntry, Resource
@@ -82,8 +82,9 @@ def get(
         for entry in sorted(entries, key=lambda entry: entry.name)
         if entry.name in names or (not names and (everything or entry.source not in unset))
     ]
-    if missing := set(names) - {entry.name for entry in shown}:
-        raise click.ClickException(f"no setting is called {', '.join(sorted(missing))}; see --all")
+    if missing := sorted(set(names) - {entry.name for entry in shown}):
+        hint = nearest(missing[0], (entry.name for entry in entries)) or "; see --all"
+        raise click.ClickException(f"no setting is called {', '.join(missing)}{hint}")
     if as_json:
         print_json([_fields(entry) for entry in shown])
         return

@@ -29,6 +29,7 @@ VERBS: Mapping[str, Verb] = {
     "consume": Verb("odradek.cli.consume", "consume", "Print the records of a topic."),
     "groups": Verb("odradek.cli.groups", "groups", "Consumer groups and their lag."),
     "configs": Verb("odradek.cli.configs", "configs", "Settings of topics and brokers."),
+    "quotas": Verb("odradek.cli.quotas", "quotas", "How much clients may ask of each broker."),
     "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),
     "journal": Verb("odradek.cli.journal", "journal", "What the controller did, and why."),

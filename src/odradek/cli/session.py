@@ -4,7 +4,7 @@ Exit codes: 0 all was done; 1 something was not; 2 the command line made no sens
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
@@ -124,6 +124,14 @@ def assignments(texts: tuple[str, ...], option: str = "--config") -> dict[str, s
             raise click.UsageError(f"{option} wants NAME=VALUE, not {text!r}")
         pairs[name.strip()] = value
     return pairs
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What was perhaps meant, as the end of a message; nothing if nothing is like it."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _completions(

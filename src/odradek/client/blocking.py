@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 from odradek.client.admin import Admin
 from odradek.client.client import MISSING_TOPIC_S, TIMEOUT_S, Client
 from odradek.client.groups import Groups
+from odradek.client.quotas import Quotas
 from odradek.client.reading import FETCH_BYTES, FETCH_WAIT_MS, Isolation, Reader
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class Blocking:
         )
         self.admin = Admin(self.client)
         self.groups = Groups(self.client)
+        self.quotas = Quotas(self.client)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
