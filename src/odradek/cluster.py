@@ -97,6 +97,8 @@ class Cluster:
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
             "group.initial.rebalance.delay.ms": 0,
+            # On one machine whatever is to pass passes in no time, and somebody waits for the end.
+            "controlled.shutdown.retry.backoff.ms": 250,
             **({"odradek.faults.enable": True} if faults else {}),
             **(config or {}),
         }

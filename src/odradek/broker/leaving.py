@@ -1,8 +1,9 @@
 """Controlled shutdown, the broker's side: ask the controller to take our leaderships away first.
 
 Asked over the wire, of whoever is controller, ourselves included; again after a pause if something
-went wrong or partitions are left, and after so many attempts we leave anyway. BEHAVIOUR.md section
-4.4, INTERCHANGE.md section A.4.
+went wrong or partitions are left, and after so many attempts we leave anyway. The pause is over as
+soon as somebody else is controller: a cluster that is stopped broker by broker loses its controller
+on the way. BEHAVIOUR.md section 4.4, INTERCHANGE.md section A.4.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ __all__ = ["leave"]
 VERSION = 3
 # A store that says nothing for so long is out of reach: nobody can be made leader then.
 STORE_TIMEOUT_S = 3.0
+# How often to look for another controller.
+LOOK_S = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ async def leave(broker: "Broker") -> bool:
     attempts = broker.config.integer("controlled.shutdown.max.retries")
     pause_s = broker.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
     for attempt in range(attempts):
-        problem = await _ask(broker)
+        controller_id, problem = await _ask(broker)
         if problem is None:
             return True
         if await _is_alone(broker):
@@ -52,8 +55,18 @@ async def leave(broker: "Broker") -> bool:
             return False
         _log.warning("controlled shutdown, attempt %d of %d: %s", attempt + 1, attempts, problem)
         if attempt + 1 < attempts:
-            await asyncio.sleep(pause_s)
+            await _pause(broker, pause_s, controller_id)
     return False
+
+
+async def _pause(broker: "Broker", pause_s: float, asked: int | None) -> None:
+    """Until the next attempt; less if there is another controller to ask."""
+    try:
+        async with asyncio.timeout(pause_s):
+            while await broker.store.controller_id() in (None, asked):
+                await asyncio.sleep(LOOK_S)
+    except (StoreError, TimeoutError):
+        pass  # the next attempt finds out
 
 
 async def _is_alone(broker: "Broker") -> bool:
@@ -64,16 +77,17 @@ async def _is_alone(broker: "Broker") -> bool:
         return False
 
 
-async def _ask(broker: "Broker") -> str | None:
-    """What kept the controller from taking everything over, if anything did."""
+async def _ask(broker: "Broker") -> tuple[int | None, str | None]:
+    """Who was asked, and what kept the controller from taking everything over, if anything did."""
     timeout_s = broker.config.integer("controller.socket.timeout.ms") / 1000
+    controller_id = None
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             controller_id = await broker.store.controller_id()
             known = None if controller_id is None else await broker.store.broker(controller_id)
         endpoint = None if known is None else known.endpoint(inter_broker_listener(broker.config))
         if endpoint is None:
-            return "there is no controller"
+            return controller_id, "there is no controller"
         connection = await Connection.open(
             endpoint.host, endpoint.port, client_id=str(broker.id), timeout=timeout_s
         )
@@ -84,7 +98,11 @@ async def _ask(broker: "Broker") -> str | None:
         finally:
             connection.close()
     except (ConnectionError, TimeoutError, StoreError, DecodeError) as error:
-        return str(error) or type(error).__name__
+        return controller_id, str(error) or type(error).__name__
+    return controller_id, _problem(response)
+
+
+def _problem(response: ControlledShutdownResponse) -> str | None:
     if response.error_code != ErrorCode.NONE:
         return ErrorCode(response.error_code).name
     if response.remaining_partitions:
