@@ -188,13 +188,10 @@ class MixedCluster(Members[Member]):
             states[int(partition)] = (replicas, state)
         return states
 
-    def lead(self, topic: str, broker: int) -> None:
-        """Make a member the preferred replica and the leader of all its partitions of a topic."""
-        orders = {
-            TopicPartition(topic, number): [broker, *(set(replicas) - {broker})]
-            for number, (replicas, _) in self.states(topic).items()
-            if broker in replicas
-        }
+    def lead(self, topic: str, order: list[int]) -> None:
+        """Put a topic's replicas into this order and elect the first, the preferred one."""
+        broker = order[0]
+        orders = {TopicPartition(topic, number): order for number in self.states(topic)}
         with self.admin() as client:
             check(client.run(client.admin.alter_reassignments(orders)))
             wait_until(lambda: not self.ongoing(client.admin, client), "the new order")
@@ -210,7 +207,6 @@ class MixedCluster(Members[Member]):
                 part.leader_id == broker
                 for each in self.running()
                 for part in self.partitions(topic, each)
-                if broker in part.replica_nodes
             ),
             f"broker {broker} to lead {topic}",
         )

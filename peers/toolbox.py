@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import IO, NamedTuple, Self
 
 from peers.kafka import KAFKA_3_9, LIB, TOOLS_HEAP, classpath, java, main_class, tool
+from peers.processes import bound_to_us
 
 SOURCE = Path(__file__).parent / "java" / "Toolbox.java"
 
@@ -34,10 +35,14 @@ class Toolbox:
         classes = compiled(SOURCE, version)
         # What the clients log beside the output (slf4j's simple logger) goes to our standard error.
         self._process = subprocess.Popen(
-            java("Toolbox", heap=TOOLS_HEAP, version=version, also=[classes]),
+            bound_to_us(java("Toolbox", heap=TOOLS_HEAP, version=version, also=[classes])),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from odradek.store.zookeeper_server import ZooKeeperServer
-from peers.kafka import KAFKA_3_9
+from peers.complaints import complaints
+from peers.kafka import is_here
 from peers.mixed import Kind, MixedCluster
 from peers.toolbox import Toolbox
 
@@ -21,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    missing = not any(KAFKA_3_9.glob("kafka_*.jar"))
+    missing = not is_here()
     for item in items:
         item.add_marker(pytest.mark.peers)
         item.add_marker(pytest.mark.timeout(600))
@@ -45,7 +46,7 @@ def tools() -> Iterator[Toolbox]:
 
 @pytest.fixture
 def make_cluster(zookeeper: str, tmp_path: Path) -> Iterator[MakeCluster]:
-    """Makes clusters that end with the test."""
+    """Makes clusters that end with the test, in which nobody may complain of the other program."""
     with ExitStack() as stack:
 
         def make(members: Mapping[int, Kind], **settings: object) -> MixedCluster:
@@ -57,3 +58,5 @@ def make_cluster(zookeeper: str, tmp_path: Path) -> Iterator[MakeCluster]:
             return stack.enter_context(cluster)
 
         yield make
+    found = complaints(tmp_path)
+    assert not found, f"{len(found)} complaints, such as:\n" + "\n".join(found[:5])

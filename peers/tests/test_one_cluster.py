@@ -1,5 +1,8 @@
 """Apache Kafka's brokers and ours as one cluster: each leads, each is killed, nothing is lost."""
 
+import subprocess
+import sys
+
 import pytest
 
 from peers.members import wait_until
@@ -31,11 +34,23 @@ def create_with_either_side(cluster: MixedCluster, tools: Toolbox) -> None:
         *("--partitions", str(PARTITIONS), "--replication-factor", "3"),
         *("--config", "min.insync.replicas=2", "--config", "segment.bytes=100000"),
     )
-    placement = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
-    cluster.create_topic("ours", placement, min_insync_replicas="2", segment_bytes="100000")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "odradek", "topics", "create", "ours"),
+            *("--bootstrap-server", cluster.bootstrap_servers),
+            *("--partitions", str(PARTITIONS), "--replication-factor", "3"),
+            *("--config", "min.insync.replicas=2", "--config", "segment.bytes=100000"),
+        ],
+        check=True,
+    )
     for topic in ("theirs", "ours"):
         cluster.wait_for_topic(topic)
         assert len(cluster.states(topic)) == PARTITIONS
+
+
+def leaders(cluster: MixedCluster, topic: str) -> set[int]:
+    """Who leads the topic's partitions, according to ZooKeeper."""
+    return {state["leader"] for _, state in cluster.states(topic).values()}
 
 
 @pytest.mark.parametrize("members", MIXTURES.values(), ids=MIXTURES.keys())
@@ -47,13 +62,17 @@ def test_each_leads_and_each_is_killed(
     create_with_either_side(cluster, tools)
     both = [Traffic(cluster.bootstrap_servers, topic) for topic in ("theirs", "ours")]
     with both[0], both[1]:
-        for broker in cluster.brokers:
+        for broker, heir, last in ((1, 2, 3), (2, 3, 1), (3, 1, 2)):
             for leave in (cluster.stop, cluster.kill):
                 for traffic in both:
-                    cluster.lead(traffic.topic, broker)
+                    cluster.lead(traffic.topic, [broker, heir, last])
+                    assert leaders(cluster, traffic.topic) == {broker}
                 for traffic in both:
                     some_more(traffic)
                 leave(broker)
+                if leave == cluster.stop:  # it was not gone before its leaderships were
+                    for traffic in both:
+                        assert leaders(cluster, traffic.topic) == {heir}
                 for traffic in both:
                     some_more(traffic)
                 cluster.start(broker)
@@ -62,7 +81,7 @@ def test_each_leads_and_each_is_killed(
     for traffic in both:
         assert cluster.check_logs_are_equal(traffic.topic) > 0
         for broker in cluster.brokers:
-            cluster.lead(traffic.topic, broker)
+            cluster.lead(traffic.topic, [broker, *(set(cluster.brokers) - {broker})])
             found = read_all(cluster.address(broker), traffic.topic, PARTITIONS)
             check_nothing_lost(traffic, found)
         cluster.check_logs_are_equal(traffic.topic)

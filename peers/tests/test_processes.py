@@ -1,0 +1,68 @@
+"""Whoever kills a test run has nothing to clean up."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from peers.members import wait_until
+
+# Starts a cluster of both programs, says its processes, and waits to be killed.
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from odradek.store.zookeeper_server import ZooKeeperServer
+from peers.mixed import APACHE, OURS, MixedCluster
+from peers.toolbox import Toolbox
+
+home = Path(sys.argv[1])
+zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
+zookeeper.start()
+tools = Toolbox()
+cluster = MixedCluster(zookeeper.address, home, {1: APACHE, 2: OURS, 3: OURS})
+cluster.start()
+cluster.brokers[3].pause()  # nor does one that stands still stay
+members = [member.process_id for member in cluster.brokers.values()]
+print(zookeeper.process_id, tools.process_id, *members, flush=True)
+time.sleep(600)
+"""
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process started, and those that they did."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == process:
+            child = int(status.parent.name)
+            found += [child, *children(child)]
+    return found
+
+
+def lives(process: int) -> bool:
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert run.stdout is not None
+    try:
+        told = set(map(int, run.stdout.readline().split()))
+        started = children(run.pid)
+        assert len(told) == 5
+        assert told <= set(started), "ZooKeeper, the tools' JVM and three brokers"
+    finally:
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait()
+        run.stdout.close()
+    wait_until(lambda: not any(map(lives, started)), f"{started} to end")
