@@ -1,8 +1,35 @@
 """What holds for every test."""
 
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster import Cluster
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that runs us in the background has us ignore Ctrl-C, and children inherit that; tests
     # that press it would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def assert_no_traceback(log: Path) -> None:
+    text = log.read_text(errors="replace") if log.exists() else ""
+    found = text.find("Traceback (most recent call last)")
+    assert found < 0, f"{log}:\n{text[max(0, found - 2000) :][:6000]}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_broker_logs_a_traceback() -> Iterator[None]:
+    """Whichever test starts a cluster, in whatever way, its brokers' logs are read at its end."""
+    end_all = Cluster._end_all
+
+    def end_all_and_read(cluster: Cluster) -> None:
+        end_all(cluster)
+        for broker in cluster.ids:
+            assert_no_traceback(cluster.log_of(broker))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "_end_all", end_all_and_read)
+        yield

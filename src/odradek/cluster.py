@@ -131,6 +131,13 @@ class Cluster:
 
     def close(self) -> None:
         """End every process. A cluster whose directory you named is shut down in order first."""
+        try:
+            self._end_all()
+        finally:
+            if self._is_temporary:
+                shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _end_all(self) -> None:
         if not self._is_temporary:
             self._stop_all()
         for broker, process in self._processes.items():
@@ -141,8 +148,6 @@ class Cluster:
             process.wait()
             if process.stdin is not None:
                 process.stdin.close()
-        if self._is_temporary:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _stop_all(self) -> None:
         """One after the other, so that each has somebody to hand its leaderships to."""

@@ -80,6 +80,7 @@ class BrokerProcess:
         assert self._process.stderr is not None
         self._process.stderr.close()
         self._process = None
+        assert not any("Traceback" in line for line in self.log), "\n".join(self.log[-100:])
         return code
 
     @property

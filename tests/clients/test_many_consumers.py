@@ -27,8 +27,6 @@ SETTLE_S = 120.0
 def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=3, config={"offsets.topic.num.partitions": 10}) as running:
         yield running
-        for broker in running.ids:
-            assert "Traceback" not in running.log_of(broker).read_text()
 
 
 class Crowd:

@@ -147,9 +147,15 @@ def test_a_marker_that_would_do_nothing_is_refused_and_a_failure_shows_the_logs(
         @pytest.mark.odradek(brokers=1)
         def test_failing(odradek_fresh_cluster):
             assert False
+
+        @pytest.mark.odradek(brokers=1)
+        def test_whose_broker_has_a_traceback(odradek_fresh_cluster):
+            with odradek_fresh_cluster.log_of(1).open("a") as log:
+                log.write("Traceback (most recent call last): of the test's own making")
         """
     )
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(errors=1, failed=1)
+    result.assert_outcomes(errors=2, failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*of the test's own making*"])
     result.stdout.fnmatch_lines(["*needs the fixture odradek_fresh_cluster*"])
     result.stdout.fnmatch_lines(["*odradek broker 1*", "*serves PLAINTEXT*"])

@@ -63,7 +63,7 @@ async def _pause(broker: "Broker", pause_s: float, asked: int | None) -> None:
     """Until the next attempt; less if there is another controller to ask."""
     try:
         async with asyncio.timeout(pause_s):
-            while await broker.store.controller_id() in (None, asked):
+            while await broker.store.controller_id() in (None, asked):  # noqa: ASYNC110  # looks
                 await asyncio.sleep(LOOK_S)
     except (StoreError, TimeoutError):
         pass  # the next attempt finds out
