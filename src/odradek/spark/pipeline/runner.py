@@ -24,6 +24,10 @@ SETTLE_TIMEOUT_S = 60.0
 POLL_S = 0.05
 DEAD_LETTERS = "dead_letters"
 BATCHES_REMEMBERED = 100
+# Spark's words for a query that starts, and for a Python process that took it too long to.
+INITIALIZING = "Initializing"
+NOT_UP = "Python worker failed to connect back"
+STARTS_MAX = 10
 IS_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*:")
 # The line of a failure that is ours, among what Spark wraps around it.
 OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
@@ -82,6 +86,9 @@ class Run:
                 self._view(step.name, self._spark.sql(step.sql), step.watermark)
             for sink in self.pipeline.sinks:
                 where = f"sink {sink.name}"
+                self._check_columns(sink)
+            for sink in self.pipeline.sinks:
+                where = f"sink {sink.name}"
                 self._start_sink(sink)
             for name, frame in letters.items():
                 where = f"dead letters of {name}"
@@ -97,6 +104,19 @@ class Run:
         if watermark is not None:
             frame = frame.withWatermark(watermark.column, watermark.delay)
         frame.createOrReplaceTempView(name)
+
+    def _check_columns(self, sink: Sink) -> None:
+        """Before the first query starts, rather than in its first batch."""
+        columns = self._spark.table(sink.view).columns
+        named = [("partition_by", name) for name in sink.partition_by]
+        if sink.key and "value" not in columns:
+            named.append(("key", sink.key))
+        for field, name in named:
+            if name not in columns:
+                raise SpecError(
+                    f"{self.pipeline.name}: sink {sink.name}: {field}: there is no column {name}; "
+                    f"there are {', '.join(columns)}"
+                )
 
     # Queries
 
@@ -149,8 +169,13 @@ class Run:
             writer = writer.trigger(availableNow=True)
         elif self.pipeline.trigger:
             writer = writer.trigger(processingTime=self.pipeline.trigger)
-        query: StreamingQuery = writer.start()
-        self.queries[name] = query
+        for _ in range(STARTS_MAX):
+            query: StreamingQuery = writer.start()
+            self.queries[name] = query
+            # One after the other: each starts Python processes, which Spark gives 10 s to come up.
+            _wait_while(query, lambda status: status["message"].startswith(INITIALIZING))
+            if not (query.exception() and NOT_UP in str(query.exception())):
+                break
         return query
 
     # Sinks: each takes a batch and says how many rows it was
@@ -196,19 +221,21 @@ class Run:
     def stop(self) -> None:
         """Let batches that have begun end, begin no other, and stop."""
         self._stopping.set()
-        waited_s = 0.0
-        pause = threading.Event()
-        while waited_s < SETTLE_TIMEOUT_S and any(
-            query.isActive and query.status["isTriggerActive"] for query in self.queries.values()
-        ):
-            pause.wait(POLL_S)
-            waited_s += POLL_S
         for query in self.queries.values():
+            _wait_while(query, lambda status: status["isTriggerActive"])
             query.stop()
 
     def rows_out(self, name: str) -> RowsOut:
         """What the sink of a query has taken in this run; Spark's own file sink does not say."""
         return self._rows.get(name) or RowsOut()
+
+
+def _wait_while(query: "StreamingQuery", holds: Callable[[Mapping[str, Any]], bool]) -> None:
+    waited_s = 0.0
+    pause = threading.Event()
+    while waited_s < SETTLE_TIMEOUT_S and query.isActive and holds(query.status):
+        pause.wait(POLL_S)
+        waited_s += POLL_S
 
 
 def _write(rows: "DataFrame", options: Mapping[str, str]) -> int:

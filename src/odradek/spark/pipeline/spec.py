@@ -14,6 +14,7 @@ from typing import Any
 from odradek.spark.errors import OptionError
 from odradek.spark.options import source_options
 from odradek.spark.pipeline.avro import load_schema
+from odradek.spark.pipeline.ddl import DdlError, check_schema
 from odradek.spark.pipeline.toml_lines import Lines
 from odradek.spark.pipeline.toml_lines import Path as Where
 
@@ -245,6 +246,11 @@ class _Reader:
             raise self.error(
                 table.where, f'{format} needs a schema, such as "id int, at timestamp"'
             )
+        else:
+            try:
+                check_schema(schema)
+            except DdlError as error:
+                raise self.error((*table.where, "schema"), str(error)) from None
         return Decode(format, schema, schema_file, table.flag("confluent"), table.texts("options"))
 
     def _step(self, values: tuple[dict[str, Any], Where]) -> Step:
