@@ -7,6 +7,7 @@ group's coordinator, and the leaders of partitions.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, Self, TypeVar
@@ -221,18 +222,20 @@ class Client:
     ) -> dict[TopicPartition, int]:
         """Who leads each partition; waits until each has a leader."""
         partitions = list(partitions)
+        with contextlib.suppress(KafkaError):
+            return self._known_leaders(partitions)
         patience = self.patience(timeout_s)
         missing = self.patience(min(self.missing_topic_s, patience.remaining_s))
-        looked = False
         while True:
-            try:
-                return {partition: self.view.leader(partition) for partition in partitions}
-            except KafkaError as error:
-                if looked:
-                    unknown = error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    await (missing if unknown else patience).pause(error)
             await self.refresh({partition.topic for partition in partitions})
-            looked = True
+            try:
+                return self._known_leaders(partitions)
+            except KafkaError as error:
+                unknown = error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                await (missing if unknown else patience).pause(error)
+
+    def _known_leaders(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: self.view.leader(partition) for partition in partitions}
 
     async def ask_leaders(
         self,

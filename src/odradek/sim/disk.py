@@ -60,7 +60,9 @@ class _Content:
 def _apply(data: bytearray, position: int, content: bytes | None) -> None:
     if len(data) < position:
         data.extend(bytes(position - len(data)))
-    if content is None:
+    if content is not None and len(data) == position:
+        data += content
+    elif content is None:
         del data[position:]
     else:
         data[position : position + len(content)] = content
@@ -130,7 +132,8 @@ class _SimFile:
 
     def read(self, position: int, length: int) -> bytes:
         self._disk.check(self._path)
-        return bytes(self._content.data[position : position + length])
+        with memoryview(self._content.data) as view:
+            return bytes(view[position : position + length])
 
     def write_at(self, position: int, data: Buffer) -> None:
         self._disk.check(self._path)

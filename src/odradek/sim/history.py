@@ -27,6 +27,8 @@ class History:
     last_acknowledged: dict[TopicPartition, int] = field(default_factory=dict)
     # The first that anybody read at an offset.
     read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    # The batches that were opened for that, by their first offset.
+    batches: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     # The end of each log as consumers were last told it, and in which leader's epoch.
     ends: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     # Values sent by idempotent producers, which may stand in a log once.

@@ -17,7 +17,7 @@ from odradek.store.payloads import (
     decode_topic,
 )
 from odradek.store.tree import Tree
-from odradek.wire.batch import scan
+from odradek.wire.batch import BatchHeader, scan
 from odradek.wire.records import Record, decode_records
 from odradek.wire.topics import TopicPartition
 
@@ -94,17 +94,24 @@ def leaders(world: "World") -> dict[TopicPartition, Partition]:
     return found
 
 
-def records_of(log: Log, end: int | None = None) -> Iterator[Record]:
-    """The records of a log, as far as `end`."""
-    limit = log.end_offset if end is None else end
+def batches_of(log: Log, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    """The batches of a log as far as `end`: each header, and the bytes it was found in."""
     offset = log.start_offset
-    while offset < limit:
-        piece = log.read(offset, READ_BYTES, end_offset=limit).records
+    while offset < end:
+        piece = bytes(log.read(offset, READ_BYTES, end_offset=end).records)
         following = offset
         for header in scan(piece):
             following = header.next_offset
-            if not header.is_control:
-                yield from (r for r in decode_records(piece, header) if offset <= r.offset < limit)
+            yield header, piece
         if following == offset:
             return
         offset = following
+
+
+def records_of(log: Log, end: int | None = None) -> Iterator[Record]:
+    """The records of a log, as far as `end`."""
+    limit = log.end_offset if end is None else end
+    for header, piece in batches_of(log, limit):
+        if not header.is_control:
+            records = decode_records(piece, header)
+            yield from (record for record in records if log.start_offset <= record.offset < limit)

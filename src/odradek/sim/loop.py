@@ -46,6 +46,7 @@ class Process:
         self.host = host
         self.alive = True
         self.paused = False
+        self.running = True  # alive and not paused
         self._tasks: list[asyncio.Task[Any]] = []
         self._deferred: list[events.Handle] = []
         self._on_kill: list[Callable[[], None]] = []
@@ -70,8 +71,7 @@ class Process:
         """SIGKILL: no further instruction of this process runs."""
         if not self.alive:
             return
-        self.alive = False
-        self.paused = False
+        self.alive = self.paused = self.running = False
         self._deferred.clear()
         if self.loop.network is not None:
             self.loop.network.process_died(self)
@@ -81,13 +81,16 @@ class Process:
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self.paused = True
+        if self.alive:
+            self.paused = True
+            self.running = False
 
     def resume(self) -> None:
         """SIGCONT: everything that came due meanwhile runs now, in the order it came due."""
         if not self.paused:
             return
         self.paused = False
+        self.running = True
         deferred, self._deferred = self._deferred, []
         self.loop.reschedule(deferred)
 
@@ -96,22 +99,21 @@ class Process:
         if len(self._tasks) > 256:
             self._tasks = [task for task in self._tasks if not task.done()]
 
-    def admits(self, handle: events.Handle) -> bool:
-        """Whether a callback of this process may run now; a paused process keeps it for later."""
+    def defer(self, handle: events.Handle) -> None:
+        """A callback came due that may not run now: a paused process keeps it for later."""
         if self.paused:
             self._deferred.append(handle)
-            return False
-        return self.alive
 
 
 class _Handle(events.Handle):
+    """As the base class, without asking about debugging: one is made for every step."""
+
     __slots__ = ("process",)
     process: Process | None
 
     def __init__(
         self, callback: Any, args: Any, loop: "SimLoop", context: contextvars.Context | None
     ) -> None:
-        # As the base class does, without asking about debugging: one is made for every step.
         self._context = contextvars.copy_context() if context is None else context
         self._loop = loop
         self._callback = callback
@@ -123,8 +125,29 @@ class _Handle(events.Handle):
 
 
 class _Timer(events.TimerHandle):
+    """Likewise; most are time-outs, which are cancelled long before they are due."""
+
     __slots__ = ("process",)
     process: Process | None
+
+    def __init__(
+        self,
+        when: float,
+        callback: Any,
+        args: Any,
+        loop: "SimLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = True
+        self.process = self._context.get(PROCESS)
 
 
 class SimLoop(base_events.BaseEventLoop):
@@ -151,35 +174,53 @@ class SimLoop(base_events.BaseEventLoop):
         return Process(self, host)
 
     def _run_once(self) -> None:
-        """One turn: what is due joins what is ready, and what was ready at its begin runs."""
+        """Turn after turn until somebody stops the loop: what is due joins what is ready, and what
+        was ready at the turn's begin runs."""
         ready: deque[_Handle | _Timer] = self._ready  # type: ignore[attr-defined]  # inherited
-        timers = self._timers
-        if not ready:
-            while timers and timers[0][2].cancelled():
-                heapq.heappop(timers)
-                self._timers_cancelled -= 1
-            if not timers:
-                raise Deadlock("nothing is scheduled and nothing is ready")
-            self._now = max(self._now, timers[0][0])
-        due = self._now + CLOCK_RESOLUTION_S
-        while timers and timers[0][0] <= due:
-            timer = heapq.heappop(timers)[2]
-            if timer.cancelled():
-                self._timers_cancelled -= 1
-            else:
-                timer._scheduled = False  # type: ignore[attr-defined]  # BaseEventLoop does so
-                ready.append(timer)
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            process = handle.process
-            if not handle.cancelled() and (process is None or process.admits(handle)):
-                handle._run()
+        while True:
+            timers = self._timers
+            if not ready:
+                while timers and timers[0][2]._cancelled:
+                    heapq.heappop(timers)
+                    self._timers_cancelled -= 1
+                if not timers:
+                    raise Deadlock("nothing is scheduled and nothing is ready")
+                self._now = max(self._now, timers[0][0])
+            due = self._now + CLOCK_RESOLUTION_S
+            while timers and timers[0][0] <= due:
+                timer = heapq.heappop(timers)[2]
+                timer._scheduled = False
+                if timer._cancelled:
+                    self._timers_cancelled -= 1
+                else:
+                    ready.append(timer)
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                process = handle.process
+                if process is not None and not process.running:
+                    process.defer(handle)
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler(
+                        {"message": f"in {handle}", "exception": error, "handle": handle}
+                    )
+            if self._stopping:  # type: ignore[attr-defined]  # inherited
+                return
 
     def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
-        """Most time-outs are cancelled long before they are due: do not carry them along."""
+        """Do not carry those along that will never fire."""
+        if not handle._scheduled:  # type: ignore[attr-defined]  # it has left the timers
+            return
         self._timers_cancelled += 1
         if self._timers_cancelled > 100 and 2 * self._timers_cancelled > len(self._timers):
-            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            # In place: the turn that runs now holds the list.
+            self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]
             heapq.heapify(self._timers)
             self._timers_cancelled = 0
 
@@ -189,18 +230,23 @@ class SimLoop(base_events.BaseEventLoop):
     def call_soon(  # type: ignore[override]  # typeshed spells the arguments as a TypeVarTuple
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> events.Handle:
-        self._check_closed()  # type: ignore[attr-defined]
-        return self._call_soon(callback, args, context)
-
-    def _call_soon(
-        self, callback: Any, args: Any, context: contextvars.Context | None
-    ) -> events.Handle:
+        if self._closed:  # type: ignore[attr-defined]  # inherited
+            raise RuntimeError("Event loop is closed")
         self.steps += 1
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]  # BaseEventLoop's own queue
         return handle
 
-    def call_at(  # type: ignore[override]  # typeshed spells the arguments as a TypeVarTuple
+    def call_later(  # type: ignore[override]  # as above
+        self,
+        delay: float,
+        callback: Any,
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> events.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # as above
         self,
         when: float,
         callback: Any,
@@ -208,9 +254,7 @@ class SimLoop(base_events.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> events.TimerHandle:
         timer = _Timer(when, callback, args, self, context)
-        timer.process = _process_of(context)
         self._timers_set += 1
-        timer._scheduled = True  # type: ignore[attr-defined]  # as BaseEventLoop.call_at does
         heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
 

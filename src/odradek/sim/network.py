@@ -204,7 +204,9 @@ class _Endpoint(asyncio.Transport):
         self.peer_host = peer_host
         self.address = (self.host, 50_000 + identity)
         self.peer_address = peer_address or (peer_host, 50_000 + identity - 1)
+        self.link = network.link(self.host, peer_host)
         self.protocol: Any = None
+        self.is_buffered = False
         self.closing = False
         self.closed = False
         self.paused_writing = False
@@ -221,7 +223,7 @@ class _Endpoint(asyncio.Transport):
         peer.peer = self
 
     def attach(self, protocol: Any) -> None:
-        self.protocol = protocol
+        self.set_protocol(protocol)
         protocol.connection_made(self)
         self._deliver()
 
@@ -240,6 +242,7 @@ class _Endpoint(asyncio.Transport):
 
     def set_protocol(self, protocol: Any) -> None:
         self.protocol = protocol
+        self.is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
     def is_closing(self) -> bool:
         return self.closing
@@ -272,8 +275,11 @@ class _Endpoint(asyncio.Transport):
             return
         content = bytes(data)
         self.in_flight_bytes += len(content)
-        self.unsent.append(content)
-        self.flush()
+        if self.unsent or self.link.cut:
+            self.unsent.append(content)
+            self.flush()
+        else:
+            self._send(content)
         if not self.paused_writing and self.in_flight_bytes > HIGH_WATER_BYTES:
             self.paused_writing = True
             self.protocol.pause_writing()
@@ -294,20 +300,21 @@ class _Endpoint(asyncio.Transport):
 
     def flush(self) -> None:
         """Put what was written on the wire, unless the link is cut."""
-        link = self.network.link(self.host, self.peer_host)
-        if link.cut:
+        if self.link.cut:
             if self.unsent:
                 self._reset_if_still_cut_later()
             return
-        loop = self.network.loop
         while self.unsent:
-            content = self.unsent.popleft()
-            self.network.bytes_sent += len(content)
-            due = loop.time() + link.delay(self.network.rng, len(content))
-            self.arrival = max(self.arrival, due)
-            loop.call_at(self.arrival, self._arrive, content, context=self.peer.process.context)
+            self._send(self.unsent.popleft())
         if self.closed:
             self.network.connections.discard(self)
+
+    def _send(self, content: bytes) -> None:
+        network = self.network
+        network.bytes_sent += len(content)
+        due = network.loop.time() + self.link.delay(network.rng, len(content))
+        self.arrival = max(self.arrival, due)
+        network.loop.call_at(self.arrival, self._arrive, content, context=self.peer.process.context)
 
     def _reset_if_still_cut_later(self) -> None:
         oldest = self.unsent[0]
@@ -345,18 +352,17 @@ class _Endpoint(asyncio.Transport):
             self._lose(None)
 
     def _hand_over(self, content: bytes) -> None:
-        if not isinstance(self.protocol, asyncio.BufferedProtocol):
+        if not self.is_buffered:
             self.protocol.data_received(content)
             return
-        view = memoryview(content)
-        while view and not self.closed:
-            buffer = memoryview(self.protocol.get_buffer(len(view)))
-            size = min(len(view), len(buffer))
-            buffer[:size] = view[:size]
+        while content and not self.closed:
+            buffer = self.protocol.get_buffer(len(content))
+            size = min(len(content), len(buffer))
+            buffer[:size] = content[:size]
             self.protocol.buffer_updated(size)
-            view = view[size:]
-            if self.paused_reading and view:
-                self.inbox.appendleft(bytes(view))
+            content = content[size:]
+            if self.paused_reading and content:
+                self.inbox.appendleft(content)
                 return
 
     def _taken(self, size: int) -> None:
@@ -374,7 +380,7 @@ class _Endpoint(asyncio.Transport):
         self.unsent.clear()
         loop = self.network.loop
         loop.call_soon(self._lose, None, context=self.process.context)
-        link = self.network.link(self.host, self.peer_host)
+        link = self.link
         wait = self.network.RESET_AFTER_S if link.cut else link.delay(self.network.rng, 64)
         peer = self.peer
         loop.call_later(

@@ -78,6 +78,9 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
+_TIMESTAMP_TYPES = tuple(TimestampType)
+
+
 class BatchHeader(NamedTuple):
     """The header fields of the batch at `position` of some buffer."""
 
@@ -129,7 +132,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType((self.attributes & TIMESTAMP_TYPE_BIT) >> 3)
+        return _TIMESTAMP_TYPES[(self.attributes & TIMESTAMP_TYPE_BIT) >> 3]
 
     @property
     def is_transactional(self) -> bool:
