@@ -50,6 +50,19 @@ def test_slips(
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize(("limit", "complains"), [("-Sn", False), ("-n", True)])
+def test_a_broker_takes_as_many_files_as_it_may_have(limit: str, complains: bool) -> None:
+    code = (
+        "import resource; from odradek.cli.broker import _allow_many_files; _allow_many_files(); "
+        "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE); assert soft == hard"
+    )
+    command = f'ulimit -n 12000; ulimit {limit} 100; exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, code], capture_output=True, text=True, check=True
+    )
+    assert ("may open 100 files" in done.stderr) is complains
+
+
 @pytest.mark.process
 def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:

@@ -7,6 +7,7 @@ import pytest
 
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaTopicV1
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
 from odradek.wire.topics import TopicPartition
 
@@ -209,6 +210,42 @@ class TestStopReplica:
             assert await send(world, node, is_new=True) == ErrorCode.NONE
             assert (node.log().end_offset, node.log().high_watermark) == (0, 0)
             assert not node.partition().lost_tail
+
+        simulate(story)
+
+    def test_one_that_cannot_be_deleted_does_not_spoil_the_others(
+        self, simulate: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1)
+            broken, fine = (TopicPartition("t", index) for index in range(2))
+            for of in (broken, fine):
+                await world.elect(1, [1], [1], of=of)
+            delete = node.replicas.delete_log
+
+            def fail_once(of: TopicPartition) -> None:
+                if of == broken:
+                    raise RuntimeError("a defect")
+                delete(of)
+
+            monkeypatch.setattr(node.replicas, "delete_log", fail_once)
+            response = node.replicas.stop_replica(
+                StopReplicaRequest(
+                    controller_id=9,
+                    controller_epoch=world.controller_epoch,
+                    topics=[StopReplicaTopicV1(name="t", partition_indexes=[0, 1])],
+                    delete_partitions=True,
+                )
+            )
+            assert response.error_code == ErrorCode.NONE
+            assert [each.error_code for each in response.partition_errors] == [
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                ErrorCode.NONE,
+            ]
+            assert node.logs.get(fine) is None
+            monkeypatch.undo()
+            assert world.stop(node, broken, delete=True) == ErrorCode.NONE
+            assert node.logs.get(broken) is None
 
         simulate(story)
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 STORE_FILE = "metadata.db"
+FILES_ENOUGH = 10_000
+
+log = logging.getLogger(__name__)
 
 
 @click.command(epilog="Example: odradek broker --id 1 --data /tmp/odradek --port 9092")
@@ -84,9 +87,33 @@ def broker(
         url = store or _store_of(settings, data)
     except KafkaError as error:
         raise click.ClickException(error.message) from None
+    _allow_many_files()
     reason = asyncio.run(_run(settings, url, stop_on_eof))
     if reason is not None:
         raise click.ClickException(reason)
+
+
+def _allow_many_files() -> None:
+    """Every segment of a log is an open file, and every connection another; systems give a process
+    few of them unless it asks.
+    """
+    try:
+        import resource
+    except ImportError:  # no such limit on this system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (ValueError, OSError) as error:
+            log.warning("open files stay limited to %d: %s", soft, error)
+    if soft != resource.RLIM_INFINITY and soft < FILES_ENOUGH:
+        log.warning(
+            "this process may open %d files, one for each segment of a log and for each connection;"
+            " raise the limit (ulimit -n) for more than a few hundred partitions",
+            soft,
+        )
 
 
 def _written(file: str | None, assignments: tuple[str, ...]) -> dict[str, str]:

@@ -218,13 +218,15 @@ class StateChanges:
         self._manager.fetchers.remove(to_stop)
         stopped = []
         for of in to_stop:
-            self._postponed.pop(of, None)
             partition = self._manager.partitions.get(of)
             if partition is not None:
-                partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 stopped.append(partition)
-            if stops[of][1]:
-                errors[of] = self._delete(of)
+            try:
+                errors[of] = self._stop(of, partition, delete=stops[of][1])
+            except Exception:
+                # The controller tries this one again; the others of the request are stopped.
+                logger.exception("cannot stop %s", of)
+                errors[of] = ErrorCode.UNKNOWN_SERVER_ERROR
         self._manager.roles_changed([], stopped)
         return _stopped(ErrorCode.NONE, errors)
 
@@ -239,6 +241,12 @@ class StateChanges:
         ):
             return ErrorCode.NONE
         return ErrorCode.FENCED_LEADER_EPOCH
+
+    def _stop(self, of: TopicPartition, partition: Partition | None, *, delete: bool) -> ErrorCode:
+        self._postponed.pop(of, None)
+        if partition is not None:
+            partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._delete(of) if delete else ErrorCode.NONE
 
     def _delete(self, of: TopicPartition) -> ErrorCode:
         self._manager.partitions.pop(of, None)
