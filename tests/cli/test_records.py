@@ -147,6 +147,26 @@ def test_a_pipe_is_sent_as_it_comes_and_followed_until_ctrl_c(
     assert sum(lag["lag"] for lag in described["lag"].values()) == 0, "and committed"
 
 
+def test_ctrl_c_before_the_end_is_told_by_the_exit_code_alone(
+    odradek: CommandLine, topic: str
+) -> None:
+    environment = {**os.environ, **odradek.environment}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*ODRADEK, "produce", topic], env=environment, **pipes) as producer:
+        try:
+            assert producer.stdin is not None
+            assert producer.stderr is not None
+            producer.stdin.write(b"first\n")
+            producer.stdin.flush()
+            while not odradek("consume", topic):
+                pass
+            producer.send_signal(signal.SIGINT)
+            assert producer.stderr.read() == b""
+            assert producer.wait(20) == 130
+        finally:
+            producer.kill()
+
+
 def test_two_members_share_a_topic(odradek: CommandLine, topic: str) -> None:
     environment = {**os.environ, **odradek.environment, "PYTHONUNBUFFERED": "1"}
     command = [*ODRADEK, "consume", topic, "--follow", "--group", f"{topic}-group"]

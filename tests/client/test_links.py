@@ -70,7 +70,7 @@ async def free_port() -> int:
 async def test_nobody_there() -> None:
     port = await free_port()
     async with Client(f"127.0.0.1:{port}", timeout_s=0.2) as client:
-        with pytest.raises(ConnectionError, match=rf"no broker answers \(127.0.0.1:{port}: "):
+        with pytest.raises(ConnectionError, match=rf"no broker answers .*127.0.0.1:{port}: Conn"):
             await client.refresh()
 
 

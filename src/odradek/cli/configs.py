@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import json_option, print_json, print_table
+from odradek.cli.output import examples, json_option, print_json, print_table
 from odradek.cli.session import assignments, complete_topics, nearest, with_cluster
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SECRET = "********"
 
 
-@click.group(epilog="Example: odradek configs get --topic orders")
+@click.group(epilog=examples("odradek configs get --topic orders"))
 def configs() -> None:
     """Look at and change the settings of topics and brokers."""
 
@@ -51,8 +51,9 @@ def changes(wanted: Mapping[str, str], deleted: Iterable[str]) -> "list[ConfigCh
 
 @configs.command(
     "get",
-    epilog="Example: odradek configs get --topic orders retention.ms     "
-    "odradek configs get --broker 1 --all",
+    epilog=examples(
+        "odradek configs get --topic orders retention.ms", "odradek configs get --broker 1 --all"
+    ),
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @_owner_options
@@ -106,7 +107,7 @@ def _fields(entry: "ConfigEntry") -> dict[str, object]:
 
 @configs.command(
     "set",
-    epilog="Example: odradek configs set --topic orders retention.ms=60000 -d cleanup.policy",
+    epilog=examples("odradek configs set --topic orders retention.ms=60000 -d cleanup.policy"),
 )
 @click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
 @_owner_options

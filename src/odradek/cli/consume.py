@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import click
 
 from odradek.cli.formats import FORMATS, writer
-from odradek.cli.output import progress
+from odradek.cli.output import examples, progress
 from odradek.cli.positions import EXPLANATION, checked, resolve
 from odradek.cli.session import complete_topics, with_cluster
 from odradek.wire.topics import TopicPartition
@@ -32,8 +32,11 @@ class Wanted(NamedTuple):
 
 
 @click.command(
-    epilog="Examples: odradek consume greetings     odradek consume orders --follow --from latest"
-    "     odradek consume orders --from 2024-05-01T12:00 --format json --output orders.jsonl"
+    epilog=examples(
+        "odradek consume greetings",
+        "odradek consume orders --follow --from latest",
+        "odradek consume orders --from 2024-05-01T12:00 -f json -o orders.jsonl",
+    )
 )
 @click.argument("topic", shell_complete=complete_topics)
 @click.option(
@@ -84,6 +87,8 @@ def consume(
         cluster.run(_copy(source, write, output))
     except KeyboardInterrupt:
         output.flush()
+        if not follow:
+            raise
 
 
 async def _copy(

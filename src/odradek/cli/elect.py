@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import json_option, print_json
+from odradek.cli.output import examples, json_option, print_json
 from odradek.cli.session import complete_topics, explain, finish, with_cluster
 from odradek.wire.topics import TopicPartition
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Examples: odradek elect --preferred     "
-    "odradek elect --unclean --topic orders --partition 3"
+    epilog=examples(
+        "odradek elect --preferred", "odradek elect --unclean --topic orders --partition 3"
+    )
 )
 @click.option("--preferred", "kind", flag_value="PREFERRED", help="The first of the replicas.")
 @click.option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import json_option, print_json, print_table
+from odradek.cli.output import examples, json_option, print_json, print_table
 from odradek.cli.positions import EXPLANATION, checked, resolve
 from odradek.cli.session import complete_groups, finish, with_cluster
 from odradek.wire.topics import TopicPartition
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from odradek.client.groups import GroupDescription, Lag
 
 
-@click.group(epilog="Example: odradek groups describe billing")
+@click.group(epilog=examples("odradek groups describe billing"))
 def groups() -> None:
     """Look at consumer groups and their lag; reset and delete them."""
 
 
-@groups.command("list", epilog="Example: odradek groups list --json")
+@groups.command("list", epilog=examples("odradek groups list --json"))
 @json_option
 @with_cluster
 def list_groups(cluster: "Blocking", as_json: bool) -> None:
@@ -36,7 +36,7 @@ def list_groups(cluster: "Blocking", as_json: bool) -> None:
     )
 
 
-@groups.command(epilog="Example: odradek groups describe billing --json")
+@groups.command(epilog=examples("odradek groups describe billing --json"))
 @click.argument("group", shell_complete=complete_groups)
 @json_option
 @with_cluster
@@ -85,7 +85,7 @@ def describe(cluster: "Blocking", group: str, as_json: bool) -> None:
 
 
 @groups.command(
-    epilog="Example: odradek groups reset billing --topic orders --to 2024-05-01T12:00 --execute"
+    epilog=examples("odradek groups reset billing --topic orders --to 2024-05-01T12:00 --execute")
 )
 @click.argument("group", shell_complete=complete_groups)
 @click.option(
@@ -183,7 +183,7 @@ async def _selected(cluster: "Blocking", topics: Iterable[str]) -> list[TopicPar
     return selected
 
 
-@groups.command(epilog="Example: odradek groups delete billing --yes")
+@groups.command(epilog=examples("odradek groups delete billing --yes"))
 @click.argument(
     "names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups
 )

@@ -12,6 +12,9 @@ import click
 
 __all__ = ["main"]
 
+# What shells report of a program that Ctrl-C has ended.
+INTERRUPTED = 130
+
 
 class Verb(NamedTuple):
     """Where a command is, and what `--help` says about it."""
@@ -53,6 +56,13 @@ class Verbs(click.Group):
             return None
         command: click.Command = getattr(import_module(verb.module), verb.function)
         return command
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            result: object = super().invoke(context)
+            return result
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

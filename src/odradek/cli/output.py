@@ -24,6 +24,12 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?(?:/s)?", re.IGNORECASE)
 _FACTORS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
+def examples(*commands: str) -> str:
+    """The end of a command's help: examples, each on a line that is never broken."""
+    title = "Example:" if len(commands) == 1 else "Examples:"
+    return "\n".join(["\b", title, *(f"  {command}" for command in commands)])
+
+
 def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 

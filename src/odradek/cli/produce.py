@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from odradek.cli.formats import FORMATS, Line, reader
-from odradek.cli.output import duration, progress, size
+from odradek.cli.output import duration, examples, progress, size
 from odradek.cli.session import assignments, complete_topics, with_cluster
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @click.command(
-    epilog="Examples: echo hello | odradek produce greetings     "
-    "odradek produce orders orders.jsonl --format json --codec zstd"
+    epilog=examples(
+        "echo hello | odradek produce greetings",
+        "odradek produce orders orders.jsonl --format json --codec zstd",
+    )
 )
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("file", type=click.File("rb"), default="-")

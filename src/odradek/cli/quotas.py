@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import json_option, parse_size, print_json, print_table
+from odradek.cli.output import examples, json_option, parse_size, print_json, print_table
 from odradek.cli.session import assignments, nearest, with_cluster
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SIZES = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 
 
 @click.group(
-    epilog="Example: odradek quotas set --client-id etl producer_byte_rate=5MB",
+    epilog=examples("odradek quotas set --client-id etl producer_byte_rate=5MB"),
 )
 def quotas() -> None:
     """Look at and set how much clients may ask of each broker.
@@ -61,7 +61,7 @@ def _entity(
     )
 
 
-@quotas.command("list", epilog="Example: odradek quotas list --client-id etl --json")
+@quotas.command("list", epilog=examples("odradek quotas list --client-id etl --json"))
 @_entity_options
 @json_option
 @with_cluster
@@ -91,8 +91,10 @@ def list_quotas(
 
 @quotas.command(
     "set",
-    epilog="Examples: odradek quotas set --client-id etl producer_byte_rate=5MB     "
-    "odradek quotas set --default-user --client-id etl -d producer_byte_rate",
+    epilog=examples(
+        "odradek quotas set --client-id etl producer_byte_rate=5MB",
+        "odradek quotas set --default-user --client-id etl -d producer_byte_rate",
+    ),
 )
 @click.argument("limits", nargs=-1, metavar="[QUOTA=LIMIT]...")
 @_entity_options

@@ -14,6 +14,7 @@ import click
 from odradek.cli import moving
 from odradek.cli.output import (
     duration,
+    examples,
     json_option,
     numbers,
     parse_size,
@@ -46,8 +47,10 @@ plan_argument = click.argument("plan", type=click.Path(exists=True, dir_okay=Fal
 
 
 @click.group(
-    epilog="Example: odradek reassign generate --brokers 1,2,3,4 --output plan.json && "
-    "odradek reassign execute plan.json --throttle 50MB"
+    epilog=examples(
+        "odradek reassign generate --brokers 1,2,3,4 --output plan.json",
+        "odradek reassign execute plan.json --throttle 50MB",
+    )
 )
 def reassign() -> None:
     """Move partitions between brokers: plan, cost, execute, progress, cancel."""
@@ -61,7 +64,9 @@ def _rate(context: click.Context, parameter: click.Parameter, value: str | None)
         raise click.BadParameter(str(error)) from None
 
 
-@reassign.command("generate", epilog="Example: odradek reassign generate --brokers 1,2,3 -t orders")
+@reassign.command(
+    "generate", epilog=examples("odradek reassign generate --brokers 1,2,3 -t orders")
+)
 @click.option("--brokers", "-B", help="The brokers to use, 1,2,3; all that live unless given.")
 @click.option("--topic", "-t", "topics", multiple=True, help="May be repeated; otherwise all.")
 @click.option(
@@ -155,7 +160,7 @@ def _print_cost(cost: moving.Cost) -> None:
 
 
 @reassign.command(
-    epilog="Example: odradek reassign execute plan.json --throttle 50MB --rollback back.json"
+    epilog=examples("odradek reassign execute plan.json --throttle 50MB --rollback back.json")
 )
 @plan_argument
 @click.option("--throttle", callback=_rate, metavar="RATE", help="Bytes a second, such as 50MB.")
@@ -200,10 +205,12 @@ def execute(
     try:
         seconds = cluster.run(_watch(cluster, list(wanted.replicas)))
     except KeyboardInterrupt:
-        raise click.ClickException(
+        click.echo(
             f"still under way; watch it with `odradek reassign verify {plan}`, or stop it with "
-            f"`odradek reassign cancel {plan}`"
-        ) from None
+            f"`odradek reassign cancel {plan}`",
+            err=True,
+        )
+        raise
     if throttle is not None and not cluster.run(cluster.admin.list_reassignments()):
         cluster.run(moving.clear_throttles(cluster.admin, names))
     click.echo(f"{len(wanted.replicas)} partitions moved in {duration(seconds)}")
@@ -233,7 +240,7 @@ async def _watch(cluster: "Blocking", partitions: Iterable[TopicPartition]) -> f
     return loop.time() - started
 
 
-@reassign.command(epilog="Example: odradek reassign verify plan.json")
+@reassign.command(epilog=examples("odradek reassign verify plan.json"))
 @plan_argument
 @click.option("--preserve-throttles", is_flag=True, help="Leave throttles as they are.")
 @json_option
@@ -293,7 +300,7 @@ async def _states(
 
 
 @reassign.command(
-    epilog="Example: odradek reassign cancel plan.json     odradek reassign cancel --all"
+    epilog=examples("odradek reassign cancel plan.json", "odradek reassign cancel --all")
 )
 @click.argument(
     "plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
@@ -326,7 +333,7 @@ def _origin(state: Ongoing) -> list[int]:
     return [broker for broker in state.replicas if broker not in state.adding]
 
 
-@reassign.command("list", epilog="Example: odradek reassign list --json")
+@reassign.command("list", epilog=examples("odradek reassign list --json"))
 @json_option
 @with_cluster
 def list_moves(cluster: "Blocking", as_json: bool) -> None:

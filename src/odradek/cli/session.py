@@ -1,6 +1,7 @@
 """How a command reaches the cluster, and how it says in one line what went wrong.
 
-Exit codes: 0 all was done; 1 something was not; 2 the command line made no sense.
+Exit codes: 0 all was done; 1 something was not; 2 the command line made no sense; 130 Ctrl-C came
+before the end, where there is one.
 """
 
 import functools
@@ -35,6 +36,8 @@ ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.REASSIGNMENT_IN_PROGRESS: "wait for it, or cancel it with `odradek reassign cancel`",
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "see `odradek reassign list`",
     ErrorCode.INVALID_CONFIG: "see `odradek configs get --all` for the names there are",
+    ErrorCode.BROKER_NOT_AVAILABLE: "start it first",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "wait, or raise controller_mutation_rate",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic",
 }
 
@@ -101,7 +104,7 @@ def explained() -> Iterator[None]:
 def explain(error: KafkaError) -> str:
     """An error as one line, with what to do about it if we know."""
     text = error.message or error.error.name
-    advice = ADVICE.get(error.error)
+    advice = None if "did you mean" in text else ADVICE.get(error.error)
     name = "" if error.error.name in text else f" ({error.error.name})"
     return f"{text}{name}" + (f"; {advice}" if advice else "")
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import json_option, numbers, print_json, print_table
+from odradek.cli.output import examples, json_option, numbers, print_json, print_table
 from odradek.cli.session import assignments, complete_topics, finish, with_cluster
 
 if TYPE_CHECKING:
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from odradek.client.view import Partition, Topic
 
 
-@click.group(epilog="Example: odradek topics create orders --partitions 6 --replication-factor 3")
+@click.group(epilog=examples("odradek topics create orders --partitions 6 --replication-factor 3"))
 def topics() -> None:
     """Create, look at, change and delete topics."""
 
 
-@topics.command(epilog="Example: odradek topics create orders -p 6 -r 3 -c retention.ms=3600000")
+@topics.command(epilog=examples("odradek topics create orders -p 6 -r 3 -c retention.ms=3600000"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="As many as num.partitions.")
 @click.option(
@@ -75,7 +75,7 @@ def _assignment(text: str) -> dict[int, list[int]]:
     return dict(enumerate(parts))
 
 
-@topics.command("list", epilog="Example: odradek topics list --json")
+@topics.command("list", epilog=examples("odradek topics list --json"))
 @click.option("--internal", is_flag=True, help="Also those that the brokers use themselves.")
 @json_option
 @with_cluster
@@ -107,7 +107,7 @@ def _summary(topic: "Topic") -> dict[str, object]:
     }
 
 
-@topics.command(epilog="Example: odradek topics describe orders     odradek topics describe --ill")
+@topics.command(epilog=examples("odradek topics describe orders", "odradek topics describe --ill"))
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)
 @click.option("--ill", is_flag=True, help="Only partitions without a leader or a full ISR.")
 @click.option("--internal", is_flag=True, help="Also those that the brokers use themselves.")
@@ -184,7 +184,7 @@ def _own(entries: "Iterable[ConfigEntry]") -> dict[str, str | None]:
     return {entry.name: entry.value for entry in entries if entry.source is ConfigSource.TOPIC}
 
 
-@topics.command(epilog="Example: odradek topics alter orders --partitions 12 -c retention.ms=1000")
+@topics.command(epilog=examples("odradek topics alter orders --partitions 12 -c retention.ms=1000"))
 @click.argument("name", shell_complete=complete_topics)
 @click.option("--partitions", "-p", type=click.IntRange(1), help="How many it shall have.")
 @click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE")
@@ -213,7 +213,7 @@ def alter(
         click.echo(f"{name}: {len(wanted)} settings changed")
 
 
-@topics.command(epilog="Example: odradek topics delete orders --yes")
+@topics.command(epilog=examples("odradek topics delete orders --yes"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @with_cluster

@@ -89,8 +89,6 @@ def up(
                 _show(cluster, plain or not sys.stdout.isatty())
             except KeyboardInterrupt:
                 _stop(cluster)
-    except KeyboardInterrupt:
-        raise click.Abort from None
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
 

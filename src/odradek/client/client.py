@@ -99,7 +99,10 @@ class Client:
                     return await link.request(message, timeout=self.timeout_s * ATTEMPT_SHARE)
                 except (OSError, TimeoutError) as error:
                     failures[address] = error
-            reasons = "; ".join(f"{address}: {error}" for address, error in failures.items())
+            reasons = "; ".join(
+                str(error) if str(address) in str(error) else f"{address}: {error}"
+                for address, error in failures.items()
+            )
             await patience.pause(ConnectionError(f"no broker answers ({reasons})"))
 
     # The view

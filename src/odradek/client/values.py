@@ -142,4 +142,6 @@ def outcome(number: int, message: str | None, about: object) -> Outcome:
     error = error_code(number)
     if error is ErrorCode.NONE:
         return None
+    if message and str(about).rpartition(" ")[2] in message:
+        return KafkaError(error, message)  # it says itself what it is about
     return KafkaError(error, f"{about}: {message}" if message else str(about))

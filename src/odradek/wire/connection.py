@@ -8,6 +8,7 @@ wait as well.
 
 import asyncio
 import itertools
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,7 +65,8 @@ class Connection(FrameProtocol):
         except TimeoutError:
             raise
         except OSError as error:
-            raise ConnectionError(f"cannot connect to {host}:{port}: {error}") from error
+            reason = os.strerror(error.errno) if error.errno else error
+            raise ConnectionError(f"cannot connect to {host}:{port}: {reason}") from error
         return connection
 
     @property
