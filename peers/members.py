@@ -19,6 +19,8 @@ TIMEOUT_S = 60.0
 POLL_S = 0.05
 METADATA_VERSION = 9
 
+EVERY_TOPIC = ("*",)
+
 MemberT = TypeVar("MemberT", bound=Member)
 
 
@@ -100,10 +102,31 @@ class Members(Generic[MemberT]):
             for view in views
         )
 
+    def wait_until_agreed(self) -> None:
+        """Until every running member names the same topics, replicas and leaders."""
+
+        def agreed() -> bool:
+            views = [self.metadata(broker, *EVERY_TOPIC) for broker in self.running()]
+            if any(view is None for view in views):
+                return False
+            known = [
+                {
+                    (topic.name, part.partition_index): (part.leader_id, part.replica_nodes)
+                    for topic in view.topics
+                    for part in topic.partitions
+                }
+                for view in views
+                if view is not None
+            ]
+            return all(each == known[0] for each in known)
+
+        wait_until(agreed, "all brokers to say the same of the topics")
+
     def metadata(self, broker: int, *topics: str) -> MetadataResponse | None:
         """One member's view; None if it does not answer."""
+        named = [MetadataRequestTopic(name=topic) for topic in topics]
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic) for topic in topics],
+            topics=None if topics == EVERY_TOPIC else named,
             allow_auto_topic_creation=False,
         )
         try:

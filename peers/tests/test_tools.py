@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from peers.kafka import KAFKA_3_9, KAFKA_4
+from peers.members import wait_until
 from peers.mixed import APACHE, OURS, MixedCluster
 from peers.tests.conftest import MakeCluster
 from peers.toolbox import Printed, Toolbox
@@ -34,6 +36,8 @@ FILES = {
     "plan.json": '{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[3,2]},'
     '{"topic":"a","partition":1,"replicas":[2,1]}]}',
     "election.json": '{"partitions":[{"topic":"a","partition":0},{"topic":"a","partition":1}]}',
+    "too-far.json": '{"partitions":[{"topic":"a","partition":0,"offset":2000}],"version":1}',
+    "slow.json": '{"version":1,"partitions":[{"topic":"if","partition":0,"replicas":[3]}]}',
     "bad-plan.json": '{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[9]}]}',
 }
 
@@ -57,8 +61,13 @@ TOPICS = [
     "kafka-topics --describe --topic a",
     "kafka-topics --describe --under-replicated-partitions",
     "kafka-topics --describe --topics-with-overrides",
+    "kafka-topics --describe --topic a --unavailable-partitions",
+    "kafka-topics --describe --at-min-isr-partitions",
+    "kafka-topics --describe --under-min-isr-partitions",
+    "kafka-topics --describe --topic a|if --exclude-internal",
     "kafka-topics --delete --topic gone",
     "kafka-topics --delete --topic missing",
+    "kafka-topics --delete --topic missing --if-exists",
 ]
 CONFIGS = [
     # Brokers hear of their settings a little later, so these come first and are looked at last.
@@ -81,6 +90,13 @@ CONFIGS = [
     "kafka-configs --describe --entity-type brokers --entity-default",
     "kafka-configs --alter --entity-type brokers --entity-default --delete-config max.connections",
     "kafka-configs --alter --entity-type brokers --entity-name 1 --add-config log.dirs=/nowhere",
+    "kafka-configs --alter --entity-type clients --entity-name c"
+    " --add-config producer_byte_rate=1000000,consumer_byte_rate=2000000",
+    "kafka-configs --describe --entity-type clients --entity-name c",
+    "kafka-configs --alter --entity-type clients --entity-name c"
+    " --delete-config producer_byte_rate,consumer_byte_rate",
+    "kafka-configs --describe --entity-type clients --entity-name c",
+    "kafka-configs --alter --entity-type clients --entity-name c --add-config nonsense=1",
 ]
 RECORDS_AND_GROUPS: list[Command | str] = [
     Command(
@@ -95,8 +111,14 @@ RECORDS_AND_GROUPS: list[Command | str] = [
         " --property print.key=true --property print.offset=true --property print.partition=true"
         for number in range(3)
     ),
+    "kafka-console-consumer --topic a --partition 1 --offset 2 --max-messages 2"
+    " --isolation-level read_committed --property print.headers=true",
     "kafka-delete-records --offset-json-file $D/records.json",
+    "kafka-delete-records --offset-json-file $D/too-far.json",
     "kafka-get-offsets --topic a --time earliest",
+    "kafka-get-offsets --topic-partitions a:1-3,if --time latest",
+    "kafka-get-offsets --topic a --partitions 0,1 --time 0",
+    "kafka-get-offsets --exclude-internal-topics",
     "kafka-console-consumer --topic a --group g --from-beginning --max-messages 28"
     " --formatter org.apache.kafka.tools.consumer.NoOpMessageFormatter",
     "kafka-consumer-groups --list",
@@ -107,12 +129,27 @@ RECORDS_AND_GROUPS: list[Command | str] = [
     "kafka-consumer-groups --describe --group missing",
     "kafka-consumer-groups --reset-offsets --group g --topic a --to-earliest --dry-run",
     "kafka-consumer-groups --reset-offsets --group g --topic a:1 --shift-by -1 --execute",
+    "kafka-consumer-groups --reset-offsets --group g --topic a --to-latest --dry-run",
+    "kafka-consumer-groups --reset-offsets --group g --topic a:0 --to-offset 3 --execute",
+    "kafka-consumer-groups --reset-offsets --group g --topic a --by-duration P1D --dry-run",
+    "kafka-consumer-groups --reset-offsets --group g --all-topics --to-current --export --dry-run",
+    "JOIN active",
+    "kafka-consumer-groups --list --state stable",
+    "kafka-consumer-groups --describe --group active",
+    "kafka-consumer-groups --describe --group active --state",
+    "kafka-consumer-groups --describe --group active --members",
+    "kafka-consumer-groups --describe --group active --members --verbose",
+    "kafka-consumer-groups --reset-offsets --group active --topic a --to-earliest --execute",
+    "kafka-consumer-groups --delete --group active",
+    "LEAVE active",
+    "kafka-consumer-groups --describe --all-groups",
     "kafka-consumer-groups --delete-offsets --group g --topic a",
     "kafka-consumer-groups --delete --group g",
     "kafka-consumer-groups --delete --group missing",
 ]
 REPLICAS = [
     "kafka-log-dirs --describe --topic-list a --broker-list 1,2",
+    "kafka-log-dirs --describe --broker-list 9",
     "kafka-reassign-partitions --generate --topics-to-move-json-file $D/topics.json"
     " --broker-list 9",
     "kafka-reassign-partitions --execute --reassignment-json-file $D/bad-plan.json",
@@ -121,6 +158,17 @@ REPLICAS = [
     "kafka-reassign-partitions --verify --reassignment-json-file $D/plan.json",
     "kafka-reassign-partitions --list",
     "kafka-topics --describe --topic a",
+    # So much that a throttled move cannot end soon.
+    "kafka-producer-perf-test --topic if --num-records 300 --record-size 10000 --throughput -1",
+    "kafka-reassign-partitions --execute --reassignment-json-file $D/slow.json --throttle 1000",
+    "kafka-configs --describe --entity-type topics --entity-name if",
+    "kafka-reassign-partitions --list",
+    "kafka-reassign-partitions --verify --reassignment-json-file $D/slow.json",
+    "kafka-reassign-partitions --execute --reassignment-json-file $D/slow.json",
+    "kafka-reassign-partitions --cancel --reassignment-json-file $D/slow.json",
+    "kafka-reassign-partitions --cancel --reassignment-json-file $D/slow.json",
+    "kafka-reassign-partitions --list",
+    "kafka-configs --describe --entity-type topics --entity-name if",
     "kafka-leader-election --election-type preferred --path-to-json-file $D/election.json",
     "kafka-leader-election --election-type preferred --topic a --partition 2",
     "kafka-leader-election --election-type unclean --topic a --partition 2",
@@ -141,6 +189,8 @@ BLOTS = [
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,]?\d*", "TIME"),
     (r"\b\d{13}\b", "TIME"),
     (r"(?<=console-consumer-)\S+", "ID"),
+    (r"adminclient-\d+", "CLIENT"),
+    (r"(?<=the-client-)\S{36}", "ID"),
     (r"(?<=cluster )\S{22}", "ID"),
 ]
 # Stack traces, what clients log, how the toolbox catches an exit; and the settings of what ours
@@ -172,9 +222,33 @@ def run_script(cluster: MixedCluster, tools: Toolbox, home: Path) -> Iterator[li
         if name == "WAIT":
             cluster.wait_for_move(words[0], {0: [3, 2], 1: [2, 1]})
             continue
+        if name == "JOIN":
+            member = joined(cluster, words[0])
+            continue
+        if name == "LEAVE":
+            member.close()
+            continue
+        cluster.wait_until_agreed()  # a tool asks whom it likes
         words = [word.replace("$D", str(home)) for word in words]
         printed = tools.try_run(name, *servers(name, cluster), *words, stdin=command.stdin)
         yield [f"$ {command.words}", *shown(command.words, printed)]
+
+
+def joined(cluster: MixedCluster, group: str) -> Consumer:
+    """A member of a group that has been given all of a topic, and has read it."""
+    member = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "client.id": "the-client",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    member.subscribe(["a"])
+    wait_until(lambda: member.poll(1) is not None, "a record")
+    member.commit(offsets=[TopicPartition("a", 1, 4)], asynchronous=False)
+    return member
 
 
 def servers(name: str, cluster: MixedCluster) -> Iterable[str]:
