@@ -106,6 +106,9 @@ class LeaderCompleteness(Checker):
             election = (of, partition.leader_epoch)
             if not partition.is_leader or election in self._seen or not self.history.protected(of):
                 continue
+            state = self.world.ledger.states.get(of)
+            if state is not None and state.leader_epoch > partition.leader_epoch:
+                continue  # elected while it was paused, say, and deposed before it knew
             self._seen.add(election)
             acknowledged = self.history.last_acknowledged.get(of, -1)
             if acknowledged >= partition.local_log.end_offset:
