@@ -8,7 +8,7 @@ from odradek.log.epochs import LeaderEpochs
 from odradek.replica.fetch_session import FollowerSession, Position
 from odradek.replica.fetchers import fetcher_index, java_hash
 from odradek.replica.selector import Candidate, rack_aware
-from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
+from odradek.replica.throttle import Rate, ReplicationQuota, is_throttled_replica
 from odradek.replica.truncation import LostCommittedRecords, check_kept, truncation_for
 from odradek.wire.topics import TopicPartition
 
@@ -65,14 +65,15 @@ class TestThrottle:
         now = 100.0
         quota = ReplicationQuota(lambda: now, 1_000)
         assert not quota.is_exceeded
-        quota.record(10_000)
+        quota.record(1_000)
         assert not quota.is_exceeded
-        quota.record(10_000)
+        quota.record(4_000)
         assert quota.is_exceeded
-        now = 109.0
+        now = 104.9
         assert quota.is_exceeded
-        now = 112.0
+        now = 105.0
         assert not quota.is_exceeded
+        now = 111.0
         assert quota.rate() == 0
 
     def test_no_limit_by_default(self) -> None:
@@ -80,21 +81,34 @@ class TestThrottle:
         quota.record(2**40)
         assert not quota.is_exceeded
 
-    @given(
-        st.lists(st.tuples(st.floats(0, 5), st.integers(0, 10**6)), max_size=40),
-    )
-    def test_the_rate_is_what_was_recorded_in_the_windows(
-        self, steps: list[tuple[float, int]]
-    ) -> None:
-        now = 50.0
-        quota = ReplicationQuota(lambda: now, 1)
-        recorded: list[tuple[float, int]] = []
-        for passed, byte_count in steps:
-            now += passed
-            quota.record(byte_count)
-            recorded.append((now, byte_count))
-        inside = sum(count for at, count in recorded if int(at) > int(now) - 11)
-        assert quota.rate() == pytest.approx(inside / (10 + now % 1))
+    @given(limit=st.integers(1_000, 10**8), chunk=st.integers(1, 10**7))
+    def test_who_takes_whenever_it_may_takes_what_it_may(self, limit: int, chunk: int) -> None:
+        now, taken, seconds = 50.0, 0, 30
+        quota = ReplicationQuota(lambda: now, limit)
+        for _ in range(seconds * 10):
+            now += 0.1
+            if not quota.is_exceeded:
+                quota.record(chunk)
+                taken += chunk
+        assert taken <= limit * (seconds + 1) + chunk * (1 + seconds / 11)
+        assert taken >= min(limit, chunk * 10) * seconds * 0.8
+
+
+class TestClientRate:
+    """Unlike a replica, a client may use at once what it has not used in the last ten seconds."""
+
+    def test_a_burst(self) -> None:
+        now = 100.0
+        rate = Rate(lambda: now)
+        rate.record(10_000)
+        assert rate.seconds_until(1_000) == 0
+        rate.record(2_000)
+        assert rate.seconds_until(1_000) == 2
+        now = 100.5
+        assert rate.seconds_until(1_000) == 1.5
+        now = 111.0
+        assert rate.seconds_until(1_000) < 0
+        assert rate.rate() == 0
 
 
 class TestNearestReplica:

@@ -23,50 +23,55 @@ def is_throttled_replica(throttled: frozenset[str], partition: int, broker_id: i
 
 
 class Rate:
-    """An amount per second, over a sliding window."""
+    """An amount per second over the last windows, of which all but one are taken to be full."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._windows: deque[tuple[int, float]] = deque()  # (window number, amount in it)
+        self._windows: deque[tuple[float, float]] = deque()  # (when it began, amount in it)
         self._amount: float = 0
 
     def record(self, amount: float) -> None:
-        window = int(self._now() / WINDOW_S)
-        if self._windows and self._windows[-1][0] == window:
-            self._windows[-1] = (window, self._windows[-1][1] + amount)
+        now = self._now()
+        if self._windows and now - self._windows[-1][0] < WINDOW_S:
+            began, before = self._windows.pop()
+            self._windows.append((began, before + amount))
         else:
-            self._windows.append((window, amount))
+            self._windows.append((now, amount))
         self._amount += amount
-        self._forget(window)
+        self._forget(now)
 
     def rate(self) -> float:
-        """The amount per second over the windows seen, of which there are at least all but one."""
         now = self._now()
-        self._forget(int(now / WINDOW_S))
-        return self._amount / _span_s(now)
+        self._forget(now)
+        return self._amount / self._span_s(now)
 
     def seconds_until(self, limit: float) -> float:
         """How long nothing may be added for the rate to be at the limit; not positive if it is."""
         now = self._now()
-        self._forget(int(now / WINDOW_S))
-        return self._amount / limit - _span_s(now) if limit > 0 else math.inf
+        self._forget(now)
+        return self._amount / limit - self._span_s(now) if limit > 0 else math.inf
 
-    def _forget(self, window: int) -> None:
-        while self._windows and self._windows[0][0] <= window - WINDOWS:
+    def _span_s(self, now: float) -> float:
+        elapsed_s = now - self._windows[0][0] if self._windows else 0.0
+        missing = WINDOWS - 1 - int(elapsed_s / WINDOW_S)
+        return elapsed_s + max(0, missing) * WINDOW_S
+
+    def _forget(self, now: float) -> None:
+        while self._windows and now - self._windows[0][0] >= WINDOWS * WINDOW_S:
             self._amount -= self._windows.popleft()[1]
 
 
-def _span_s(now: float) -> float:
-    """The current window has only just begun; the full ones before it count whole."""
-    return (WINDOWS - 1) * WINDOW_S + now % WINDOW_S
-
-
 class ReplicationQuota(Rate):
-    """Bytes per second, and how many there may be."""
+    """Bytes per second, and how many there may be. Only the first window is taken to be full, so
+    that a throttle is felt at once: what is copied, is copied in one go.
+    """
 
     def __init__(self, now: Callable[[], float], bytes_per_second: int = UNLIMITED) -> None:
         super().__init__(now)
         self.bytes_per_second = bytes_per_second
+
+    def _span_s(self, now: float) -> float:
+        return max(WINDOW_S, now - self._windows[0][0] if self._windows else 0.0)
 
     @property
     def is_exceeded(self) -> bool:
