@@ -16,7 +16,7 @@ from peers.processes import Member
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 60.0
-POLL_S = 0.05
+POLL_S = 0.02
 METADATA_VERSION = 9
 
 EVERY_TOPIC = ("*",)

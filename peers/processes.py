@@ -1,9 +1,11 @@
 """A broker as a process, whichever program it is; and processes that end with the one that started
 them."""
 
+import os
 import shutil
 import signal
 import subprocess
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +19,34 @@ def bound_to_us(command: Sequence[str]) -> list[str]:
     Better than watching its own standard input: it also ends while a signal has it stand still."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else list(command)
+
+
+def descendants(process: int) -> list[int]:
+    """The processes that a process started, and those that they did."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended meanwhile
+        if parent == process:
+            child = int(status.parent.name)
+            found += [child, *descendants(child)]
+    return found
+
+
+def busy_cores(during_s: float = 2.0) -> float:
+    """How many cores work on something, on average over this time in which we do nothing."""
+
+    def worked_ticks() -> int:
+        user, nice, system, _, _, *interrupts = (
+            int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+        )
+        return user + nice + system + sum(interrupts)
+
+    before = worked_ticks()
+    time.sleep(during_s)
+    return (worked_ticks() - before) / os.sysconf("SC_CLK_TCK") / during_s
 
 
 class Member(ABC):

@@ -1,23 +1,35 @@
 """`make peers-bench`: measures ours and Apache Kafka in turns and writes docs/benchmark.md.
 
 The figures of every repetition are kept in peers/lib/benchmark.json, so that the page can be
-written again (`--report`), and a part can be measured again (`--only throughput`).
+written again (`--report`), and a part can be measured again (`--only throughput`). It refuses to
+run while something else keeps the machine busy; `--anyway` measures all the same.
 """
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from peers.bench import measures, report
-from peers.bench.systems import Make, System, apache, new, ours_embedded, ours_on_zookeeper
-from peers.kafka import LIB, classpath
+from peers.bench.systems import (
+    Make,
+    System,
+    apache,
+    kraft,
+    new,
+    ours_embedded,
+    ours_on_zookeeper,
+)
+from peers.kafka import KAFKA_4, LIB, classpath
+from peers.processes import busy_cores
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmark.md"
 NOTES = Path(__file__).parent / "notes.md"
 FIGURES = LIB / "benchmark.json"
+BUSY_CORES_MAX = 0.2
 
 Part = Callable[[System], measures.Figures]
 # Each part on a new cluster, which `start` starts: what a part leaves behind is not the next one's.
@@ -29,6 +41,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
 SYSTEMS: dict[Make, tuple[str, ...]] = {
     ours_embedded: ("throughput", "death", "many"),
     apache: ("throughput", "death", "many"),
+    kraft: ("throughput", "death", "many"),
     ours_on_zookeeper: ("death", "many"),
 }
 
@@ -60,24 +73,52 @@ def keep(results: Results, name: str, figures: measures.Figures, repetition: int
         results.setdefault(name, {}).setdefault(measured, []).append(value)
 
 
+def quiet_or_end(is_forced: bool) -> float:
+    """How many cores others keep busy; ends the program if that would be measured too."""
+    busy = busy_cores()
+    if busy > BUSY_CORES_MAX:
+        print(f"others keep {busy:.2f} cores busy: what is measured now says little", flush=True)
+        if not is_forced:
+            sys.exit("measure when nothing else runs, or with --anyway")
+    return busy
+
+
+def measure_and_keep(chosen: argparse.Namespace, results: Results) -> None:
+    """Adds to what is known; what is measured again replaces what was."""
+    began = time.monotonic()
+    busy = quiet_or_end(chosen.anyway)
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=chosen.home) as home:
+        for so_far in measure(chosen.repetitions, chosen.only, Path(home)):
+            for name, figures in so_far.items():
+                results.setdefault(name, {}).update(figures)
+            minutes = (time.monotonic() - began) / 60
+            results[report.RUN] = {"busy cores": [busy], "minutes": [minutes]}
+            if not chosen.trial:
+                FIGURES.write_text(json.dumps(results, indent=1))
+    print(f"took {minutes:.1f} minutes")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m peers.bench", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--home", type=Path, help="a directory on the disk to measure")
+    parser.add_argument("--anyway", action="store_true", help="although the machine is busy")
     parser.add_argument("--report", action="store_true", help="only write the page again")
+    parser.add_argument("--trial", action="store_true", help="print the page, keep nothing")
     chosen = parser.parse_args()
-    classpath()  # says at once if Kafka is not here
-    results: Results = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    classpath(), classpath(KAFKA_4)  # says at once if Kafka is not here
+    known = FIGURES.exists() and not chosen.trial
+    results: Results = json.loads(FIGURES.read_text()) if known else {}
     if not chosen.report:
-        with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=chosen.home) as home:
-            for so_far in measure(chosen.repetitions, chosen.only, Path(home)):
-                for name, figures in so_far.items():
-                    results.setdefault(name, {}).update(figures)
-                FIGURES.write_text(json.dumps(results, indent=1))
+        measure_and_keep(chosen, results)
     notes = NOTES.read_text() if NOTES.exists() else ""
-    PAGE.write_text(report.page(results, notes))
-    print(f"written: {PAGE}")
+    page = report.page(results, notes)
+    if chosen.trial:
+        print(page)
+    else:
+        PAGE.write_text(page)
+        print(f"written: {PAGE}")
 
 
 if __name__ == "__main__":

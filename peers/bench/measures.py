@@ -4,11 +4,6 @@ import time
 from functools import partial
 
 from odradek.client import Blocking, NewTopic, check
-from odradek.wire.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponsePartition,
-)
 from peers.bench.load import (
     MEGABYTE,
     PARTITIONS,
@@ -49,19 +44,11 @@ def create(system: System, topic: str, partitions: int) -> None:
     wait_until(lambda: is_led(system, topic, partitions), f"leaders of {topic}", FIRST_TIMEOUT_S)
 
 
-def parts(system: System, broker: int, topic: str) -> list[MetadataResponsePartition]:
-    request = MetadataRequest(
-        topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
-    )
-    view = system.metadata(broker, request)
-    return list(view.topics[0].partitions) if view is not None else []
-
-
 def is_led(system: System, topic: str, partitions: int) -> bool:
     """Every running broker names a running leader for every partition."""
     running = system.running()
     for broker in running:
-        known = parts(system, broker, topic)
+        known = system.partitions(topic, broker)
         if len(known) != partitions or any(part.leader_id not in running for part in known):
             return False
     return True
@@ -71,7 +58,6 @@ def start(system: System) -> Figures:
     """From nothing to the first acknowledged record, and what the idle cluster takes."""
     began = time.perf_counter()
     system.start()
-    system.wait_until_known()
     create(system, "first", PARTITIONS)
     Sending(system.bootstrap_servers).send("first", [b"x"], 1)
     took = time.perf_counter() - began
@@ -124,7 +110,7 @@ def leader_death(system: System) -> Figures:
     create(system, "deadly", 1)
     sending = Sending(system.bootstrap_servers, **EAGER)
     sending.send("deadly", payload(100), 1000)
-    leader = parts(system, IDS[0], "deadly")[0].leader_id
+    leader = system.partitions("deadly")[0].leader_id
     system.brokers[leader].kill()
     took = sending.send("deadly", payload(100), 1)
     return {"leader death s": took}

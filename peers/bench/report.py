@@ -1,5 +1,6 @@
 """The figures as a page: medians, ratios beside their targets, and a chart of the ratios."""
 
+import math
 import os
 import platform
 import statistics
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.store.zookeeper_server import find_java
+from peers.bench.systems import APACHE, KRAFT, ON_ZOOKEEPER, OURS
 
-OURS, ON_ZOOKEEPER, APACHE = "ours", "ours on ZooKeeper", "Apache Kafka 3.9"
+RUN = "the run"  # figures about the run itself
 # By system, then by measure: one figure per repetition.
 Results = Mapping[str, Mapping[str, Sequence[float]]]
 
@@ -52,6 +54,7 @@ class Line(NamedTuple):
     ours: float
     theirs: float
     runs: int  # the fewer of the two
+    kraft: float | None  # beside them, without a target
 
     @property
     def ratio(self) -> float:
@@ -70,33 +73,42 @@ def lines(results: Results) -> list[Line]:
             statistics.median(results[row.system][row.measure]),
             statistics.median(results[APACHE][row.measure]),
             min(len(results[row.system][row.measure]), len(results[APACHE][row.measure])),
+            median_or_none(results, row),
         )
         for row in ROWS
         if row.measure in results.get(row.system, {}) and row.measure in results.get(APACHE, {})
     ]
 
 
+def median_or_none(results: Results, row: Row) -> float | None:
+    """The current Kafka's figure; it knows no ZooKeeper."""
+    figures = results.get(KRAFT, {}).get(row.measure)
+    return statistics.median(figures) if figures and row.system == OURS else None
+
+
 def page(results: Results, notes: str) -> str:
     found = lines(results)
     return "\n".join(
         [
-            "# Side by side with Apache Kafka 3.9",
+            "# Side by side with Apache Kafka",
             "",
-            "`make peers-bench` writes this page: both systems in turns on one machine and disk,",
+            "`make peers-bench` writes this page: all systems in turns on one machine and disk,",
             "three brokers, 12 partitions, RF 3, `min.insync.replicas=2`, no forced flush, one",
             "librdkafka client on the same machine; Apache Kafka with the JVM settings of its",
-            "start script, on ZooKeeper; ours with its embedded store unless said. Medians of",
-            "so many runs as the table says, each on a new cluster. Kafka's time to start and its",
-            "memory include ZooKeeper, without which it does not run. ZooKeeper sessions last 6 s.",
+            "start script: 3.9 on ZooKeeper, 4.x (KRaft) as three nodes that are broker and",
+            "controller at once; ours with its embedded store unless said. Medians of",
+            "so many runs as the table says, each on a new cluster. 3.9's time to start and its",
+            "memory include ZooKeeper, without which it does not run. Sessions, with ZooKeeper",
+            "or with KRaft's controller, last 6 s. The targets are for the ratio to 3.9.",
             "",
-            *machine(),
+            *machine(results.get(RUN, {})),
             "",
-            "| measure | ours | Apache Kafka 3.9 | ours / theirs | target | | runs |",
-            "|---|---:|---:|---:|---:|---|---:|",
+            f"| measure | ours | {APACHE} | {KRAFT} | ours / 3.9 | target | | runs |",
+            "|---|---:|---:|---:|---:|---:|---|---:|",
             *(table_line(line) for line in found),
             "",
-            "How many times better ours is (right) or worse (left), each column a factor of"
-            f" {10 ** (2 / HALF_WIDTH):.2f}:",
+            "How many times better than 3.9 ours is (right) or worse (left),"
+            f" each column a factor of {10 ** (2 / HALF_WIDTH):.2f}:",
             "",
             "```",
             *(chart_line(line) for line in found),
@@ -111,13 +123,16 @@ def page(results: Results, notes: str) -> str:
 def table_line(line: Line) -> str:
     sign = "≥" if line.row.more else "≤"
     verdict = "met" if line.met else "**missed**"
-    figures = f"{figure(line.ours)} | {figure(line.theirs)} | {line.ratio:.2f}"
+    figures = f"{figure(line.ours)} | {figure(line.theirs)} | {figure(line.kraft)}"
     return (
-        f"| {line.row.title} | {figures} | {sign} {line.row.target:g} | {verdict} | {line.runs} |"
+        f"| {line.row.title} | {figures} | {line.ratio:.2f} | {sign} {line.row.target:g}"
+        f" | {verdict} | {line.runs} |"
     )
 
 
-def figure(value: float) -> str:
+def figure(value: float | None) -> str:
+    if value is None:
+        return "–"
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -125,8 +140,6 @@ def figure(value: float) -> str:
 
 def chart_line(line: Line) -> str:
     """A bar from the middle on a logarithmic scale, a factor of 100 to either side."""
-    import math
-
     better = line.ratio if line.row.more else 1 / line.ratio
     length = round(min(1.0, abs(math.log10(better)) / 2) * HALF_WIDTH)
     left = "#" * length if better < 1 else ""
@@ -134,8 +147,8 @@ def chart_line(line: Line) -> str:
     return f"{line.row.title:40}{left:>{HALF_WIDTH}}|{right:<{HALF_WIDTH}} {better:.2f}x"
 
 
-def machine() -> list[str]:
-    """What it ran on, and with what."""
+def machine(run: Mapping[str, Sequence[float]]) -> list[str]:
+    """What it ran on, with what, how long, and what else the machine did."""
     model = next(
         (
             text.split(":")[1].strip()
@@ -149,5 +162,12 @@ def machine() -> list[str]:
     return [
         f"{datetime.now(UTC):%Y-%m-%d}; {os.cpu_count()} cores {model}, {memory:.0f} GiB,"
         f" Linux {platform.release()}; Python {platform.python_version()};"
-        f" {version.stderr.splitlines()[0]}; load before the run {os.getloadavg()[0]:.1f}.",
+        f" {version.stderr.splitlines()[0]}."
+        + "".join(
+            f" The last run took {minutes:.0f} minutes;" for minutes in run.get("minutes", ())
+        )
+        + "".join(
+            f" others kept {busy:.2f} cores busy when it began."
+            for busy in run.get("busy cores", ())
+        ),
     ]

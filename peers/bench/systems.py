@@ -9,77 +9,51 @@ from pathlib import Path
 from odradek.cluster import _free_ports as free_ports
 from odradek.cluster import ask
 from odradek.store.zookeeper_server import ZooKeeperServer
-from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
-from peers.kafka import STOCK, KafkaBroker
-from peers.members import HOST, METADATA_VERSION, wait_until
+from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from peers.kafka import STOCK, KafkaBroker, KraftNode
+from peers.members import HOST, Members
 from peers.ours import OurBroker
+from peers.processes import Member, descendants
 
 IDS = (1, 2, 3)
+OURS, ON_ZOOKEEPER = "ours", "ours on ZooKeeper"
+APACHE, KRAFT = "Apache Kafka 3.9", "Apache Kafka 4.x (KRaft)"
 SESSION_MS = 6000
-SETTINGS: Mapping[str, object] = {
-    "zookeeper.session.timeout.ms": SESSION_MS,
+COMMON: Mapping[str, object] = {
     "min.insync.replicas": 2,
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
     "group.initial.rebalance.delay.ms": 0,
     "auto.leader.rebalance.enable": "false",
 }
+SETTINGS: Mapping[str, object] = {"zookeeper.session.timeout.ms": SESSION_MS, **COMMON}
+# KRaft's sessions are those of the brokers with the controller.
+KRAFT_SETTINGS: Mapping[str, object] = {"broker.session.timeout.ms": SESSION_MS, **COMMON}
+CONTROLLERS = 2  # DescribeCluster's endpoint type
 
 
-class System:
+class System(Members[Member]):
     """Three brokers that start together and end with the block, and their metadata store."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(
+        self, name: str, brokers: Mapping[int, Member], zookeeper: ZooKeeperServer | None = None
+    ) -> None:
+        super().__init__(brokers)
         self.name = name
-        self.directory = directory
-        self.ports = dict(zip(IDS, free_ports(len(IDS)), strict=True))
-        self.zookeeper: ZooKeeperServer | None = None
-        self.brokers: dict[int, KafkaBroker | OurBroker] = {}
+        self.zookeeper = zookeeper
 
-    @property
-    def bootstrap_servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self.ports.values())
-
-    def running(self) -> list[int]:
-        return [broker for broker in IDS if self.brokers[broker].is_running]
-
-    def start(self) -> None:
-        if self.zookeeper is not None:
+    def start(self, *ids: int) -> None:
+        if self.zookeeper is not None and not ids:
             self.zookeeper.start()
-        for broker in self.brokers.values():
-            broker.start()
-
-    def wait_until_known(self) -> None:
-        """Until every running broker knows all of them and a controller."""
-
-        def complete() -> bool:
-            views = [self.metadata(broker) for broker in self.running()]
-            return all(
-                view is not None
-                and view.controller_id >= 0
-                and len(view.brokers) == len(self.running())
-                for view in views
-            )
-
-        wait_until(complete, f"the brokers of {self.name}", 120)
+        super().start(*ids)
 
     def close(self) -> None:
-        for broker in self.brokers.values():
-            broker.kill()
+        super().close()
         if self.zookeeper is not None:
             self.zookeeper.stop()
 
-    def metadata(
-        self, broker: int, request: MetadataRequest | None = None
-    ) -> MetadataResponse | None:
-        """A broker's view, without topics unless asked for; None if it does not answer."""
-        asked = request or MetadataRequest(topics=[])
-        try:
-            return ask(HOST, self.ports[broker], asked, METADATA_VERSION, MetadataResponse)
-        except OSError:
-            return None
-
     def controller(self) -> int:
+        """The active controller, as somebody who runs has it; -1 if nobody knows one that runs."""
         for broker in self.running():
             view = self.metadata(broker)
             if view is not None and view.controller_id in self.running():
@@ -90,12 +64,36 @@ class System:
         """Proportional set size of every process of the cluster, its metadata store included."""
         ids = [self.brokers[broker].process_id for broker in self.running()]
         if self.zookeeper is not None:
-            ids.append(self.zookeeper.process_id)
+            guard = self.zookeeper.process_id
+            ids += [guard, *descendants(guard)]
         return sum(map(proportional_set_bytes, ids))
 
     def log_bytes(self, broker: int, topic: str) -> int:
         homes = self.brokers[broker].directory.glob(f"{topic}-*")
         return sum(each.stat().st_size for home in homes for each in home.glob("*.log"))
+
+
+class Kraft(System):
+    """Nodes that are brokers and controllers; to clients, any broker passes for the controller."""
+
+    def __init__(
+        self, name: str, nodes: Mapping[int, KraftNode], voters: Mapping[int, int]
+    ) -> None:
+        super().__init__(name, nodes)
+        self._voters = voters
+        for node in nodes.values():
+            node.format()
+
+    def controller(self) -> int:
+        request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+        for broker in self.running():
+            try:
+                view = ask(HOST, self._voters[broker], request, 1, DescribeClusterResponse)
+            except OSError:
+                continue
+            if view.controller_id in self.running():
+                return int(view.controller_id)
+        return -1
 
 
 def proportional_set_bytes(process: int) -> int:
@@ -107,36 +105,60 @@ def proportional_set_bytes(process: int) -> int:
 
 def ours_embedded(home: Path) -> System:
     """Ours with the metadata in SQLite, as it comes."""
-    system = System("ours", home)
     store = f"sqlite:{home / 'metadata.db'}"
-    for broker, port in system.ports.items():
-        system.brokers[broker] = OurBroker(
-            broker, port, store, home / f"broker-{broker}", SETTINGS, is_url=True
-        )
-    return system
+    return System(
+        OURS,
+        {
+            broker: OurBroker(broker, port, store, home_of(home, broker), SETTINGS, is_url=True)
+            for broker, port in ports().items()
+        },
+    )
 
 
 def ours_on_zookeeper(home: Path) -> System:
-    system = System("ours on ZooKeeper", home)
-    system.zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
-    for broker, port in system.ports.items():
-        address = system.zookeeper.address
-        system.brokers[broker] = OurBroker(
-            broker, port, address, home / f"broker-{broker}", SETTINGS
-        )
-    return system
+    zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
+    return System(
+        ON_ZOOKEEPER,
+        {
+            broker: OurBroker(broker, port, zookeeper.address, home_of(home, broker), SETTINGS)
+            for broker, port in ports().items()
+        },
+        zookeeper,
+    )
 
 
 def apache(home: Path) -> System:
     """Apache Kafka 3.9 on ZooKeeper, with the JVM settings of its start script."""
-    system = System("Apache Kafka 3.9", home)
-    system.zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
-    for broker, port in system.ports.items():
-        address = system.zookeeper.address
-        system.brokers[broker] = KafkaBroker(
-            broker, port, address, home / f"broker-{broker}", SETTINGS, jvm=STOCK
-        )
-    return system
+    zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
+    return System(
+        APACHE,
+        {
+            broker: KafkaBroker(
+                broker, port, zookeeper.address, home_of(home, broker), SETTINGS, jvm=STOCK
+            )
+            for broker, port in ports().items()
+        },
+        zookeeper,
+    )
+
+
+def kraft(home: Path) -> System:
+    """The current Apache Kafka: three nodes, each broker and controller, with the same JVM."""
+    listening = free_ports(2 * len(IDS))
+    voters = dict(zip(IDS, listening[len(IDS) :], strict=True))
+    nodes = {
+        broker: KraftNode(broker, port, voters, home_of(home, broker), KRAFT_SETTINGS, jvm=STOCK)
+        for broker, port in zip(IDS, listening, strict=False)
+    }
+    return Kraft(KRAFT, nodes, voters)
+
+
+def ports() -> dict[int, int]:
+    return dict(zip(IDS, free_ports(len(IDS)), strict=True))
+
+
+def home_of(home: Path, broker: int) -> Path:
+    return home / f"broker-{broker}"
 
 
 Make = Callable[[Path], System]

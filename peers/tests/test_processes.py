@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from peers.members import wait_until
+from peers.processes import descendants
 
 # Starts a cluster of both programs, says its processes, and waits to be killed.
 PROGRAM = """
@@ -29,20 +30,6 @@ time.sleep(600)
 """
 
 
-def children(process: int) -> list[int]:
-    """The processes that a process started, and those that they did."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(status.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == process:
-            child = int(status.parent.name)
-            found += [child, *children(child)]
-    return found
-
-
 def lives(process: int) -> bool:
     try:
         status = Path(f"/proc/{process}/stat").read_text()
@@ -58,7 +45,7 @@ def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
     assert run.stdout is not None
     try:
         told = set(map(int, run.stdout.readline().split()))
-        started = children(run.pid)
+        started = descendants(run.pid)
         assert len(told) == 5
         assert told <= set(started), "ZooKeeper, the tools' JVM and three brokers"
     finally:
