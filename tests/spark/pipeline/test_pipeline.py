@@ -1,122 +1,22 @@
-"""Whole pipelines: killed drivers, the command line, a Spark cluster of its own processes."""
+"""Whole pipelines: the command line, a query that fails, a Spark cluster of its own processes."""
 
 import json
 import os
 import signal
-import socket
+import site
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 from pyspark.errors import StreamingQueryException
+from tests.spark.pipeline.files import command, event, lake, pipeline_file, records
 
-from odradek.client.reading import LATEST, Reader, offsets_at
 from odradek.spark.pipeline.runner import PipelineFailed, Run
 from odradek.spark.pipeline.spec import load
-from odradek.wire.records import Record
-from odradek.wire.topics import TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
-
-DRIVER = Path(__file__).parent / "driver.py"
-STEPS = ["stage", "decide", "clean_up"]  # test_lake has those in between
-
-
-def event(number: int) -> bytes:
-    at = f"2026-01-01T00:{number % 4:02d}:00Z"
-    return json.dumps({"number": number, "page": f"p{number % 3}", "at": at}).encode()
-
-
-def pipeline_file(where: Path, cluster: Any, topic: str, more: str = "", options: str = "") -> Path:
-    file = where / "clicks.toml"
-    file.write_text(
-        f"""
-checkpoint = "checkpoint"
-bootstrap = "{cluster.bootstrap}"
-master = "local[2]"
-trigger = "available-now"
-
-[[source]]
-name = "clicks"
-topics = ["{topic}"]
-options = {{ {options} }}
-watermark = {{ column = "at", delay = "1 hour" }}
-[source.decode]
-format = "json"
-schema = "number int, page string, at timestamp"
-
-[[sink]]
-name = "events"
-from = "clicks"
-kind = "parquet"
-path = "lake/events"
-partition_by = ["page"]
-{more}
-[spark]
-# A short life is not worth a compiler.
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"spark.sql.codegen.wholeStage" = false
-"spark.executor.memory" = "512m"
-"spark.executor.cores" = 1
-"""
-    )
-    return file
-
-
-def lake(where: Path) -> list[int]:
-    """The numbers in the lake, as a reader that knows nothing but Parquet finds them."""
-    path = where / "lake" / "events"
-    if not path.exists():
-        return []
-    return sorted(ds.dataset(path, partitioning="hive").to_table()["number"].to_pylist())
-
-
-def records(cluster: Any, topic: str) -> list[Record]:
-    target = TopicPartition(topic, 0)
-    client = cluster.client.client
-
-    async def read() -> list[Record]:
-        end = (await offsets_at(client, {target: LATEST}))[target].offset
-        return [
-            record
-            async for batches in Reader(client).batches(target, 0, end)
-            for record in batches.open()
-        ]
-
-    found: list[Record] = cluster.client.run(read())
-    return found
-
-
-def test_exactly_once_through_the_death_of_the_driver_after_every_step(
-    cluster: Any, tmp_path: Path
-) -> None:
-    topic = cluster.create(partitions=2)
-    for partition in range(2):
-        cluster.produce(topic, [event(2 * i + partition) for i in range(600)], partition)
-    file = pipeline_file(tmp_path, cluster, topic, options="maxOffsetsPerTrigger = 200")
-    landed: list[int] = []
-    for step in STEPS:
-        died = subprocess.run(
-            [sys.executable, DRIVER, file, step], capture_output=True, timeout=200
-        )
-        assert died.returncode == -signal.SIGKILL, died.stderr.decode()[-2000:]
-        now = lake(tmp_path)
-        assert len(now) == len(set(now))
-        assert set(landed) <= set(now)
-        landed = now
-    # The first two steps end before a file is in the lake, the last after.
-    assert landed == list(range(400))
-    done = subprocess.run([sys.executable, DRIVER, file], capture_output=True, timeout=200)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    assert lake(tmp_path) == list(range(1200))
-    assert b"landed 1000" in done.stdout  # the last of them repeated, and the rest
-
 
 MORE = """
 [[step]]
@@ -138,10 +38,6 @@ topic = "{dead}"
 """
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "odradek", "pipeline", *map(str, arguments)]
-
-
 def test_the_command_line_with_dead_letters_counts_and_ctrl_c(cluster: Any, tmp_path: Path) -> None:
     topic, counts, dead = cluster.create(), cluster.create(), cluster.create()
     cluster.produce(topic, [*map(event, range(40)), b"{nonsense"])
@@ -161,6 +57,8 @@ def test_the_command_line_with_dead_letters_counts_and_ctrl_c(cluster: Any, tmp_
         lines += running.stderr.readlines()
         assert running.wait(60) == 0, "".join(lines)
     assert "stopping after the batches that have begun\n" in lines
+    # Nothing but our own lines: what Java says is in its file.
+    assert all(line.startswith(("clicks: ", "ev", "co", "dead", "stopping")) for line in lines)
     assert lake(tmp_path) == list(range(40))
     cluster.produce(topic, [*map(event, range(40, 60)), b'{"number": "x"}'])
     again = subprocess.run(
@@ -173,7 +71,6 @@ def test_the_command_line_with_dead_letters_counts_and_ctrl_c(cluster: Any, tmp_
     assert [letter.value for letter in letters] == [b"{nonsense", b'{"number": "x"}']
     headers = dict(letters[1].headers)
     assert headers["odradek.reason"] == b'field number is "x", not int'
-    assert headers["odradek.topic"] == topic.encode()
     assert headers["odradek.offset"] == b"61"
     last = {record.key: json.loads(record.value or b"") for record in records(cluster, counts)}
     assert {minute: row["clicks"] for minute, row in last.items()} == {
@@ -199,63 +96,53 @@ def test_a_query_that_fails_says_so_in_one_sentence(
     run.stop()
 
 
-@pytest.fixture
-def spark_cluster(tmp_path: Path) -> Iterator[str]:
-    """A master and two workers from the installed PySpark; executors in processes of their own."""
-    import pyspark
-
-    from odradek.spark.session import prepare_environment
-
-    prepare_environment()
-    home = Path(pyspark.__file__).parent
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    deploy = "org.apache.spark.deploy"
-    worker = [f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
-    commands = [
-        [f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port)],
-        [*worker, "--work-dir", str(tmp_path / "worker-1"), address],
-        [*worker, "--work-dir", str(tmp_path / "worker-2"), address],
-    ]
-    with ExitStack() as stack:
-        for arguments in commands:
-            process = subprocess.Popen(
-                [home / "bin" / "spark-class", *arguments, "--webui-port", "0"],
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-            if "Master" in arguments[0]:
-                _wait_for(port)
-        yield address
+OURS = ("odradek", "pyspark_odradek", "__editable__")
 
 
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise TimeoutError("the master of Spark does not listen")
+def python_without_odradek(where: Path) -> Path:
+    """A Python with everything that is installed here, except this package."""
+    packages = where / "packages"
+    packages.mkdir()
+    for directory in site.getsitepackages():
+        for entry in Path(directory).iterdir():
+            if not entry.name.startswith(OURS) and entry.suffix != ".pth":
+                (packages / entry.name).symlink_to(entry)
+    python = where / "python"
+    path = f'PYTHONPATH="{packages}${{PYTHONPATH:+:$PYTHONPATH}}"'
+    python.write_text(f'#!/bin/sh\n{path} exec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
+    return python
 
 
-def test_on_a_spark_cluster_with_executors_of_its_own(
-    cluster: Any, spark_cluster: str, tmp_path: Path
+def test_on_a_spark_cluster_whose_python_does_not_have_this_package(
+    cluster: Any, spark_cluster: Any, tmp_path: Path
 ) -> None:
-    topic = cluster.create(partitions=4)
+    python = python_without_odradek(tmp_path)
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    tried = subprocess.run(
+        [python, "-c", "import pyspark, pyarrow, numba; import odradek"],
+        capture_output=True,
+        text=True,
+        env=without,
+        cwd="/",
+    )
+    assert "No module named 'odradek'" in tried.stderr
+    topic, dead = cluster.create(partitions=4), cluster.create()
     for partition in range(4):
         cluster.produce(topic, [event(4 * i + partition) for i in range(250)], partition)
-    file = pipeline_file(tmp_path, cluster, topic, options="maxOffsetsPerTrigger = 600")
+    cluster.produce(topic, [b"{nonsense"], 0)
+    letters = f'[dead_letters]\ntopic = "{dead}"\n'
+    file = pipeline_file(tmp_path, cluster, topic, letters, "maxOffsetsPerTrigger = 600")
     done = subprocess.run(
-        command("run", "--master", spark_cluster, file), capture_output=True, text=True, timeout=300
+        command("run", "--master", spark_cluster.address, file),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd="/",
+        env={**without, "PYSPARK_PYTHON": str(python)},
     )
     assert done.returncode == 0, done.stderr
     assert lake(tmp_path) == list(range(1000))
-    executors = [path for path in tmp_path.glob("worker-*/app-*/*") if path.is_dir()]
-    assert len(executors) == 2
+    assert [letter.value for letter in records(cluster, dead)] == [b"{nonsense"]
+    executors = [path for path in spark_cluster.home.glob("worker-*/app-*/*") if path.is_dir()]
+    assert len(executors) >= 2

@@ -1,0 +1,63 @@
+"""A lake has every record once although its driver is killed between every two steps."""
+
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.pipeline.files import Driver, event, lake, pipeline_file, records
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+# Each driver finds what the one before it left, and how many batches of 200 are then in the lake.
+# The first three die with a batch that nobody sees yet. The others finish what they find; the rows
+# of the batch after that are visible before Spark notes the batch as done, and when it has.
+# test_lake.py kills at every step in between.
+DEATHS = [("writing", 0), ("stage", 0), ("decide", 0), ("clean_up", 2), ("checkpoint", 2)]
+BATCH = 200
+RECORDS = 1200
+BROKEN = range(0, RECORDS, 50)
+# Starting Spark takes a while, in which the one before can do its work.
+AHEAD = 2
+
+LETTERS = """
+[dead_letters]
+topic = "{dead}"
+"""
+
+
+def test_exactly_once_through_the_death_of_the_driver_between_every_two_steps(
+    cluster: Any, tmp_path: Path
+) -> None:
+    topic, dead = cluster.create(partitions=2), cluster.create()
+    values = [b"{%d" % n if n in BROKEN else event(n) for n in range(RECORDS)]
+    for partition in range(2):
+        cluster.produce(topic, values[partition::2], partition)
+    good = [number for number in range(RECORDS) if number not in BROKEN]
+    options = f"maxOffsetsPerTrigger = {BATCH}"
+    file = pipeline_file(tmp_path, cluster, topic, LETTERS.format(dead=dead), options)
+    moments = [*(moment for moment, _ in DEATHS), "never"]
+    with ExitStack() as stack:
+        drivers = [stack.enter_context(Driver(file, moment)) for moment in moments[:AHEAD]]
+        for index, (moment, batches) in enumerate(DEATHS):
+            code, said = drivers[index].run()
+            assert code == -signal.SIGKILL, said
+            assert lake(tmp_path) == [n for n in good if n < batches * BATCH], moment
+            drivers += [
+                stack.enter_context(Driver(file, more))
+                for more in moments[index + AHEAD : index + AHEAD + 1]
+            ]
+        code, said = drivers[-1].run()
+    assert code == 0, said
+    assert lake(tmp_path) == good
+    assert int(said) == len([number for number in good if number >= 2 * BATCH])
+    # Those that were sent by a driver that died of it came twice, with the same position.
+    letters: dict[tuple[bytes | None, bytes | None], bytes | None] = {}
+    sent = records(cluster, dead)
+    for letter in sent:
+        headers = dict(letter.headers)
+        position = (headers["odradek.partition"], headers["odradek.offset"])
+        assert letters.setdefault(position, letter.value) == letter.value
+    assert len(sent) > len(letters) == len(BROKEN)
+    assert set(letters.values()) == {values[number] for number in BROKEN}
