@@ -156,7 +156,27 @@ async def set_rates(admin: "Admin", brokers: Iterable[int], bytes_per_second: in
 
     rate = str(bytes_per_second)
     changes = [ConfigChange(LEADER_RATE, rate), ConfigChange(FOLLOWER_RATE, rate)]
-    check(await admin.alter_configs({_broker(broker): changes for broker in sorted(brokers)}))
+    owners = {_broker(broker): changes for broker in sorted(brokers)}
+    check(await admin.alter_configs(owners))
+    await _until_felt(admin, list(owners), rate)
+
+
+async def _until_felt(admin: "Admin", brokers: "list[Resource]", rate: str) -> None:
+    """A broker hears of a new setting a moment after it is written, and by then much could have
+    been moved. It hears of them in order, so whoever has the rate knows the throttled replicas."""
+    patience = admin.client.patience()
+    while True:
+        described = await admin.describe_configs(brokers)
+        told = {
+            entry.value
+            for entries in described.values()
+            if isinstance(entries, list)
+            for entry in entries
+            if entry.name == FOLLOWER_RATE
+        }
+        if told == {rate} or patience.remaining_s < RETRY_S:
+            return
+        await asyncio.sleep(RETRY_S)
 
 
 async def clear_throttles(admin: "Admin", topics: Iterable[str]) -> None:

@@ -223,13 +223,13 @@ async def _watch(cluster: "Blocking", partitions: Iterable[TopicPartition]) -> f
     partitions = list(partitions)
     with progress() as shown:
         task = shown.add_task("moving", total=None)
-        arrived = 0
-        total = 0
+        arrived = total = 0
         while ongoing := await cluster.admin.list_reassignments(partitions):
             state = await moving.remaining(cluster.admin, ongoing)
-            # A partition that is done leaves the list: what it had counts as arrived.
-            total = max(total, arrived + state.total_bytes)
-            arrived = max(arrived, total - (state.total_bytes - state.done_bytes))
+            # A partition that is done leaves the list, and one that is written to grows.
+            missing = state.total_bytes - state.done_bytes
+            total = max(total, arrived + missing)
+            arrived = total - missing
             shown.update(
                 task,
                 description=f"{state.partitions} partitions left",
