@@ -130,7 +130,10 @@ class Job(threading.Thread):
         self._events: deque[tuple[str, str, str]] = deque(maxlen=100)
         self._last: Scene | None = None
         self._queries: list[QueryProgress] = []
+        # How many rows each query had taken before this run of the pipeline.
         self._rows_before: dict[str, int] = {}
+        self._looking = threading.Lock()
+        self._followed = threading.Event()
         self._rates: deque[tuple[float, float]] = deque(maxlen=RATES_KEPT)
 
     # What a view asks
@@ -197,10 +200,14 @@ class Job(threading.Thread):
         self._spec = load(file)
         self._spark = java.result()
         stack.callback(self._spark.stop)
-        self._tell(f"Spark is there; starting the pipeline {file}")
+        self._tell("Spark is there; starting the pipeline")
         self.pipeline = Run(self._spec, self._spark)
         stack.callback(self._stop_pipeline)
         stack.callback(self._quiet.set)
+        follower = threading.Thread(target=self._follow_pipeline, daemon=True)
+        follower.start()
+        stack.callback(follower.join)
+        stack.callback(self._followed.set)
         self.pipeline.start()
 
     def _open_spark(self) -> "SparkSession":
@@ -227,28 +234,34 @@ class Job(threading.Thread):
         if self._chaos:
             chaos.start()
         assert self.pipeline is not None
-        before = self.scene()
         while not self.told.wait(LOOK_S):
             self.pipeline.check()
-            self._look_at_pipeline()
-            now = self.scene()
-            rates = (now.sent - before.sent, now.landed - before.landed)
-            self._rates.append((rates[0] / LOOK_S, rates[1] / LOOK_S))
-            before = now
             if self._seconds is not None and self._elapsed_s() >= self._ready_s + self._seconds:
                 break
         self._quiet.set()
         if self._chaos:
             chaos.join()
 
+    def _follow_pipeline(self) -> None:
+        """Look again and again, until the pipeline is over."""
+        before, before_s = self.scene(), self._elapsed_s()
+        while not self._followed.wait(LOOK_S):
+            self._look_at_pipeline()
+            now, now_s = self.scene(), self._elapsed_s()
+            rates = (now.sent - before.sent, now.landed - before.landed)
+            passed_s = max(now_s - before_s, 0.001)
+            self._rates.append((rates[0] / passed_s, max(0.0, rates[1] / passed_s)))
+            before, before_s = now, now_s
+
     def _look_at_pipeline(self) -> None:
         from odradek.spark.pipeline.progress import progress_of
 
-        assert self.pipeline is not None
-        self._queries = [
-            replace(query, rows_out=query.rows_out + self._rows_before.get(query.name, 0))
-            for query in progress_of(self.pipeline)
-        ]
+        with self._looking:
+            assert self.pipeline is not None
+            self._queries = [
+                replace(query, rows_out=query.rows_out + self._rows_before.get(query.name, 0))
+                for query in progress_of(self.pipeline)
+            ]
         if self._first_batch_s is None and any(query.rows_out for query in self._queries):
             self._first_batch_s = self._elapsed_s()
             self._tell("the first batch has landed")
@@ -307,12 +320,12 @@ class Job(threading.Thread):
         assert self.pipeline is not None
         self.pipeline.stop()
         self._look_at_pipeline()
-        self._rows_before = {query.name: query.rows_out for query in self._queries}
-        self.pipeline = Run(replace(self._spec, trigger=AVAILABLE_NOW), self._spark)
+        with self._looking:
+            self._rows_before = {query.name: query.rows_out for query in self._queries}
+            self.pipeline = Run(replace(self._spec, trigger=AVAILABLE_NOW), self._spark)
         self.pipeline.start()
-        while self.pipeline.is_active():
-            self._look_at_pipeline()
-            time.sleep(LOOK_S)
-        self._look_at_pipeline()
+        for query in self.pipeline.queries.values():
+            query.awaitTermination()
         self.pipeline.check()
+        self._look_at_pipeline()
         return sum(query.batch + 1 for query in self._queries)

@@ -77,7 +77,8 @@ class Looker:
         address = self._addresses[broker]
         state = now.brokers.get(broker) if now is not None else None
         if now is None or state is None or not is_running:
-            return BrokerLine(broker, address, "starting" if is_running else "down")
+            is_coming = is_running or now is None
+            return BrokerLine(broker, address, "starting" if is_coming else "down")
         earlier = before.brokers.get(broker) if before is not None else None
         return BrokerLine(
             id=broker,

@@ -23,6 +23,8 @@ WIDTH_MAX = 120
 BARS = " ▁▂▃▄▅▆▇█"
 EVENTS_MAX = 20
 RATE_WIDTH = 8
+# A batch lands at once; over so many looks it is a rate.
+RECENT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ def _stream(scene: Scene, width: int) -> "Table":
         ),
     )
     for name, text, series in zip(("clicks", "landed"), texts, rates, strict=True):
-        rate = f"{series[-1]:,.0f}/s" if series else ""
+        recent = series[-RECENT:]
+        rate = f"{sum(recent) / len(recent):,.0f}/s" if recent else ""
         table.add_row(Text(name, "dim"), text, Text(sparkline(series, bars), "cyan"), rate)
     return table
 
