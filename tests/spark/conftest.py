@@ -55,10 +55,12 @@ class Cluster3:
         named = {name.replace("__", "."): str(value) for name, value in more.items()}
         return {"kafka.bootstrap.servers": self.bootstrap, **named}
 
-    def create(self, partitions: int = 1, name: str | None = None, **configs: str) -> str:
+    def create(
+        self, partitions: int = 1, name: str | None = None, copies: int = -1, **configs: str
+    ) -> str:
         name = name or f"topic-{os.getpid()}-{next(self._numbers)}"
         named = {key.replace("_", "."): value for key, value in configs.items()}
-        self.client.run(self._create(NewTopic(name, partitions, -1, configs=named)))
+        self.client.run(self._create(NewTopic(name, partitions, copies, configs=named)))
         return name
 
     async def _create(self, topic: NewTopic) -> None:

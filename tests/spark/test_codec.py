@@ -1,6 +1,10 @@
 """Record batches to Arrow and back, held against Kafka clients' own codecs and against nonsense."""
 
 import datetime
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +13,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
+from numba import njit
 
 from odradek.spark import kernels
 from odradek.spark.decode import (
@@ -265,6 +270,43 @@ def test_a_row_goes_to_its_column_then_its_key_then_the_callers_choice() -> None
     keys = BytesColumn.of(batch["key"])
     by_key = (murmur2(b"a") & 0x7FFFFFFF) % 7
     assert partitions_of(batch, keys, 7, keyless=6).tolist() == [5, by_key, 6]
+
+
+def test_loops_are_compiled_where_nothing_can_be_kept() -> None:
+    namespace: dict[str, Any] = {}
+    exec("def doubled(x):\n    return 2 * x", namespace)  # noqa: S102  # in no file at all
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        njit(cache=True)(namespace["doubled"])
+    assert kernels.compiled(namespace["doubled"])(21) == 42
+
+
+def test_every_loop_is_compiled_once_and_says_so(tmp_path: Path) -> None:
+    program = """
+import pyarrow as pa
+from odradek.spark import kernels
+from odradek.spark.decode import Decoder
+from odradek.wire.compression import Codec
+from odradek.wire.records import Record, encode_batch
+for codec in (Codec.NONE, Codec.ZSTD):
+    batch = encode_batch([Record(0, 1, b"k", b"v", (("h", b"x"),))], codec=codec)
+    for records in (batch, bytes(batch)):
+        for headers in (False, True):
+            list(Decoder("t", 0, 0, 9, headers).decode(records))
+print(len(kernels.read_records.signatures))
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    said = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "1\n"
+        said.append(done.stderr)
+    assert said == ["compiling the loops that read and write records, once\n", ""]
 
 
 def test_a_header_without_a_key_is_refused() -> None:

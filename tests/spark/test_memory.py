@@ -1,45 +1,74 @@
-"""What a worker's memory comes to, whatever the size of the range it reads."""
+"""What Spark's Python workers take at most, whatever the size of what they read or write."""
 
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
 
-from odradek.spark.sink import BatchWriter
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="asks Linux for the memory"),
+]
 
 WORKER_MB_MAX = 300
 
-# What a Spark worker has loaded before it reads, and then a whole partition.
-WORKER = """
-import sys
-import pandas, pyspark.worker
-from odradek.spark.options import source_options
-from odradek.spark.reading import RangeBounds, read_range
 
-options = source_options({"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]}, False)
-print(sum(rows.num_rows for rows in read_range(options, RangeBounds(sys.argv[2], 0, -2, -1))))
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-print(int(status["VmHWM"].split()[0]) // 1024)
-"""
+@pytest.fixture(scope="module")
+def spark(sessions: Any) -> Iterator[Any]:
+    """With workers that have done nothing else."""
+    sessions.close()
+    yield sessions.on("local[2]")
+    sessions.close()
 
 
-@pytest.mark.process
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="asks Linux for the memory")
-@pytest.mark.parametrize(("codec", "size"), [("none", 100), ("zstd", 10_000)])
-def test_a_worker_stays_small(cluster: Any, codec: str, size: int) -> None:
-    topic = cluster.create()
-    rows = 200_000_000 // size
-    values = pa.array([b"%d" % i * (size // 4) for i in range(1000, 2000)], pa.binary())
-    batch = pa.RecordBatch.from_pydict({"value": values})
-    options = cluster.options(topic=topic, kafka__compression__type=codec)
-    writer = BatchWriter(options, StructType([StructField("value", BinaryType())]))
-    writer.write(iter([batch] * (rows // 1000)))
-    command = [sys.executable, "-c", WORKER, cluster.bootstrap, topic]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    count, memory_mb = map(int, done.stdout.split())
-    assert count == rows
-    assert memory_mb < WORKER_MB_MAX
+def children(process: int) -> Iterator[int]:
+    """All processes below a process that have not ended meanwhile."""
+    try:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                yield child
+                yield from children(child)
+    except OSError:
+        return
+
+
+def workers_peak_mb() -> int:
+    """The most that any of Spark's Python workers, which outlive their tasks, has ever had."""
+    peaks = []
+    for process in map(str, children(os.getpid())):
+        try:
+            if "pyspark.daemon" in Path("/proc", process, "cmdline").read_text():
+                status = Path("/proc", process, "status").read_text().splitlines()
+                fields = dict(line.split(":", 1) for line in status)
+                peaks.append(int(fields["VmHWM"].split()[0]) // 1024)
+        except OSError:
+            pass  # one that has ended
+    assert len(peaks) > 2, "a daemon and two workers"
+    return max(peaks)
+
+
+@pytest.mark.parametrize(
+    ("codec", "value_bytes", "megabytes"), [("none", 100, 300), ("zstd", 10_000, 1500)]
+)
+def test_a_worker_stays_small(
+    spark: Any, cluster: Any, codec: str, value_bytes: int, megabytes: int
+) -> None:
+    topic = cluster.create(copies=1)
+    count = megabytes * 1_000_000 // value_bytes
+    rows = spark.range(0, count, 1, 2).selectExpr(
+        f"rpad(cast(id AS string), {value_bytes}, 'odradek ') AS value"
+    )
+    given = cluster.options(topic=topic, kafka__compression__type=codec)
+    # Spark hands over so many rows at a time, 10,000 by default, whatever their size.
+    rows_at_a_time = min(10_000, 4_000_000 // value_bytes)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows_at_a_time)
+    rows.write.format("odradek").options(**given).mode("append").save()
+    assert workers_peak_mb() < WORKER_MB_MAX
+    read = spark.read.format("odradek").options(**cluster.options(subscribe=topic)).load()
+    assert read.selectExpr("count(value)", "sum(length(value))").collect() == [
+        (count, count * value_bytes)
+    ]
+    assert workers_peak_mb() < WORKER_MB_MAX

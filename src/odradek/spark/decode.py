@@ -6,7 +6,6 @@ SPARK_FORMAT.md section 2. What is refused names topic, partition and offset; wh
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +20,10 @@ from odradek.wire.compression import Codec, decompress
 from odradek.wire.errors import DecodeError, KafkaError
 
 from . import kernels
+from .arrays import Array, frozen, repeated, to_bits, to_column
 from .errors import MalformedRecord
 
 Buffer = bytes | bytearray | memoryview
-Array = np.ndarray[Any, Any]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(
@@ -49,7 +48,7 @@ RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two sizes, a count of he
 MAX_OFFSET = 2**63 - 1
 
 # How much is opened at a time, unless one batch is larger: a worker's memory is bounded by it.
-PIECE_BYTES = 4 * 1024 * 1024
+PIECE_BYTES = 2 * 1024 * 1024
 # Arrow's binary columns have 32-bit offsets.
 PIECE_BYTES_MAX = 2**31 - 1
 
@@ -165,6 +164,20 @@ class Decoder:
         self.include_headers = include_headers
         self.piece_bytes = piece_bytes
         self.schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+        # Columns that are the same in every row, made once for the longest batch so far.
+        self._constant = self._constants(0)
+
+    def _constants(self, count: int) -> dict[str, pa.Array]:
+        partitions = np.full(count, self.partition, np.int32)
+        return {
+            "topic": repeated(self.topic, count),
+            "partition": to_column(partitions, pa.int32()),
+        }
+
+    def _same(self, column: str, count: int) -> pa.Array:
+        if count > len(self._constant[column]):
+            self._constant = self._constants(count)
+        return self._constant[column][:count]
 
     def decode(
         self, records: Buffer, aborted: Sequence[tuple[int, int]] = ()
@@ -212,7 +225,7 @@ class Decoder:
             raise self._malformed(header, f"it cannot hold {header.record_count} records")
         if len(opened) > PIECE_BYTES_MAX:
             raise self._malformed(header, f"it opens to {len(opened)} bytes")
-        return _Part(header, np.frombuffer(opened, np.uint8))
+        return _Part(header, frozen(np.frombuffer(opened, np.uint8)))
 
     def _rows(self, parts: list[_Part]) -> Iterator[pa.RecordBatch]:
         """One batch of rows, or none."""
@@ -234,11 +247,11 @@ class Decoder:
         arrays = [
             columns.keys.finish(count, pa.binary()),
             columns.values.finish(count, pa.binary()),
-            pa.repeat(pa.scalar(self.topic, pa.string()), count),
-            pa.array(np.full(count, self.partition, np.int32)),
-            pa.array(columns.offsets[:count]),
-            pa.array(columns.timestamps[:count]).view(TIMESTAMP),
-            pa.array(columns.timestamp_types[:count]),
+            self._same("topic", count),
+            self._same("partition", count),
+            to_column(columns.offsets[:count], pa.int64()),
+            to_column(columns.timestamps[:count], TIMESTAMP),
+            to_column(columns.timestamp_types[:count], pa.int32()),
         ]
         if self.include_headers:
             arrays.append(self._headers(columns, parts))
@@ -277,9 +290,8 @@ class Decoder:
         structs = pa.StructArray.from_arrays(
             [names, values.finish(total, pa.binary())], fields=list(HEADERS.value_type)
         )
-        return pa.ListArray.from_arrays(
-            pa.array(ends), structs, type=HEADERS, mask=pa.array(counts == 0)
-        )
+        buffers = [pa.py_buffer(to_bits(counts > 0)), pa.py_buffer(ends)]
+        return pa.Array.from_buffers(HEADERS, len(counts), buffers, children=[structs])
 
     def _malformed(self, header: BatchHeader, why: str) -> MalformedRecord:
         return MalformedRecord(

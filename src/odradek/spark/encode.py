@@ -7,19 +7,16 @@ partition for all keyless rows of a call, drawn by the caller, as Kafka's sticky
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from odradek.wire.batch import HEADER, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, header_at, set_crc
 from odradek.wire.compression import Codec, compress
 
 from . import kernels
+from .arrays import Array, frozen, numbers_of, valid_of
 from .errors import BadRow
-
-Array = np.ndarray[Any, Any]
 
 NO_PRODUCER = -1
 
@@ -40,17 +37,20 @@ class BytesColumn:
             if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
             else np.int32
         )
-        _, offsets, data = column.buffers()
-        whole = np.frombuffer(offsets, width) if offsets else np.zeros(1, width)
+        data = column.buffers()[2]
         return cls(
-            whole[column.offset : column.offset + len(column) + 1].astype(np.int64),
-            np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8),
-            column.is_valid().to_numpy(zero_copy_only=False),
+            frozen(numbers_of(column, width, more=1).astype(np.int64)),
+            frozen(np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)),
+            frozen(valid_of(column)),
         )
 
     @classmethod
     def nulls(cls, count: int) -> "BytesColumn":
-        return cls(np.zeros(count + 1, np.int64), np.empty(0, np.uint8), np.zeros(count, np.bool_))
+        return cls(
+            frozen(np.zeros(count + 1, np.int64)),
+            frozen(np.empty(0, np.uint8)),
+            frozen(np.zeros(count, np.bool_)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +71,28 @@ class Columns:
         lists, header_key, header_value = (
             _headers(batch["headers"])
             if "headers" in names
-            else (np.zeros(count + 1, np.int64), BytesColumn.nulls(0), BytesColumn.nulls(0))
+            else (frozen(np.zeros(count + 1, np.int64)), BytesColumn.nulls(0), BytesColumn.nulls(0))
         )
         return cls(key, BytesColumn.of(batch["value"]), lists, header_key, header_value)
 
 
 def _headers(column: pa.ListArray) -> tuple[Array, BytesColumn, BytesColumn]:
-    filled = pc.fill_null(column.value_lengths(), 0).to_numpy().astype(np.int64)
+    sizes = np.diff(numbers_of(column, np.int32, more=1)) * valid_of(column)
     flat = column.flatten()
     keys = flat.field("key")
     if flat.null_count or keys.null_count:
         raise BadRow("a header must have a key")
     lists = np.zeros(len(column) + 1, np.int64)
-    np.cumsum(filled, out=lists[1:])
-    return lists, BytesColumn.of(keys), BytesColumn.of(flat.field("value"))
+    np.cumsum(sizes, out=lists[1:])
+    return frozen(lists), BytesColumn.of(keys), BytesColumn.of(flat.field("value"))
 
 
 def partitions_of(batch: pa.RecordBatch, keys: BytesColumn, count: int, keyless: int) -> Array:
     """The partition of each row of one topic with `count` partitions."""
     chosen = np.full(batch.num_rows, -1, np.int32)
     if "partition" in batch.schema.names:
-        chosen[:] = pc.fill_null(batch["partition"], -1).to_numpy(zero_copy_only=False)
+        column = batch["partition"]
+        np.copyto(chosen, numbers_of(column, np.int32), where=valid_of(column))
     kernels.partition_keys(keys.offsets, keys.data, keys.valid, count, chosen)
     chosen[chosen < 0] = keyless
     return chosen
@@ -103,7 +104,7 @@ def rows_by_partition(chosen: Array) -> Iterator[tuple[int, Array]]:
     sorted_partitions = chosen[order]
     bounds = np.flatnonzero(np.diff(sorted_partitions)) + 1
     for rows in np.split(order, bounds):
-        yield int(chosen[rows[0]]), rows
+        yield int(chosen[rows[0]]), frozen(rows)
 
 
 @dataclass(frozen=True, slots=True)

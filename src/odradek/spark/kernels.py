@@ -2,20 +2,28 @@
 
 No Python object per record: a batch goes through in one call. Every read is checked against the end
 of the buffer before it is made, since the bytes come from a network; a kernel that meets nonsense
-returns its position as a negative number and the caller says where it was. Compiled once and kept
-on disk, so a Spark worker only loads them.
+returns its position as a negative number and the caller says where it was.
+
+Compiled once and kept on disk, beside this file or in the user's cache, so a Spark worker only
+loads them; where nothing can be kept each worker compiles for itself, which takes it a second or
+two. All arrays that are only read are read-only (`arrays.frozen`): the compiler makes another
+version for those that are not.
 
 A record, all numbers zigzag varints: length, attributes (one byte), timestamp delta, offset delta,
 key length (-1 null) and key, value length (-1 null) and value, header count, then per header key
 length, key, value length (-1 null), value.
 """
 
+import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit, types
-from numba.core import cgutils
+from numba.core import cgutils, event
 from numba.extending import intrinsic
+
+logger = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 Number = Any  # an int to Python, a machine word to the compiler
@@ -30,6 +38,33 @@ BAD_TIMESTAMP = -2
 # Milliseconds beyond these do not fit a timestamp of microseconds.
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 TIMESTAMP_MS_MIN = -(2**63) // 1000 + 1
+
+
+class _Announcement(event.Listener):
+    """Says once why the first read or write on a machine takes its time."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def on_start(self, event: Any) -> None:
+        if not self._said and event.data["dispatcher"].py_func.__module__ == __name__:
+            self._said = True
+            logger.warning("compiling the loops that read and write records, once")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+_listen: Any = event.register
+_listen("numba:compile", _Announcement())
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """The function in machine code, made when it is first called, or loaded if it was before."""
+    try:
+        return njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # there is nowhere to keep it
+        return njit(nogil=True)(function)
 
 
 def _copy(typing: Any, out: Any, out_at: Any, data: Any, data_at: Any, size: Any) -> Any:
@@ -58,7 +93,7 @@ def _copy(typing: Any, out: Any, out_at: Any, data: Any, data_at: Any, size: Any
 copy: Any = intrinsic(_copy)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def read_varint(data: Array, position: int, end: int) -> tuple[Number, int]:
     """A zigzag varint and the position behind it; position -1 when there is none."""
     result = np.uint64(0)
@@ -73,7 +108,7 @@ def read_varint(data: Array, position: int, end: int) -> tuple[Number, int]:
     return np.int64(0), -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def skip_headers(data: Array, position: int, end: int, count: int) -> int:
     """The position behind `count` headers, or -1."""
     for _ in range(count):
@@ -88,7 +123,7 @@ def skip_headers(data: Array, position: int, end: int, count: int) -> int:
     return position
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def read_records(
     data: Array,
     count: int,
@@ -160,7 +195,7 @@ def read_records(
     return row, OK
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def append_bytes(
     out: Array, ends: Array, valid: Array, row: int, data: Array, at: int, size: int
 ) -> None:
@@ -173,7 +208,7 @@ def append_bytes(
     ends[row + 1] = position
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def read_headers(
     data: Array,
     at: Array,
@@ -200,7 +235,7 @@ def read_headers(
     return row
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def varint_size(value: int) -> int:
     """How many bytes a zigzag varint takes."""
     rest = np.uint64((value << 1) ^ (value >> 63)) >> np.uint64(7)
@@ -211,7 +246,7 @@ def varint_size(value: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def write_varint(out: Array, position: int, value: int) -> int:
     """Write a zigzag varint; the position behind it."""
     rest = np.uint64((value << 1) ^ (value >> 63))
@@ -223,7 +258,7 @@ def write_varint(out: Array, position: int, value: int) -> int:
     return position + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def write_bytes(out: Array, position: int, data: Array, start: int, size: int) -> int:
     """Write a length and as many bytes; a negative length is null and has none."""
     position = write_varint(out, position, size)
@@ -233,7 +268,7 @@ def write_bytes(out: Array, position: int, data: Array, start: int, size: int) -
     return position
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def piece(offsets: Array, valid: Array, row: int) -> tuple[int, int]:
     """Where a row of a column of bytes begins, and its size; -1 for null."""
     if not valid[row]:
@@ -241,7 +276,7 @@ def piece(offsets: Array, valid: Array, row: int) -> tuple[int, int]:
     return offsets[row], offsets[row + 1] - offsets[row]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def record_body_size(
     row: int,
     delta: int,
@@ -253,7 +288,7 @@ def record_body_size(
     header_key_offsets: Array,
     header_value_offsets: Array,
     header_value_valid: Array,
-) -> int:
+) -> Number:
     """The length field of a record: what follows it."""
     _, key_size = piece(key_offsets, key_valid, row)
     _, value_size = piece(value_offsets, value_valid, row)
@@ -270,7 +305,7 @@ def record_body_size(
     return size
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def write_records(
     out: Array,
     rows: Array,
@@ -329,7 +364,7 @@ def write_records(
     return len(rows), position
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def murmur2(data: Array, start: int, size: int) -> Number:
     """Kafka's hash of a key: 32-bit Murmur 2 with its seed, as a number without sign."""
     m = np.uint32(0x5BD1E995)
@@ -361,7 +396,7 @@ def murmur2(data: Array, start: int, size: int) -> Number:
     return np.int64(h)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def partition_keys(offsets: Array, data: Array, valid: Array, count: int, out: Array) -> None:
     """Kafka's partition of each key, where `out` has none yet (-1) and the key is not null."""
     for row in range(len(out)):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Two fetches and their rows are in memory at a time.
-FETCH_BYTES = 4 * 1024 * 1024
+FETCH_BYTES = 2 * 1024 * 1024
 FETCH_WAIT_MS = 500
 # A broker that has just become leader may not know its log's end yet.
 DOUBTS_MAX = 10

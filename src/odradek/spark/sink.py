@@ -39,7 +39,7 @@ COLUMNS = {
 }
 
 # Spark hands over small batches; several together make fuller batches per partition.
-GATHER_BYTES = 4 * 1024 * 1024
+GATHER_BYTES = 2 * 1024 * 1024
 
 
 @dataclass
@@ -110,6 +110,7 @@ async def _write(options: SinkOptions, columns: list[str], rows: "Iterator[pa.Re
         # Spark's iterator blocks, and what was sent must go on meanwhile.
         while (batch := await loop.run_in_executor(None, next, gathered, None)) is not None:
             await sending.send(batch)
+            del batch  # before the next is read
         await producer.flush()
         return sending.rows
 
@@ -124,16 +125,19 @@ def gather(
     waiting_bytes = 0
 
     def together() -> pa.RecordBatch:
-        return pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+        whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+        waiting.clear()
+        return whole
 
     for batch in rows:
         if not batch.num_rows:
             continue
         waiting.append(batch)
         waiting_bytes += batch.nbytes
+        del batch
         if waiting_bytes >= size_bytes:
             yield together()
-            waiting, waiting_bytes = [], 0
+            waiting_bytes = 0
     if waiting:
         yield together()
 
@@ -157,7 +161,10 @@ class _Sending:
         self.rows = 0
 
     async def send(self, batch: "pa.RecordBatch") -> None:
-        import pyarrow.compute as pc
+        # Here, so that planning a query does not load pyarrow.
+        import numpy as np
+
+        from odradek.spark.arrays import numbers_of, to_mask
 
         batch = batch.select(self._columns)
         self.rows += batch.num_rows
@@ -167,8 +174,10 @@ class _Sending:
         topics = batch["topic"]
         if topics.null_count:
             raise BadRow("KAFKA_NULL_TOPIC_IN_DATA: a row has no topic, and there is no option")
-        for topic in pc.unique(topics).to_pylist():
-            await self._send_to(topic, batch.filter(pc.equal(topics, topic)))
+        encoded = topics.dictionary_encode()
+        numbers = numbers_of(encoded.indices, np.int32)
+        for number, topic in enumerate(encoded.dictionary.to_pylist()):
+            await self._send_to(topic, batch.filter(to_mask(numbers == number)))
 
     async def _send_to(self, topic: str, batch: "pa.RecordBatch") -> None:
         # Here, so that planning a query does not load the compiler.
@@ -200,11 +209,14 @@ class _Sending:
 
 
 def _check_partitions(topic: str, count: int, batch: "pa.RecordBatch") -> None:
-    import pyarrow.compute as pc
+    import numpy as np
+
+    from odradek.spark.arrays import numbers_of, valid_of
 
     if "partition" not in batch.schema.names:
         return
-    bounds = pc.min_max(batch["partition"]).as_py()
-    for asked in bounds.values():
-        if asked is not None and not 0 <= asked < count:
-            raise BadRow(f"topic {topic!r} has {count} partitions, and a row asks for {asked}")
+    column = batch["partition"]
+    given = numbers_of(column, np.int32)[valid_of(column)]
+    wrong = given[(given < 0) | (given >= count)]
+    if len(wrong):
+        raise BadRow(f"topic {topic!r} has {count} partitions, and a row asks for {wrong[0]}")

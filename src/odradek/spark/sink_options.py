@@ -28,7 +28,7 @@ ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 CODECS = {codec.name.lower(): codec for codec in Codec}
 
 BATCH_BYTES = 512 * 1024
-BUFFER_BYTES = 32 * 1024 * 1024
+BUFFER_BYTES = 8 * 1024 * 1024
 DELIVERY_TIMEOUT_MS = 120_000
 REQUEST_TIMEOUT_MS = 30_000
 
