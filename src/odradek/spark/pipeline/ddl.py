@@ -8,16 +8,15 @@ import difflib
 import re
 from collections.abc import Callable
 
-# Types without parameters, by every name Spark knows them.
-SIMPLE = frozenset(
-    """bigint binary boolean byte char date dec decimal double float geography geometry int integer
-    interval long numeric real short smallint string time timestamp timestamp_ltz timestamp_ntz
-    tinyint varchar variant void""".split()
-)
-# Types that may have numbers in parentheses.
-WITH_NUMBERS = frozenset("char varchar dec decimal numeric time string geometry geography".split())
+# Every name of a type that is not made of others, and those that may have numbers in parentheses.
+SIMPLE = """
+bigint binary boolean byte char date dec decimal double float geography geometry int integer
+interval long numeric real short smallint string time timestamp timestamp_ltz timestamp_ntz
+tinyint varchar variant void
+"""
+WITH_NUMBERS = "char varchar dec decimal numeric time string geometry geography"
+INTERVAL_UNITS = "year month day hour minute second to"
 TOKEN = re.compile(r"\s*(?:(`[^`]*`)|([A-Za-z0-9_]+)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(.))")
-INTERVAL_UNITS = frozenset("year month day hour minute second to".split())
 
 
 class DdlError(ValueError):
@@ -88,19 +87,19 @@ class _Parser:
             self._inside(self._type, self._type)
         elif name == "struct":
             self._struct()
-        elif name not in SIMPLE:
-            near = difflib.get_close_matches(name, [*SIMPLE, "array", "map", "struct"], n=1)
+        elif name not in SIMPLE.split():
+            near = difflib.get_close_matches(name, [*SIMPLE.split(), "array", "map", "struct"], n=1)
             raise DdlError(
                 f"there is no type {name}" + (f"; did you mean {near[0]}?" if near else "")
             )
         elif name == "interval":
-            while self.next.lower() in INTERVAL_UNITS:
+            while self.next.lower() in INTERVAL_UNITS.split():
                 self._at += 1
         elif self.take("("):
             self._numbers(name)
 
     def _numbers(self, name: str) -> None:
-        if name not in WITH_NUMBERS:
+        if name not in WITH_NUMBERS.split():
             raise DdlError(f"{name} takes no numbers")
         while self._word("a number") and self.take(","):
             pass

@@ -31,6 +31,10 @@ STARTS_MAX = 10
 IS_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*:")
 # The line of a failure that is ours, among what Spark wraps around it.
 OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
+# Of somebody else's, the last line of Python's traceback; Spark appends the plan of the query.
+TRACEBACK = "Traceback (most recent call last)"
+CAUSE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", re.MULTILINE)
+PLAN = "\n=== Streaming Query ==="
 
 
 class PipelineFailed(Exception):
@@ -261,8 +265,10 @@ def as_records(rows: "DataFrame", key: str) -> "DataFrame":
 
 def plain_text(error: Exception) -> str:
     """What went wrong, without what Spark wraps around it."""
-    text = str(error)
+    text = str(error).split(PLAN)[0]
     ours = OURS.search(text)
     if ours:
         return ours[1].strip()
+    if TRACEBACK in text and (causes := CAUSE.findall(text)):
+        return str(causes[-1]).strip()
     return text.split("\n\n")[0].split("\nJVM stacktrace")[0].strip()

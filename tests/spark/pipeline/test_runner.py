@@ -1,0 +1,58 @@
+"""What is said of a failure, and what is told of a batch."""
+
+from odradek.spark.pipeline.progress import QueryProgress
+from odradek.spark.pipeline.runner import RowsOut, plain_text
+
+SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {} SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: events [id = 1, runId = 2]
+Logical Plan:
+~Project ValueError: of the plan
+"""
+PYTHON = """Job aborted due to stage failure:
+  Traceback (most recent call last):
+    File "worker.py", line 1, in main
+  KeyError: 'first'
+
+  During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "sink.py", line 184, in send
+    from .arrays import frozen
+{}
+"""
+
+
+def test_a_failure_of_ours_is_its_own_sentence() -> None:
+    text = PYTHON.format("odradek.spark.errors.SourceError: the topic is gone")
+    assert plain_text(Exception(SPARK.format(text))) == "the topic is gone"
+
+
+def test_a_failure_in_python_is_the_last_line_of_its_traceback() -> None:
+    text = PYTHON.format("pyarrow.lib.ArrowInvalid: x\npackage.OtherError: cannot import 'frozen'")
+    assert plain_text(Exception(SPARK.format(text))) == "OtherError: cannot import 'frozen'"
+
+
+def test_any_other_failure_is_its_first_paragraph() -> None:
+    assert plain_text(Exception(SPARK.format("no worker."))).endswith(
+        "terminated with exception: no worker. SQLSTATE: XXKST"
+    )
+    assert plain_text(Exception("[PARSE] bad\n\n== SQL ==\nJVM stacktrace: x")) == "[PARSE] bad"
+
+
+def test_rows_are_counted_by_batch() -> None:
+    rows = RowsOut()
+    for batch in range(150):
+        rows.add(batch, 2)
+    assert rows.total == 300
+    assert (rows.of_batch(149), rows.of_batch(10), rows.of_batch(200)) == (2, 0, 0)
+
+
+def test_one_line_of_a_batch() -> None:
+    query = QueryProgress("events", 3, 1_000, 500.0, 400.0, 2_000, {"clicks": 7}, rows_out=9_000)
+    assert query.line() == (
+        "events: batch 3, 1,000 rows in 2.0 s (500/s in, 400/s out), 9,000 rows out in all, "
+        "lag clicks 7"
+    )
+    letters = QueryProgress("dead_letters_clicks", 0, state_rows=4)
+    assert letters.line().endswith("0 dead letters in all, lag unknown, 4 rows of state")
