@@ -248,9 +248,10 @@ class Job(threading.Thread):
         while not self._followed.wait(LOOK_S):
             self._look_at_pipeline()
             now, now_s = self.scene(), self._elapsed_s()
-            rates = (now.sent - before.sent, now.landed - before.landed)
             passed_s = max(now_s - before_s, 0.001)
-            self._rates.append((rates[0] / passed_s, max(0.0, rates[1] / passed_s)))
+            sent, landed = now.sent - before.sent, now.landed - before.landed
+            if sent:
+                self._rates.append((sent / passed_s, landed / passed_s))
             before, before_s = now, now_s
 
     def _look_at_pipeline(self) -> None:
@@ -258,10 +259,14 @@ class Job(threading.Thread):
 
         with self._looking:
             assert self.pipeline is not None
-            self._queries = [
-                replace(query, rows_out=query.rows_out + self._rows_before.get(query.name, 0))
+            now = {
+                query.name: replace(
+                    query, rows_out=query.rows_out + self._rows_before.get(query.name, 0)
+                )
                 for query in progress_of(self.pipeline)
-            ]
+            }
+            # One that is to be started again is shown as it was.
+            self._queries = list({**{query.name: query for query in self._queries}, **now}.values())
         if self._first_batch_s is None and any(query.rows_out for query in self._queries):
             self._first_batch_s = self._elapsed_s()
             self._tell("the first batch has landed")
