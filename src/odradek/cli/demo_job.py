@@ -94,11 +94,13 @@ class Report:
     def lines(self) -> list[str]:
         rate = self.audit.acknowledged / max(self.flowing_s, 0.001)
         killed = f", {self.killed} brokers killed meanwhile" if self.killed else ""
-        first = "" if self.first_batch_s is None else f"{self.first_batch_s:.1f} s after the start"
+        first = "at the very end"
+        if self.first_batch_s is not None:
+            first = f"{self.first_batch_s:.0f} s after the start"
         return [
             *self.audit.lines(),
-            f"{rate:,.0f} clicks/s for {self.flowing_s:.0f} s{killed}; {self.batches} batches made "
-            f"{self.files} files, the first {first or 'at the very end'}",
+            f"{rate:,.0f} clicks/s for {self.flowing_s:.0f} s{killed}",
+            f"{self.batches} batches made {self.files} files, the first {first}",
         ]
 
 
