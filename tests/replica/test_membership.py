@@ -85,11 +85,28 @@ def test_who_has_caught_up_is_let_in_and_the_controller_is_told(simulate: Any) -
         assert (state.isr, state.partition_epoch) == ((1, 2), 1)
         await world.until(lambda: leader.partition().isr.committed == (1, 2))
         assert await leader.store.isr_notifications() == []
-        await asyncio.sleep(4.5)
-        assert await leader.store.isr_notifications() == []
-        await asyncio.sleep(3.5)
+        await asyncio.sleep(0.1)
         (name,) = await leader.store.isr_notifications()
         assert await leader.store.isr_changes([name]) == {T0}
+
+    simulate(story)
+
+
+def test_many_changes_are_told_together_once_a_second(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, _ = await world.start(1, 2)
+        parts = [TopicPartition("t", index) for index in range(10)]
+        told_after = []
+        for of in parts:
+            await world.elect(1, [1], [1, 2], of=of)
+            await world.until_stored({1, 2}, of)
+            await asyncio.sleep(0.3)
+            told_after.append(len(await leader.store.isr_notifications()))
+        await asyncio.sleep(1)
+        names = await leader.store.isr_notifications()
+        assert told_after[0] == 1, "the first at once"
+        assert len(names) <= 5, "ten changes in some three seconds"
+        assert await leader.store.isr_changes(names) == set(parts)
 
     simulate(story)
 

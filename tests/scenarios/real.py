@@ -16,12 +16,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import pytest
 from tests.scenarios.cluster import HeldStore, Member, PuppetCluster
 from tests.scenarios.runner import Runner, replay
 from tests.scenarios.wired import WiredController
 
 from odradek.broker.config import BrokerConfig
 from odradek.log.offload import on_the_spot
+from odradek.replica import membership
 from odradek.replica.isr import Isr
 from odradek.replica.membership import Membership
 from odradek.replica.partition import IsrProposal
@@ -39,6 +41,7 @@ from odradek.wire.topics import TopicPartition
 CONFIG = {"auto.leader.rebalance.enable": "false"}
 LOG_DIRS = 2
 STEP_S = 0.1
+ISR_SETTLES_S = 15.0
 WAIT_S_MAX = 300.0
 ISR_NOTIFICATION = re.compile(r"> controller \d+: IsrChangeNotification ")
 UNFORESEEN = re.compile(r"(> answer of \d+: \w+: UNKNOWN_SERVER_ERROR) .*")
@@ -451,6 +454,9 @@ def play_with_real_brokers(scenario: str) -> str:
         finally:
             await runner.close()
 
-    transcript = world.run(story)
+    with pytest.MonkeyPatch.context() as patch:
+        # An ISR that a story names comes about replica by replica; nobody hears of the steps.
+        patch.setattr(membership, "NOTIFY_SOONEST_S", ISR_SETTLES_S)
+        transcript = world.run(story)
     assert world.loop.failures == []
     return transcript

@@ -1,7 +1,9 @@
 """Writing the ISR to the store, and telling the controller. BEHAVIOUR.md 5.3, INTERCHANGE.md C.
 
 The leader writes the state node itself, under the version it knows, and announces which partitions
-it changed in `/isr_change_notification` a little later, many at once.
+it changed in `/isr_change_notification`: at once if it has announced nothing for a while, and then
+many together, once a second. (Kafka waits until nothing has changed for five seconds, up to a
+minute; clients are told of a full ISR as much later.)
 
 Who may join (the hole that KIP-903 closed, closed here without its wire format). A broker that came
 back with an empty disk must not be in the ISR because of what its predecessor, same id, had
@@ -33,9 +35,9 @@ __all__ = ["Membership"]
 
 log = logging.getLogger(__name__)
 
-NOTIFY_CHECK_S = 2.5
-NOTIFY_QUIET_S = 5.0
-NOTIFY_DELAY_MAX_S = 60.0
+# What changes together is announced together, and an announcement costs the whole cluster a little.
+NOTIFY_SOONEST_S = 0.05
+NOTIFY_EVERY_S = 1.0
 RETRY_S = 0.5
 
 
@@ -59,8 +61,7 @@ class Membership:
         self._writer: asyncio.Task[None] | None = None
         self._readers: set[asyncio.Task[None]] = set()
         self._changed: set[TopicPartition] = set()
-        self._changed_at = 0.0
-        self._notified_at = self._loop.time()
+        self._notified_at = self._loop.time() - NOTIFY_EVERY_S
         self._notifier: asyncio.TimerHandle | None = None
         self._counts = {"expanded": 0, "shrunk": 0, "refused": 0, "voided": 0, "notified": 0}
 
@@ -196,20 +197,15 @@ class Membership:
 
     def _announce(self, topic_partition: TopicPartition) -> None:
         self._changed.add(topic_partition)
-        self._changed_at = self._loop.time()
         if self._notifier is None:
-            self._notifier = self._loop.call_later(NOTIFY_CHECK_S, self._check_notification)
-
-    def _check_notification(self) -> None:
-        """Send when it has been quiet for a while, or when the last one is long ago."""
-        self._notifier = None
-        now = self._loop.time()
-        if now - self._changed_at > NOTIFY_QUIET_S or now - self._notified_at > NOTIFY_DELAY_MAX_S:
-            self._start(self._notify())
-        elif self._changed:
-            self._notifier = self._loop.call_later(NOTIFY_CHECK_S, self._check_notification)
+            wait_s = self._notified_at + NOTIFY_EVERY_S - self._loop.time()
+            self._notifier = self._loop.call_later(
+                max(wait_s, NOTIFY_SOONEST_S), lambda: self._start(self._notify())
+            )
 
     async def _notify(self) -> None:
+        self._notifier = None
+        self._notified_at = self._loop.time()
         changed, self._changed = self._changed, set()
         try:
             await self._store.notify_isr_changes(sorted(changed))
@@ -218,7 +214,6 @@ class Membership:
             for topic_partition in changed:
                 self._announce(topic_partition)
             return
-        self._notified_at = self._loop.time()
         self._counts["notified"] += len(changed)
 
     def announce_directory_failure(self) -> None:
