@@ -4,8 +4,8 @@ The store keeps them; a notification makes every broker, this one included, read
 (INTERCHANGE.md section B.1).
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.config import validate_dynamic, validate_topic
 from odradek.broker.settings import InvalidValue
@@ -16,29 +16,73 @@ from odradek.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.broker.server import Broker
 
-__all__ = ["BROKER", "TOPIC", "alter"]
+__all__ = ["BROKER", "TOPIC", "Change", "alter_each", "told", "write"]
 
 TOPIC = 2
 BROKER = 4
 
+# What becomes of the settings that there are.
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
-async def alter(
+
+class Resource(Protocol):
+    """The owner of settings, in whichever request."""
+
+    resource_type: int
+    resource_name: str
+
+
+A = TypeVar("A", bound=Resource)
+R = TypeVar("R")
+
+
+async def alter_each(
     broker: "Broker",
-    resource_type: int,
-    name: str,
-    change: Callable[[Mapping[str, str]], Mapping[str, str]],
+    resources: Iterable[A],
+    change_of: Callable[[A], Change],
+    answer: Callable[..., R],
     *,
     validate_only: bool,
+) -> list[R]:
+    """Changes the settings of each resource as `change_of` it says, and answers for each."""
+    answers = []
+    for resource in resources:
+        error = KafkaError(ErrorCode.NONE)
+        try:
+            await _alter(broker, resource, change_of(resource), validate_only=validate_only)
+        except KafkaError as failed:
+            error = failed
+        answers.append(told(answer, resource, error))
+    return answers
+
+
+def told(answer: Callable[..., R], resource: Resource, error: KafkaError) -> R:
+    return answer(
+        error_code=error.error,
+        error_message=error.message or None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+async def _alter(
+    broker: "Broker", resource: Resource, change: Change, *, validate_only: bool
 ) -> None:
-    """Writes what `change` makes of a resource's settings. Raises KafkaError with Kafka's code."""
-    kind, entity = _entity(broker, resource_type, name)
+    name = resource.resource_name
+    kind, entity = _entity(broker, resource.resource_type, name)
     settings = change(await broker.store.config(kind, entity))
     if kind is ConfigKind.TOPICS:
         _validate_topic(broker, name, settings)
     else:
         validate_dynamic(settings, per_broker=bool(name))
-    if validate_only:
-        return
+    if not validate_only:
+        await write(broker, kind, entity, settings)
+
+
+async def write(
+    broker: "Broker", kind: ConfigKind, entity: str, settings: Mapping[str, str]
+) -> None:
+    """Writes all settings of an entity and tells every broker. Raises KafkaError."""
     try:
         await broker.store.set_config(kind, entity, settings)
     except NoController as error:

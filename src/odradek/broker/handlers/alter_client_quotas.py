@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.altering import write
 from odradek.broker.quotas import QUOTA_NAMES, WHOLE_QUOTAS
-from odradek.store.configs import NoController
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, sanitize
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_client_quotas import (
@@ -57,13 +57,8 @@ async def _alter(
         else:
             whole = change.key in WHOLE_QUOTAS
             config[change.key] = str(int(change.value) if whole else change.value)
-    if validate_only:
-        return
-    try:
-        await broker.store.set_config(kind, name, config)
-    except NoController as error:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
-    await broker.store.notify_config_change(f"{kind}/{name}")
+    if not validate_only:
+        await write(broker, kind, name, config)
 
 
 def _entity(entry: AlterClientQuotasRequestEntryData) -> tuple[ConfigKind, str]:

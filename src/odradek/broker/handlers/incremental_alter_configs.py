@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from odradek.broker.altering import TOPIC, alter
+from odradek.broker.altering import TOPIC, Change, alter_each, told
 from odradek.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Kind, unknown_name
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.incremental_alter_configs import (
@@ -33,9 +33,13 @@ async def handle(
     broker: "Broker", request: IncrementalAlterConfigsRequest, context: "RequestContext"
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        responses=[
-            await _alter(broker, resource, request.validate_only) for resource in request.resources
-        ]
+        responses=await alter_each(
+            broker,
+            request.resources,
+            _change,
+            AlterConfigsResourceResponse,
+            validate_only=request.validate_only,
+        )
     )
 
 
@@ -43,25 +47,13 @@ def refuse(
     request: IncrementalAlterConfigsRequest, error: KafkaError, context: "RequestContext"
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        responses=[_answer(each, error) for each in request.resources]
+        responses=[told(AlterConfigsResourceResponse, each, error) for each in request.resources]
     )
 
 
-async def _alter(
-    broker: "Broker", resource: AlterConfigsResource, validate_only: bool
-) -> AlterConfigsResourceResponse:
-    try:
-        _check(resource)
-        await alter(
-            broker,
-            resource.resource_type,
-            resource.resource_name,
-            lambda current: _changed(broker, resource, current),
-            validate_only=validate_only,
-        )
-    except KafkaError as error:
-        return _answer(resource, error)
-    return _answer(resource, KafkaError(ErrorCode.NONE))
+def _change(resource: AlterConfigsResource) -> Change:
+    _check(resource)
+    return lambda current: _changed(resource, current)
 
 
 def _check(resource: AlterConfigsResource) -> None:
@@ -79,9 +71,7 @@ def _check(resource: AlterConfigsResource) -> None:
         )
 
 
-def _changed(
-    broker: "Broker", resource: AlterConfigsResource, current: Mapping[str, str]
-) -> dict[str, str]:
+def _changed(resource: AlterConfigsResource, current: Mapping[str, str]) -> dict[str, str]:
     changed = dict(current)
     for each in resource.configs:
         if each.config_operation == Operation.DELETE:
@@ -89,7 +79,7 @@ def _changed(
         elif each.config_operation == Operation.SET:
             changed[each.name] = each.value or ""
         elif each.config_operation in (Operation.APPEND, Operation.SUBTRACT):
-            changed[each.name] = _edited(broker, resource, each, changed.get(each.name))
+            changed[each.name] = _edited(resource, each, changed.get(each.name))
         else:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Unknown operation type {each.config_operation}"
@@ -97,9 +87,7 @@ def _changed(
     return changed
 
 
-def _edited(
-    broker: "Broker", resource: AlterConfigsResource, edit: AlterableConfig, own: str | None
-) -> str:
+def _edited(resource: AlterConfigsResource, edit: AlterableConfig, own: str | None) -> str:
     """A list with some items more, or fewer. Without a value of its own, it starts from the
     default.
     """
@@ -120,12 +108,3 @@ def _edited(
     if edit.config_operation == Operation.APPEND:
         return ",".join([*items, *(item for item in edits if item not in items)])
     return ",".join(item for item in items if item not in edits)
-
-
-def _answer(resource: AlterConfigsResource, error: KafkaError) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=error.error,
-        error_message=error.message or None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
