@@ -182,20 +182,7 @@ class Groups:
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Outcome]:
         """Set what a group without members has committed: how a reset is carried out."""
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), offset in offsets.items():
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=offset, committed_metadata=""
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=group,
-            topics=[
-                OffsetCommitRequestTopic(name=name, partitions=parts)
-                for name, parts in topics.items()
-            ],
-        )
+        request = OffsetCommitRequest(group_id=group, topics=commit_topics(offsets))
         response: OffsetCommitResponse = await self.client.ask_coordinator(
             group, request, _first_error
         )
@@ -245,6 +232,18 @@ class Groups:
             number = response.results[0].error_code
             results[group] = outcome(number, None, f"group {group!r}")
         return results
+
+
+def commit_topics(offsets: Mapping[TopicPartition, int]) -> list[OffsetCommitRequestTopic]:
+    """Offsets as OffsetCommit has them."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=""
+            )
+        )
+    return [OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()]
 
 
 def _check(number: int, about: str) -> None:

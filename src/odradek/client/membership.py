@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from odradek.client.client import Client
+from odradek.client.groups import commit_topics
 from odradek.client.retries import error_code
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.consumer_protocol import (
@@ -30,12 +31,7 @@ from odradek.wire.messages.join_group import (
     JoinGroupResponse,
 )
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from odradek.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from odradek.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from odradek.wire.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -165,21 +161,11 @@ class Membership:
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Tell the group how far we are. False if it has gone on without us: then join again."""
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), offset in offsets.items():
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=offset, committed_metadata=""
-                )
-            )
         request = OffsetCommitRequest(
             group_id=self.group,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
-            topics=[
-                OffsetCommitRequestTopic(name=name, partitions=parts)
-                for name, parts in topics.items()
-            ],
+            topics=commit_topics(offsets),
         )
         response: OffsetCommitResponse = await self.client.ask_coordinator(
             self.group, request, _commit_error

@@ -424,13 +424,9 @@ class GroupCoordinator:
         return waiting
 
     def _check_sync(self, group: Group | None, request: SyncGroupRequest) -> ErrorCode:
-        if group is None or group.state is GroupState.EMPTY:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        error = group.check_member(request.member_id, request.group_instance_id)
-        if error:
+        error = _check_generation(group, request)
+        if error or group is None:
             return error
-        if request.generation_id != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         if request.protocol_type is not None and request.protocol_type != group.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.protocol_name is not None and request.protocol_name != group.protocol:
@@ -486,15 +482,9 @@ class GroupCoordinator:
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE
         group = self.storage.get(request.group_id) if not error else None
-        if error:
+        error = error or _check_generation(group, request)
+        if error or group is None:
             return error
-        if group is None or group.state is GroupState.EMPTY:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        error = group.check_member(request.member_id, request.group_instance_id)
-        if error:
-            return error
-        if request.generation_id != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         self.touch(group, group.members[request.member_id])
         if group.state is GroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -587,3 +577,15 @@ class GroupCoordinator:
 
 def _refused(member_id: str, error: ErrorCode) -> JoinGroupResponse:
     return JoinGroupResponse(member_id=member_id, error_code=error)
+
+
+def _check_generation(
+    group: Group | None, request: SyncGroupRequest | HeartbeatRequest
+) -> ErrorCode:
+    """Whether who asks is a member of the group as it is now."""
+    if group is None or group.state is GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if not error and request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
