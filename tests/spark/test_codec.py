@@ -274,7 +274,7 @@ def test_a_row_goes_to_its_column_then_its_key_then_the_callers_choice() -> None
 
 def test_loops_are_compiled_where_nothing_can_be_kept() -> None:
     namespace: dict[str, Any] = {}
-    exec("def doubled(x):\n    return 2 * x", namespace)  # noqa: S102  # in no file at all
+    exec("def doubled(x):\n    return 2 * x", namespace)  # in no file at all
     with pytest.raises(RuntimeError, match="cannot cache"):
         njit(cache=True)(namespace["doubled"])
     assert kernels.compiled(namespace["doubled"])(21) == 42
