@@ -1,7 +1,12 @@
 """What is said of a failure, and what is told of a batch."""
 
+from typing import Any
+
+import pytest
+
 from odradek.spark.pipeline.progress import QueryProgress
-from odradek.spark.pipeline.runner import RowsOut, plain_text
+from odradek.spark.pipeline.runner import STARTS_MAX, RowsOut, Run, plain_text
+from odradek.spark.pipeline.spec import Pipeline
 
 SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {} SQLSTATE: XXKST
 === Streaming Query ===
@@ -56,3 +61,58 @@ def test_one_line_of_a_batch() -> None:
     )
     letters = QueryProgress("dead_letters_clicks", 0, state_rows=4)
     assert letters.line().endswith("0 dead letters in all, lag unknown, 4 rows of state")
+
+
+class Query:
+    """A query that is initialised for a few looks, and then active or failed."""
+
+    def __init__(self, failure: str = "") -> None:
+        self._failure = failure
+        self._messages = ["Initializing StreamExecution", "Initializing sources"]
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802  # Spark's name
+        return bool(self._messages) or not self._failure
+
+    @property
+    def status(self) -> dict[str, str]:
+        return {"message": self._messages.pop(0) if self._messages else "Waiting for data"}
+
+    def exception(self) -> Exception | None:
+        return Exception(self._failure) if self._failure else None
+
+
+class Writer:
+    """Gives one query after the other."""
+
+    def __init__(self, *queries: Query) -> None:
+        self.left = list(queries)
+
+    def queryName(self, name: str) -> "Writer":  # noqa: N802  # Spark's name
+        return self
+
+    def option(self, name: str, value: str) -> "Writer":
+        return self
+
+    def start(self) -> Query:
+        return self.left.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("failures", "started"),
+    [
+        ([""], 1),
+        (["Python worker failed to connect back.", ""], 2),
+        (["the topic is gone", ""], 1),
+        (["Python worker failed to connect back."] * 20, STARTS_MAX),
+    ],
+)
+def test_a_query_whose_python_was_too_slow_is_started_again(
+    failures: list[str], started: int
+) -> None:
+    spark: Any = None
+    run = Run(Pipeline("p", "/c", (), ()), spark)
+    writer = Writer(*map(Query, failures))
+    query = run._start("events", writer)
+    assert len(failures) - len(writer.left) == started
+    assert run.queries["events"] is query
