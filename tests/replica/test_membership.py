@@ -1,6 +1,7 @@
 """Who is in sync: shrinking, expanding, the store's word, notifications, incarnations."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -336,6 +337,36 @@ class TestIncarnations:
             await world.elect(1, [1])
             await world.until_stored({1, 2})
             assert follower.contents() == leader.contents()
+
+        simulate(story)
+
+    def test_one_that_only_registered_again_is_let_in_without_naming_the_partition(
+        self, simulate: Any
+    ) -> None:
+        """Its process and its fetch session go on; only its session with the store was lost."""
+
+        async def story(world: Any) -> None:
+            leader = await led(world, [1], 2)
+            puppet = Puppet(leader, 2)
+            registration = leader.store.broker
+
+            async def earlier(broker_id: int) -> Any:
+                leader.store.broker = registration
+                found = await registration(broker_id)
+                return replace(found, epoch=found.epoch - 1)
+
+            leader.store.broker = earlier
+            puppet.fetch(1)
+            await asyncio.sleep(0.1)
+            for _ in range(3):
+                puppet.fetch()
+                await asyncio.sleep(0.1)
+            assert leader.replicas.statistics()["isr_voided"] == 1
+            assert leader.partition().isr.committed == (1,)
+            for _ in range(4):
+                puppet.fetch()
+                await asyncio.sleep(0.1)
+            assert leader.partition().isr.committed == (1, 2)
 
         simulate(story)
 

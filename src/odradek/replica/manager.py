@@ -289,6 +289,10 @@ class ReplicaManager:
             follower = partition.followers.get(link.broker_id)
             if follower is None or follower.id in partition.isr.committed:
                 del fetch_set.outsiders[item]
+            elif follower.source is not link and item.leader_epoch == partition.leader_epoch:
+                # What it had told us was forgotten with a proposal, and it names the partition no
+                # more until it moves: not naming it says that it is where it was.
+                partition.record_fetch(follower, item, now)
             else:
                 partition.consider(follower, link)
         return link.epoch is not None and not link.is_proven
