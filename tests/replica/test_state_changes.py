@@ -302,6 +302,26 @@ class TestUpdateMetadata:
 
         simulate(story)
 
+    def test_a_partition_that_was_moved_away_meanwhile_is_given_up(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            away, first, second, third = await world.start(1, 2, 3, 4)
+            await world.elect(1, [1, 2], [1, 2, 3])
+            assert away.partition().is_leader
+            await world.elect(2, [2, 3], [2, 3, 4], without=[1])
+            assert away.partition().is_leader
+            world.update_metadata()
+            assert away.partition().leader_id is None
+            assert away.partition().log is not None
+            assert first.partition().is_leader
+            # A follower that is moved away asks no more; one that stays goes on.
+            await world.elect(2, [2, 4], [2, 4], without=[3])
+            assert second.replicas.fetchers.is_following(T0)
+            world.update_metadata()
+            assert not second.replicas.fetchers.is_following(T0)
+            assert third.replicas.fetchers.is_following(T0)
+
+        simulate(story)
+
 
 class TestHighWatermarkCheckpoint:
     def test_it_is_written_and_survives_a_restart(self, simulate: Any) -> None:

@@ -12,6 +12,9 @@ Rules
    does not become leader (KIP-966): it answers KAFKA_STORAGE_ERROR, the controller takes it for
    offline, and electing it, or another, is left to whoever permits an unclean election. As a
    follower it is welcome, and once it has caught up it is as good as any.
+5. A partition that was moved away while this broker was paused or cut off is never stopped by the
+   controller, which has forgotten that it was here. The metadata says so: a later epoch, and
+   replicas without us. We give it up then, and clients that still ask us look elsewhere.
 """
 
 import logging
@@ -269,9 +272,33 @@ class StateChanges:
         if deleted := self._manager.cache.update(request):
             for listener in self._manager.deletion_listeners:
                 listener(deleted)
+        self._give_up_moved(request)
         self._follow_postponed()
         self._manager.fetchers.brokers_changed()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+    def _give_up_moved(self, request: UpdateMetadataRequest) -> None:
+        """Rule 5."""
+        manager = self._manager
+        moved = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                of = TopicPartition(topic.topic_name, state.partition_index)
+                partition = manager.partitions.get(of)
+                if (
+                    partition is not None
+                    and partition.leader_id is not None
+                    and partition.leader_epoch < state.leader_epoch
+                    and manager.broker_id not in state.replicas
+                ):
+                    logger.info("%s has been moved away from here", of)
+                    moved.append(partition)
+        if moved:
+            manager.fetchers.remove(partition.topic_partition for partition in moved)
+            for partition in moved:
+                self._postponed.pop(partition.topic_partition, None)
+                partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            manager.roles_changed([], moved)
 
     def _follow_postponed(self) -> None:
         manager = self._manager
