@@ -182,7 +182,7 @@ class TestZooKeeper:
                 await asyncio.sleep(0.005)
             for _ in range(3):  # attempts that fail, and of which nothing more is said
                 store._last_warning.text = ""
-                while not store._last_warning.text:
+                while not store._last_warning.text:  # noqa: ASYNC110  # looks
                     await asyncio.sleep(0.005)
             assert not starting.done()
             await store.close()
