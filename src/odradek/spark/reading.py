@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from odradek.client.reading import EARLIEST, LATEST, Batches, Reader, offsets_at
 from odradek.spark.errors import DataLoss, plainly
 from odradek.spark.lookup import connect, isolation_of
+from odradek.spark.memory import keep_blocks
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import OffsetRange
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -58,6 +59,7 @@ def partitions_of(ranges: list[OffsetRange]) -> list[InputPartition]:
 
 def read_range(options: SourceOptions, bounds: RangeBounds) -> "Iterator[pa.RecordBatch]":
     """The rows of a range. Closing the generator closes the connections."""
+    keep_blocks()
     with plainly(), connect(options) as cluster:
         yield from _RangeReader(options, cluster, bounds).rows()
 
