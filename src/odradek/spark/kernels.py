@@ -96,6 +96,9 @@ copy: Any = intrinsic(_copy)
 @compiled
 def read_varint(data: Array, position: int, end: int) -> tuple[Number, int]:
     """A zigzag varint and the position behind it; position -1 when there is none."""
+    if position < end and data[position] < 0x80:  # most of them
+        small = np.int64(data[position])
+        return (small >> 1) ^ -(small & 1), position + 1
     result = np.uint64(0)
     shift = np.uint64(0)
     while position < end and shift < np.uint64(64):
