@@ -16,7 +16,7 @@ from tests.spark.pipeline.files import command, event, lake, pipeline_file, reco
 from odradek.spark.pipeline.runner import PipelineFailed, Run
 from odradek.spark.pipeline.spec import load
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 MORE = """
 [[step]]
@@ -38,62 +38,19 @@ topic = "{dead}"
 """
 
 
-def test_the_command_line_with_dead_letters_counts_and_ctrl_c(cluster: Any, tmp_path: Path) -> None:
-    topic, counts, dead = cluster.create(), cluster.create(), cluster.create()
-    cluster.produce(topic, [*map(event, range(40)), b"{nonsense"])
-    file = pipeline_file(tmp_path, cluster, topic, MORE.format(counts=counts, dead=dead))
-    file.write_text(file.read_text().replace("available-now", "1 seconds"))
-    running = subprocess.Popen(
-        command("run", file), stderr=subprocess.PIPE, text=True, start_new_session=True
+def test_the_demo_balances_its_books_although_a_broker_is_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "odradek", "demo", "--seconds", "8", "--chaos", "--rate", "200"],
+        capture_output=True,
+        text=True,
     )
-    with running:
-        assert running.stderr is not None
-        lines: list[str] = []
-        for line in running.stderr:
-            lines.append(line)
-            if all(any(one.startswith(name) for one in lines) for name in ("ev", "co", "dead")):
-                break
-        os.killpg(running.pid, signal.SIGINT)
-        lines += running.stderr.readlines()
-        assert running.wait(60) == 0, "".join(lines)
-    assert "stopping after the batches that have begun\n" in lines
-    # Nothing but our own lines: what Java says is in its file.
-    assert all(line.startswith(("clicks: ", "ev", "co", "dead", "stopping")) for line in lines)
-    assert lake(tmp_path) == list(range(40))
-    cluster.produce(topic, [*map(event, range(40, 60)), b'{"number": "x"}'])
-    again = subprocess.run(
-        command("run", "--once", file), capture_output=True, text=True, timeout=200
-    )
-    assert again.returncode == 0, again.stderr
-    assert "1 dead letters in all" in again.stdout
-    assert lake(tmp_path) == list(range(60))
-    letters = records(cluster, dead)
-    assert [letter.value for letter in letters] == [b"{nonsense", b'{"number": "x"}']
-    headers = dict(letters[1].headers)
-    assert headers["odradek.reason"] == b'field number is "x", not int'
-    assert headers["odradek.offset"] == b"61"
-    last = {record.key: json.loads(record.value or b"") for record in records(cluster, counts)}
-    assert {minute: row["clicks"] for minute, row in last.items()} == {
-        b"00:%02d" % minute: 15 for minute in range(4)
-    }
-    compacted = subprocess.run(command("compact", file), capture_output=True, text=True)
-    assert "page=p1: " in compacted.stdout
-    assert lake(tmp_path) == list(range(60))
-
-
-def test_a_query_that_fails_says_so_in_one_sentence(
-    spark: Any, cluster: Any, tmp_path: Path
-) -> None:
-    missing = f"{cluster.create()}-missing"
-    file = pipeline_file(tmp_path, cluster, missing, options='"fetchOffset.numRetries" = 1')
-    run = Run(load(file), spark)
-    run.start()
-    with pytest.raises(StreamingQueryException):
-        run.queries["events"].awaitTermination(100)
-    text = f"events: UNKNOWN_TOPIC_OR_PARTITION: topic '{missing}' does not exist"
-    with pytest.raises(PipelineFailed, match=f"^{text}$"):
-        run.check()
-    run.stop()
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("three brokers are up")
+    assert any("was killed" in line for line in lines)
+    assert any(line.startswith("events: batch 0, ") for line in lines)
+    assert "the books balance:" in done.stdout
+    assert "1 brokers killed meanwhile" in done.stdout
 
 
 OURS = ("odradek", "pyspark_odradek", "__editable__")
@@ -114,35 +71,90 @@ def python_without_odradek(where: Path) -> Path:
     return python
 
 
-def test_on_a_spark_cluster_whose_python_does_not_have_this_package(
+def test_stopped_here_and_gone_on_with_on_a_cluster_without_this_package(
     cluster: Any, spark_cluster: Any, tmp_path: Path
 ) -> None:
-    python = python_without_odradek(tmp_path)
-    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    topic, counts, dead = cluster.create(partitions=4), cluster.create(), cluster.create()
+    cluster.produce(topic, [*map(event, range(40)), b"{nonsense"])
+    more = MORE.format(counts=counts, dead=dead)
+    file = pipeline_file(tmp_path, cluster, topic, more, "maxOffsetsPerTrigger = 600")
+    file.write_text(file.read_text().replace("available-now", "1 seconds"))
+    _run_until_ctrl_c(file)
+    assert lake(tmp_path) == list(range(40))
+    for partition in range(4):
+        cluster.produce(topic, [event(n) for n in range(40 + partition, 1000, 4)], partition)
+    cluster.produce(topic, [b'{"number": "x"}'])
+    said = _run_once(file, spark_cluster.address, python_without_odradek(tmp_path))
+    assert "1 dead letters in all" in said
+    assert len([path for path in spark_cluster.home.glob("worker-*/app-*/*") if path.is_dir()]) == 2
+    assert lake(tmp_path) == list(range(1000))
+    letters = records(cluster, dead)
+    assert [letter.value for letter in letters] == [b"{nonsense", b'{"number": "x"}']
+    headers = dict(letters[1].headers)
+    assert headers["odradek.reason"] == b'field number is "x", not int'
+    assert headers["odradek.offset"] == b"281"
+    last = {record.key: json.loads(record.value or b"") for record in records(cluster, counts)}
+    assert {minute: row["clicks"] for minute, row in last.items()} == {
+        b"00:%02d" % minute: 250 for minute in range(4)
+    }
+    compacted = subprocess.run(command("compact", file), capture_output=True, text=True)
+    assert "page=p1: " in compacted.stdout
+    assert lake(tmp_path) == list(range(1000))
+
+
+def _run_until_ctrl_c(file: Path) -> None:
+    """Until each query has told of a batch."""
+    running = subprocess.Popen(
+        command("run", file), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with running:
+        assert running.stderr is not None
+        lines: list[str] = []
+        for line in running.stderr:
+            lines.append(line)
+            if all(any(one.startswith(name) for one in lines) for name in ("ev", "co", "dead")):
+                break
+        os.killpg(running.pid, signal.SIGINT)
+        lines += running.stderr.readlines()
+        assert running.wait(60) == 0, "".join(lines)
+    assert "stopping after the batches that have begun\n" in lines
+    # Nothing but our own lines: what Java says is in its file.
+    assert all(line.startswith(("clicks: ", "ev", "co", "dead", "stopping")) for line in lines)
+
+
+def _run_once(file: Path, master: str, python: Path) -> str:
+    """To the end of what is there, with executors of this Python."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     tried = subprocess.run(
         [python, "-c", "import pyspark, pyarrow, numba; import odradek"],
         capture_output=True,
         text=True,
-        env=without,
+        env=environment,
         cwd="/",
     )
     assert "No module named 'odradek'" in tried.stderr
-    topic, dead = cluster.create(partitions=4), cluster.create()
-    for partition in range(4):
-        cluster.produce(topic, [event(4 * i + partition) for i in range(250)], partition)
-    cluster.produce(topic, [b"{nonsense"], 0)
-    letters = f'[dead_letters]\ntopic = "{dead}"\n'
-    file = pipeline_file(tmp_path, cluster, topic, letters, "maxOffsetsPerTrigger = 600")
     done = subprocess.run(
-        command("run", "--master", spark_cluster.address, file),
+        command("run", "--once", "--master", master, file),
         capture_output=True,
         text=True,
         timeout=300,
+        env={**environment, "PYSPARK_PYTHON": str(python)},
         cwd="/",
-        env={**without, "PYSPARK_PYTHON": str(python)},
     )
     assert done.returncode == 0, done.stderr
-    assert lake(tmp_path) == list(range(1000))
-    assert [letter.value for letter in records(cluster, dead)] == [b"{nonsense"]
-    executors = [path for path in spark_cluster.home.glob("worker-*/app-*/*") if path.is_dir()]
-    assert len(executors) >= 2
+    return done.stdout
+
+
+def test_a_query_that_fails_says_so_in_one_sentence(
+    spark: Any, cluster: Any, tmp_path: Path
+) -> None:
+    missing = f"{cluster.create()}-missing"
+    file = pipeline_file(tmp_path, cluster, missing, options='"fetchOffset.numRetries" = 1')
+    run = Run(load(file), spark)
+    run.start()
+    with pytest.raises(StreamingQueryException):
+        run.queries["events"].awaitTermination(100)
+    text = f"events: UNKNOWN_TOPIC_OR_PARTITION: topic '{missing}' does not exist"
+    with pytest.raises(PipelineFailed, match=f"^{text}$"):
+        run.check()
+    run.stop()
