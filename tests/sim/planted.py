@@ -298,7 +298,7 @@ BUGS = [
         "brokers obey a stale controller",
         frozenset({"FencedControllerChangesNothing"}),
         obey_a_stale_controller,
-        1,
+        3,
         divided,
     ),
     Bug(
