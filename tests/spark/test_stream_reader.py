@@ -312,7 +312,7 @@ def test_a_batch_by_times(cluster: Any) -> None:
         batch_values(cluster, topic, startingTimestamp=1004, endingTimestamp=1001)
 
 
-def test_gaps_of_compaction_are_not_loss_and_pieces_meet(cluster: Any) -> None:
+def test_a_log_that_begins_late_is_read_from_there_and_pieces_meet(cluster: Any) -> None:
     topic = cluster.create()
     cluster.produce(topic, numbers(0, 50))
     cluster.delete_records(topic, 20)

@@ -61,10 +61,10 @@ def read_range(options: SourceOptions, bounds: RangeBounds) -> "Iterator[pa.Reco
     """The rows of a range. Closing the generator closes the connections."""
     keep_blocks()
     with plainly(), connect(options) as cluster:
-        yield from _RangeReader(options, cluster, bounds).rows()
+        yield from RangeReader(options, cluster, bounds).rows()
 
 
-class _RangeReader:
+class RangeReader:
     """Reads on until the range is done, past what is lost if that is allowed."""
 
     def __init__(self, options: SourceOptions, cluster: "Blocking", bounds: RangeBounds) -> None:
