@@ -27,7 +27,7 @@ from odradek.wire.topics import TopicPartition
 
 BROKERS = 3
 CONFIG = {"min.insync.replicas": 2}
-STARTS = 5
+STARTS = 9
 LEADER_DEATHS = 20
 CONTROLLER_DEATHS = 5
 QUIET_S = 10.0
@@ -36,20 +36,21 @@ POLL_S = 0.002
 
 
 def main() -> None:
-    times_to_start()
+    times_to_start(1)
+    times_to_start(BROKERS)
     standing_by(100)
     standing_by(5_000)
     leader_deaths()
     controller_deaths(1_000)
 
 
-def times_to_start() -> None:
+def times_to_start(brokers: int) -> None:
     times = []
     for _ in range(STARTS):
         begun = time.perf_counter()
-        with Cluster(brokers=BROKERS, config=CONFIG):
+        with Cluster(brokers=brokers):
             times.append(time.perf_counter() - begun)
-    show("a cluster of 3 is up and has elected", times)
+    show(f"a cluster of {brokers} is up and has elected", times)
 
 
 def standing_by(partitions: int) -> None:
