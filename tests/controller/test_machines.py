@@ -219,3 +219,26 @@ async def test_races_with_the_leader_are_decided_again(bench: Bench) -> None:
     await bench.machines.replicas_to([(partition.key, 1)], replica_states.OFFLINE)
     assert partition.leadership == Leadership(-1, 1, (1,), 1, 3)
     assert bench.context.replica_state(partition.key, 1) is replica_states.OFFLINE
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda bench, p: bench.machines.raise_epochs([p]),
+        lambda bench, p: bench.machines.partitions_to([p], partition_states.ONLINE),
+    ],
+    ids=["raise", "elect"],
+)
+async def test_a_replica_let_into_the_isr_after_we_let_it_go_does_not_stay(
+    bench: Bench, decide: Callable[[Bench, Partition], Awaitable[object]]
+) -> None:
+    """A move is cancelled, and the leader, which has not heard yet, takes the new replica in."""
+    (partition,) = await bench.born("t", (1, 2))
+    seen = partition.leadership
+    assert seen is not None
+    wider = Leadership(seen.leader, seen.leader_epoch, (1, 2, 3), 1, seen.partition_epoch)
+    assert await bench.store.update_isr(partition.key, wider) is not None
+    bench.batch.open()
+    await decide(bench, partition)
+    states = await bench.store.partition_states([partition.key])
+    assert states[partition.key].isr == (1, 2)

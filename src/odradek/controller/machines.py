@@ -9,6 +9,7 @@ BEHAVIOUR.md sections 2 and 3.
 
 import asyncio
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from odradek.controller import leadership as leaderships
 from odradek.controller import partition_states, replica_states
@@ -146,7 +147,7 @@ class StateMachines:
             election = leaderships.elect(
                 strategy,
                 partition.assignment,
-                state,
+                self._without_strangers(key, state),
                 live=self._context.online_replicas(
                     partition,
                     count_shutting_down=strategy is Strategy.CONTROLLED_SHUTDOWN,
@@ -220,6 +221,16 @@ class StateMachines:
             else:
                 found[key] = (partition, state)
         return found
+
+    def _without_strangers(self, key: TopicPartition, state: Leadership) -> Leadership:
+        """The state without replicas that we have let go: a leader that had not heard of that may
+        have taken one into the ISR since."""
+        isr = tuple(
+            member
+            for member in state.isr
+            if self._context.replica_state(key, member) is not replica_states.NON_EXISTENT
+        )
+        return replace(state, isr=isr) if isr else state
 
     # Replicas
 
@@ -370,7 +381,9 @@ class StateMachines:
             stored = await self._read_states(remaining, outcomes)
             written = await self._store.update_partition_states(
                 {
-                    key: leaderships.raised(state, self._context.epoch)
+                    key: leaderships.raised(
+                        self._without_strangers(key, state), self._context.epoch
+                    )
                     for key, (_, state) in stored.items()
                 },
                 self._context.epoch_version,
