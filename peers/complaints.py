@@ -42,8 +42,12 @@ USUAL = [
     (r"ReplicaManager", r"Error processing append .*\n\S+OutOfOrderSequenceException"),
     (r"zookeeper\.ClientCnxn", r"[Ss]ession"),
 ]
-# Ours after kill -9: a batch of which only the beginning was written.
-OUR_USUAL = re.compile(r"WARNING odradek\.log\.recovery: .* bad bytes were cut")
+# Ours: after kill -9 a batch of which only the beginning was written; one that was controller until
+# it was held back.
+OUR_USUAL = re.compile(
+    r"WARNING odradek\.log\.recovery: .* bad bytes were cut"
+    r"|WARNING odradek\.replica\.state_changes: .*: STALE_CONTROLLER_EPOCH"
+)
 
 
 def entries(log: Path) -> Iterator[str]:

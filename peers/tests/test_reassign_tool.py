@@ -62,6 +62,7 @@ def test_there_and_back(
         assert all(sorted(replicas) == [3, 4] for replicas in target.values())
         started = tool.with_plan("--execute", "--throttle", str(SLOW_BYTES_PER_S))
         assert "Successfully started partition reassignments for t-0,t-1,t-2" in started
+        assert f"The inter-broker throttle limit was set to {SLOW_BYTES_PER_S} B/s" in started
         listed = tool.run("--list")
         for number in target:
             assert f"t-{number}: replicas: " in listed, listed
