@@ -237,7 +237,7 @@ class Job(threading.Thread):
             chaos.start()
         assert self.pipeline is not None
         while not self.told.wait(LOOK_S):
-            self.pipeline.check()
+            self.pipeline.goes_on()
             if self._seconds is not None and self._elapsed_s() >= self._ready_s + self._seconds:
                 break
         self._quiet.set()
@@ -331,8 +331,6 @@ class Job(threading.Thread):
             self._rows_before = {query.name: query.rows_out for query in self._queries}
             self.pipeline = Run(replace(self._spec, trigger=AVAILABLE_NOW), self._spark)
         self.pipeline.start()
-        for query in self.pipeline.queries.values():
-            query.awaitTermination()
-        self.pipeline.check()
+        self.pipeline.wait()
         self._look_at_pipeline()
         return sum(query.batch + 1 for query in self._queries)

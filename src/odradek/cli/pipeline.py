@@ -103,16 +103,13 @@ def _follow(running: "Run", told: threading.Event) -> None:
         from odradek.cli.pipeline_view import progress_table
 
         with Live(console=console(stderr=True), auto_refresh=False) as live:
-            while running.is_active() and not told.wait(REFRESH_S):
-                running.check()
+            while running.goes_on() and not told.wait(REFRESH_S):
                 live.update(progress_table(progress_of(running)), refresh=True)
     else:
         lines = LogLines()
-        while running.is_active() and not told.wait(REFRESH_S):
-            running.check()
+        while running.goes_on() and not told.wait(REFRESH_S):
             _print(lines.new(running))
         _print(lines.new(running))
-    running.check()
     if told.is_set():
         click.echo("stopping after the batches that have begun", err=True)
         running.stop()

@@ -104,9 +104,7 @@ def main() -> None:
     prepare_death(moment, file.parent)
     run = Run(pipeline, spark)
     run.start()
-    for query in run.queries.values():
-        query.awaitTermination()
-    run.check()
+    run.wait()
     print(run.rows_out(SINK).total, flush=True)
 
 

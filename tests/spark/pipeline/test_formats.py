@@ -120,9 +120,7 @@ def landed(cluster: Any, sessions: Any, tmp_path_factory: pytest.TempPathFactory
         )
         run = Run(parse(text + SPARK, home / "formats.toml"), sessions.on("local[2]"))
         run.start()
-        for query in run.queries.values():
-            assert query.awaitTermination(200)
-        run.check()
+        run.wait()
     return Landed(home, topics, "\n".join(printed))
 
 

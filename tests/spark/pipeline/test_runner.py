@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from odradek.spark.pipeline.progress import QueryProgress
-from odradek.spark.pipeline.runner import STARTS_MAX, RowsOut, Run, plain_text
+from odradek.spark.pipeline.runner import (
+    RESTARTS_MAX,
+    PipelineFailed,
+    RowsOut,
+    Run,
+    plain_text,
+)
 from odradek.spark.pipeline.spec import Pipeline
 
 SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {} SQLSTATE: XXKST
@@ -98,21 +104,30 @@ class Writer:
         return self.left.pop(0)
 
 
-@pytest.mark.parametrize(
-    ("failures", "started"),
-    [
-        ([""], 1),
-        (["Python worker failed to connect back.", ""], 2),
-        (["the topic is gone", ""], 1),
-        (["Python worker failed to connect back."] * 20, STARTS_MAX),
-    ],
-)
-def test_a_query_whose_python_was_too_slow_is_started_again(
-    failures: list[str], started: int
-) -> None:
+SLOW = "Python worker failed to connect back."
+
+
+def started(*failures: str) -> tuple[Run, Writer]:
     spark: Any = None
-    run = Run(Pipeline("p", "/c", (), ()), spark)
-    writer = Writer(*map(Query, failures))
-    query = run._start("events", writer)
-    assert len(failures) - len(writer.left) == started
-    assert run.queries["events"] is query
+    run, writer = Run(Pipeline("p", "/c", (), ()), spark), Writer(*map(Query, failures))
+    run._start("events", writer)
+    return run, writer
+
+
+def test_a_query_whose_python_was_too_slow_is_started_again() -> None:
+    run, writer = started(SLOW, SLOW, "")
+    assert run.goes_on()
+    assert run.goes_on()
+    assert not writer.left
+    assert run.goes_on()
+
+
+def test_but_not_for_ever_and_not_for_another_reason() -> None:
+    run, writer = started(*[SLOW] * 20)
+    with pytest.raises(PipelineFailed, match="events: Python worker failed"):
+        run.wait()
+    assert 20 - len(writer.left) == 1 + RESTARTS_MAX
+    run, writer = started("the topic is gone", "")
+    with pytest.raises(PipelineFailed, match="events: the topic is gone"):
+        run.wait()
+    assert len(writer.left) == 1

@@ -27,7 +27,7 @@ BATCHES_REMEMBERED = 100
 # Spark's words for a query that starts, and for a Python process that took it too long to.
 INITIALIZING = "Initializing"
 NOT_UP = "Python worker failed to connect back"
-STARTS_MAX = 10
+RESTARTS_MAX = 10
 IS_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*:")
 # The line of a failure that is ours, among what Spark wraps around it.
 OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
@@ -70,6 +70,8 @@ class Run:
         self._spark = spark
         self._stopping = threading.Event()
         self._rows: dict[str, RowsOut] = {}
+        self._writers: dict[str, Any] = {}
+        self._restarts_left = RESTARTS_MAX
 
     def start(self) -> None:
         """Build the views and start every query; SpecError if Spark refuses what the file says."""
@@ -173,13 +175,14 @@ class Run:
             writer = writer.trigger(availableNow=True)
         elif self.pipeline.trigger:
             writer = writer.trigger(processingTime=self.pipeline.trigger)
-        for _ in range(STARTS_MAX):
-            query: StreamingQuery = writer.start()
-            self.queries[name] = query
-            # One after the other: each starts Python processes, which Spark gives 10 s to come up.
-            _wait_while(query, lambda status: status["message"].startswith(INITIALIZING))
-            if not (query.exception() and NOT_UP in str(query.exception())):
-                break
+        self._writers[name] = writer
+        return self._begin(name)
+
+    def _begin(self, name: str) -> "StreamingQuery":
+        query: StreamingQuery = self._writers[name].start()
+        self.queries[name] = query
+        # One after the other: each starts Python processes, which Spark gives 10 s to come up.
+        _wait_while(query, lambda status: status["message"].startswith(INITIALIZING))
         return query
 
     # Sinks: each takes a batch and says how many rows it was
@@ -215,12 +218,27 @@ class Run:
     def is_active(self) -> bool:
         return any(query.isActive for query in self.queries.values())
 
-    def check(self) -> None:
-        """Raise PipelineFailed if a query has failed."""
-        for name, query in self.queries.items():
+    def goes_on(self) -> bool:
+        """Whether there is a query that has not ended; PipelineFailed if one has failed.
+
+        One whose Python was too slow, as it may be where the machine is busy, is started again."""
+        is_going = self.is_active()
+        for name, query in list(self.queries.items()):
             error = query.exception()
-            if error is not None and not self._stopping.is_set():
+            if error is None or self._stopping.is_set():
+                continue
+            if NOT_UP not in str(error) or not self._restarts_left:
                 raise PipelineFailed(f"{name}: {plain_text(error)}")
+            self._restarts_left -= 1
+            self._begin(name)
+            is_going = True
+        return is_going
+
+    def wait(self) -> None:
+        """Until every query has come to its end."""
+        pause = threading.Event()
+        while self.goes_on():
+            pause.wait(POLL_S)
 
     def stop(self) -> None:
         """Let batches that have begun end, begin no other, and stop."""
