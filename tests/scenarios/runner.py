@@ -17,6 +17,7 @@ the chain of what it went through, sorted by name.
     isr t-0 1,2 [silently]                the leader writes an ISR (and notifies the controller)
     decide t-0 1,2 ... land t-0           the same, with something in between
     race t-0 isr 1,2                      the same, right after the controller has read the state
+    race t-0 isr 1,2 second               the same, after it has read it once more
     break 2 t-0, mend 2 t-0               the disk of a replica fails, or is replaced
     undeletable 2 t-0, deletable 2 t-0    a broker answers StopReplica with an error
     shutdown 2                            ask for a controlled shutdown
@@ -179,7 +180,15 @@ class Runner:
         leader = self.cluster.leader_of(key)
         held = self.cluster.members[self.cluster.controller().broker_id].held
         wanted = await leader.decide_isr(key, ids_of(words[2]))
-        held.race(paths.partition_state(key), lambda: leader.write_isr(key, wanted))
+        path = paths.partition_state(key)
+
+        async def after_the_next() -> None:
+            held.race(path, lambda: leader.write_isr(key, wanted))
+
+        if "second" in words:
+            held.race(path, after_the_next)
+        else:
+            await after_the_next()
 
     async def do_break(self, words: list[str], named: dict[str, str]) -> None:
         await self.cluster.members[int(words[0])].puppet.fail_directory(key_of(words[1]))

@@ -358,7 +358,12 @@ class StateMachines:
         if isinstance(outcome, Leadership):
             self.learned(partition, outcome)
             if not deleting:
-                others = [id for id in partition.assignment.replicas if id != broker_id]
+                others = [
+                    id
+                    for id in partition.assignment.replicas
+                    if id != broker_id
+                    and self._context.replica_state(key, id) is not replica_states.NON_EXISTENT
+                ]
                 self._batch.add_leader_and_isr(others, partition, is_new=False)
         elif not deleting:
             previous = self._context.replica_state(key, broker_id)

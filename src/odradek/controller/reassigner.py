@@ -280,14 +280,15 @@ class Reassigner:
             for replica in before[key].replicas
             if replica not in assignment.replicas
         ]
+        for key, assignment in changed.items():
+            self._context.set_assignment(key, assignment)
         # Out of the ISR before it is out of the assignment: whoever reads the store in between
-        # finds an ISR of assigned replicas.
-        leaving = await self._leave(unneeded)
+        # finds an ISR of assigned replicas. The leader hears with that who stays, and what it had
+        # decided before, to let one in that has caught up, cannot be written any more.
+        leaving = await self._leave(unneeded, fence=changed)
         for key, assignment in changed.items():
             self._step(key, Step.WRITE_PLAN, str(before[key]), str(assignment))
         await self._write_assignments(changed)
-        for key, assignment in changed.items():
-            self._context.set_assignment(key, assignment)
         self._steps(dict.fromkeys(key for key, _ in unneeded), Step.STOP_UNNEEDED)
         await self._delete(leaving)
 
@@ -391,7 +392,9 @@ class Reassigner:
                 self._record(key, "put off: nobody of the target can lead")
         return put_off
 
-    async def _leave(self, replicas: list[Replica]) -> list[Replica]:
+    async def _leave(
+        self, replicas: list[Replica], fence: Iterable[TopicPartition] = ()
+    ) -> list[Replica]:
         """Take replicas out of the ISR; answers those that may be deleted then. Nobody waits for
         their brokers."""
         born = []
@@ -400,7 +403,7 @@ class Reassigner:
                 self._context.forget_replica(key, replica)
             else:
                 born.append((key, replica))
-        await self._machines.replicas_to(born, replica_states.OFFLINE)
+        await self._machines.replicas_to(born, replica_states.OFFLINE, fence=fence)
         return [(key, replica) for key, replica in born if not self._is_in_sync(key, replica)]
 
     async def _delete(self, replicas: list[Replica]) -> None:
