@@ -52,7 +52,8 @@ peers:  ## bring Apache Kafka 3.9 and 4.x through Maven, to test and measure bes
 	cd peers/spark && mvn $(MAVEN) -DoutputDirectory=../lib/spark-kafka
 
 peers-test: $(READY)  ## one cluster with Apache Kafka, its tools on ours, its files and ours
-	$(BIN)/python -m pytest peers/tests
+	$(BIN)/python -m pytest peers/tests -m "not spark"
+	$(BIN)/python -m pytest peers/tests -m spark
 
 peers-bench: $(READY)  ## ours and Apache Kafka in turns, written to docs/benchmark.md
 	$(BIN)/python -m peers.bench
