@@ -330,7 +330,7 @@ BUGS = [
         "a broker takes orders before it has registered",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         listen_before_registering,
-        3,
+        72,
         blackouts,
     ),
     Bug("nobody joins the ISR again", frozenset(), never_grow_the_isr, 1),
