@@ -4,6 +4,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from .run import draw_plan, run
 
 # Counting references frees nearly everything at once: look for cycles seldom, it costs a fifth.
 GARBAGE_MAX = 100_000
+LOOK_S = 0.2
 
 
 class Outcome(NamedTuple):
@@ -96,20 +98,27 @@ def run_many(
     workers = jobs or os.cpu_count() or 1
     # The pool takes tasks as fast as they come: let it have only a few more than it works on.
     room = threading.BoundedSemaphore(2 * workers)
+    over = threading.Event()
 
     def tasks() -> Iterator[tuple[int, float]]:
         for seed in range(first, last) if last is not None else count(first):
-            room.acquire()
+            while not room.acquire(timeout=LOOK_S):
+                if over.is_set():  # Ctrl-C: nobody makes room any more
+                    return
             if deadline is not None and time.monotonic() > deadline:
                 return
             yield seed, seconds
 
     # Another interpreter for each, so that the order of sets, which is part of a run, is the same.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(workers) as pool:
-        for outcome in pool.imap_unordered(try_seed, tasks()):
-            room.release()
-            summary.add(outcome)
-            summary.real_s = time.monotonic() - began
-            progress(summary)
+    # Ctrl-C is for us alone; the workers are ended with the pool.
+    with context.Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        try:
+            for outcome in pool.imap_unordered(try_seed, tasks()):
+                room.release()
+                summary.add(outcome)
+                summary.real_s = time.monotonic() - began
+                progress(summary)
+        finally:
+            over.set()
     return summary
