@@ -14,8 +14,8 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 # Blocks up to the first stay with the process, until the second is free at its end.
-BLOCK_BYTES_MAX = 32 * 1024 * 1024
-FREE_BYTES_MAX = 64 * 1024 * 1024
+BLOCK_BYTES_MAX = 4 * 1024 * 1024
+FREE_BYTES_MAX = 16 * 1024 * 1024
 
 
 @functools.cache

@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 from odradek.client.client import Client
 from odradek.client.producer import Producer
 from odradek.spark.errors import BadRow, OptionError, plainly
-from odradek.spark.memory import keep_blocks
 from odradek.spark.sink_options import SinkOptions, sink_options
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.topics import TopicPartition
@@ -71,7 +70,6 @@ class _Writer:
         self._columns = check_columns(schema, self._options.topic)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
-        keep_blocks()
         with plainly():
             return Written(asyncio.run(_write(self._options, self._columns, iterator)))
 
