@@ -75,6 +75,32 @@ def test_a_follower_that_is_level_never_leaves_however_quiet_it_is(simulate: Any
     simulate(story)
 
 
+def test_who_catches_up_while_it_is_taken_out_is_let_in_again(simulate: Any) -> None:
+    """Its session does not name a partition again in which nothing moves."""
+
+    async def story(world: Any) -> None:
+        leader = await led(world, [1, 2], 2)
+        puppet = Puppet(leader, 2)
+        puppet.fetch(0)
+        written, update = asyncio.Event(), leader.store.update_isr
+
+        async def slow(*arguments: Any) -> Any:
+            puppet.fetch(1)  # while the ISR without it is on its way to the store
+            written.set()
+            leader.store.update_isr = update
+            return await update(*arguments)
+
+        leader.store.update_isr = slow
+        await written.wait()
+        await world.until(lambda: leader.partition().isr.committed == (1,))
+        for _ in range(5):
+            puppet.fetch()
+            await asyncio.sleep(0.1)
+        assert leader.partition().isr.committed == (1, 2)
+
+    simulate(story)
+
+
 def test_who_has_caught_up_is_let_in_and_the_controller_is_told(simulate: Any) -> None:
     async def story(world: Any) -> None:
         leader, _ = await world.start(1, 2)

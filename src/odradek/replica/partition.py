@@ -443,6 +443,10 @@ class Partition:
         self.isr = Isr(proposal.isr)
         self._last_known_isr = proposal.isr
         self.partition_epoch = partition_epoch
+        for item in self.watchers:
+            # Who has left may have caught up since, and then does not name us again.
+            if item.owner.replica_id >= 0 and item.owner.replica_id not in proposal.isr:
+                item.owner.outsiders[item] = None
         self._raise_high_watermark(self._host.now())
         return True
 
