@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import replace
 
 from odradek.sim.many import GARBAGE_MAX
-from odradek.sim.run import Plan, draw_plan, run
+from odradek.sim.plan import Plan, draw_plan
+from odradek.sim.run import run
 from odradek.sim.workload import Load
 
 SEEDS = (1, 2, 3, 4)

@@ -15,6 +15,8 @@ from unittest import mock
 
 from odradek.broker import server
 from odradek.controller import (
+    brokers,
+    incarnations,
     leadership,
     machines,
     partition_states,
@@ -23,11 +25,15 @@ from odradek.controller import (
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupStorage
 from odradek.log.producers import ProducerStates
-from odradek.replica import fetcher, partition, reading
+from odradek.replica import fetcher, isr, partition, reading
+from odradek.replica.fetcher import ReplicaFetcher
+from odradek.replica.fetching import FollowerLink
+from odradek.replica.membership import Membership
 from odradek.replica.partition import Partition
 from odradek.replica.state_changes import StateChanges
 from odradek.sim.faults import Fault, Kind
-from odradek.sim.run import Plan, Report, draw_plan, run
+from odradek.sim.plan import SMALL_FETCHES, Plan, draw_plan
+from odradek.sim.run import Report, run
 from odradek.store import paths
 from odradek.store.api import Check
 from odradek.store.cluster import ClusterStore
@@ -116,6 +122,89 @@ def blackouts(seed: int) -> Plan:
         faults=faults,
         log_dirs=1,
         load=replace(plan.load, admin=True),
+    )
+
+
+def lost_leaders(seed: int) -> Plan:
+    """A follower leaves the ISR, and right then the leader is lost, before it could tell the others
+    how far the high watermark has come; then its successor goes too."""
+    rng = random.Random(seed)
+    faults = []
+    at = 3.0
+    while at < SECONDS - 5:
+        leader, successor, behind = rng.sample([1, 2, 3], 3)
+        left = at + 2.0
+        lost = left + rng.uniform(0.026, 0.06)
+        next_lost = lost + rng.uniform(0.15, 0.35)
+        faults += [
+            Fault(at, Kind.CUT, leader, behind, 3.0),
+            Fault(left, Kind.STORE_EXPIRE, behind, leader, 0.05),
+            Fault(lost, Kind.ISOLATE, leader, behind, 4.0),
+            Fault(lost, Kind.STORE_EXPIRE, leader, behind, 0.05),
+            Fault(next_lost, Kind.STORE_EXPIRE, successor, behind, 0.05),
+            Fault(next_lost + 0.001, Kind.KILL, successor, behind, 1.0),
+        ]
+        at += rng.uniform(9.0, 11.0)
+    return _of_three(seed, faults, 0.01, SMALL_FETCHES, producers=10)
+
+
+def hand_overs(seed: int) -> Plan:
+    """A leader is replaced, and its successor is gone before others have fetched from it."""
+    rng = random.Random(seed)
+    faults = []
+    at = 3.0
+    while at < SECONDS - 5:
+        leader, successor = rng.sample([1, 2, 3], 2)
+        lost = at + rng.uniform(0.08, 0.4)
+        faults += [
+            Fault(at, Kind.STORE_EXPIRE, leader, successor, 0.05),
+            Fault(lost, Kind.STORE_EXPIRE, successor, leader, 0.05),
+            Fault(lost + 0.001, Kind.KILL, successor, leader, 1.0),
+        ]
+        at += rng.uniform(5.0, 8.0)
+    return _of_three(seed, faults, 0.08, {})
+
+
+def unseen_returns(seed: int) -> Plan:
+    """A machine loses its disk and is back while the others pause; then one of them goes."""
+    rng = random.Random(seed)
+    faults = []
+    at = 3.0
+    while at < SECONDS - 10:
+        victim, other, another = rng.sample([1, 2, 3], 3)
+        lost = at + 7.0 + rng.uniform(0.1, 1.0)
+        faults += [
+            Fault(at, Kind.ERASE, victim, other, 0.5),
+            Fault(at + 3.7, Kind.PAUSE, other, victim, 3.0),
+            Fault(at + 3.7, Kind.PAUSE, another, victim, 3.0),
+            Fault(lost, Kind.STORE_EXPIRE, other, victim, 0.05),
+            Fault(lost + 0.001, Kind.KILL, other, victim, 1.0),
+        ]
+        at += rng.uniform(14.0, 18.0)
+    # A follower may be silent for longer than a session lasts, as with Kafka's defaults.
+    settings = {**SMALL_FETCHES, "replica.lag.time.max.ms": "30000"}
+    return _of_three(seed, faults, 0.01, settings)
+
+
+def _of_three(
+    seed: int,
+    faults: Sequence[Fault],
+    latency_s: float,
+    settings: dict[str, str],
+    producers: int = 3,
+) -> Plan:
+    plan = draw_plan(seed, SECONDS)
+    return replace(
+        plan,
+        brokers=3,
+        replication=3,
+        min_isr=2,
+        partitions=3,
+        log_dirs=1,
+        latency_s=latency_s,
+        settings=settings,
+        faults=faults,
+        load=replace(plan.load, producers=producers, admin=False),
     )
 
 
@@ -254,26 +343,91 @@ def never_grow_the_isr() -> Patches:
     return attribute(partition, "may_join", lambda *_: False)
 
 
+def join_below_the_epochs_start() -> Patches:
+    """A follower joins the ISR at a new leader's high watermark, which may be behind."""
+    original = isr.may_join
+
+    def joins(follower: Any, members: Any, mark: int, epoch_start: int | None) -> bool:
+        return original(follower, members, mark, None if epoch_start is None else 0)
+
+    return attribute(partition, "may_join", joins)
+
+
+def cut_at_the_high_watermark() -> Patches:
+    """Whoever follows in a new epoch cuts its log at its high watermark, and asks nobody."""
+
+    async def settle_all(self: ReplicaFetcher, connection: Any, rested: Any) -> None:
+        unsure = [each for each in rested if each.phase is fetcher.Phase.TRUNCATING]
+        for followed in unsure:
+            self._truncate(followed, followed.log.high_watermark, complete=True)
+        await original(self, connection, [each for each in rested if each not in unsure])
+
+    original = ReplicaFetcher._settle_all
+    return attribute(ReplicaFetcher, "_settle_all", settle_all)
+
+
+def go_by_names() -> Patches:
+    """Nobody asks which life of a broker it is: not the controller, in office or new to it, not a
+    leader that lets it join, and not the broker itself."""
+    original = brokers.failed
+
+    async def failed(office: Any, ids: Any) -> None:
+        there = await office.store.brokers()
+        await original(office, [id for id in ids if id not in there])
+
+    async def confess(self: server.Broker) -> None:
+        """It has lost nothing that it knows of."""
+
+    return [
+        *attribute(brokers, "failed", failed),
+        *attribute(incarnations, "judge", lambda *_: incarnations.NOTHING),
+        *attribute(FollowerLink, "is_proven", True),
+        mock.patch.object(Membership, "_is_present", staticmethod(lambda *_: True)),
+        *attribute(server.Broker, "_confess", confess),
+    ]
+
+
 BUGS = [
+    Bug(
+        "a follower joins the ISR below the start of the leader's epoch",
+        frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
+        join_below_the_epochs_start,
+        3,
+        lost_leaders,
+    ),
+    Bug(
+        "a follower cuts its log at the high watermark, not where its leader's epoch ended",
+        frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
+        cut_at_the_high_watermark,
+        1,
+        hand_overs,
+    ),
+    Bug(
+        "a broker is trusted by its name, whichever life it is in",
+        frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
+        go_by_names,
+        1,
+        unseen_returns,
+    ),
     Bug(
         "a produce is acknowledged before the high watermark has passed it",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         ack_at_once,
         1,
     ),
-    Bug("a follower does not cut its log", frozenset({"LogMatching"}), cut_nothing, 1, isolated),
+    Bug("a follower does not cut its log", frozenset({"LogMatching"}), cut_nothing, 6, isolated),
     Bug(
         "consumers read beyond the high watermark",
         frozenset({"ConsistentRead"}),
         read_to_the_end,
-        2,
+        1,
         isolated,
     ),
     Bug(
         "consumers are told the log's end for the high watermark",
         frozenset({"HighWatermarkNeverGoesBack"}),
         tell_the_end,
-        1,
+        3,
         isolated,
     ),
     Bug(
@@ -298,7 +452,7 @@ BUGS = [
         "brokers obey a stale controller",
         frozenset({"FencedControllerChangesNothing"}),
         obey_a_stale_controller,
-        3,
+        4,
         divided,
     ),
     Bug(

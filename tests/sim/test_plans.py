@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from odradek.sim.checkers import StatesWithinTables, table_rows
 from odradek.sim.faults import Fault, Kind
 from odradek.sim.many import Outcome, Summary
-from odradek.sim.run import Plan, Report, draw_plan
+from odradek.sim.plan import Plan, draw_plan
+from odradek.sim.run import Report
 from odradek.sim.shrink import shrink
 
 
@@ -22,6 +24,12 @@ def test_seeds_draw_different_worlds_of_every_kind() -> None:
     assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
     assert all(0 < fault.at < 600 for plan in plans for fault in plan.faults)
     assert draw_plan(7) == draw_plan(7)
+
+
+def test_a_plan_is_the_same_after_a_file() -> None:
+    plans = [draw_plan(seed, 30.0) for seed in range(20)]
+    assert [Plan.from_json(plan.to_json()) for plan in plans] == plans
+    assert {tuple(plan.settings) for plan in plans} == {(), ("replica.fetch.max.bytes",)}
 
 
 def test_the_smallest_list_of_faults_that_fails_is_found() -> None:
@@ -85,6 +93,17 @@ def test_the_command_replays_a_seed_line_by_line() -> None:
         check=True,
     )
     assert len(partition.stdout.splitlines()) == 22
+
+
+@pytest.mark.process
+def test_the_command_replays_a_plan_that_it_saved(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "odradek", "simulate"]
+    file = str(tmp_path / "plan.json")
+    drawn = [*command, "--seed", "4", "--seconds", "5", "--save", file]
+    first = subprocess.run(drawn, capture_output=True, text=True, check=True)
+    second = subprocess.run([*command, "--plan", file], capture_output=True, text=True, check=True)
+    assert first.stdout == second.stdout
+    assert first.stdout.startswith("seed 4: ")
 
 
 @pytest.mark.process

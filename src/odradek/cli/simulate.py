@@ -3,12 +3,13 @@
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 if TYPE_CHECKING:
-    from odradek.sim.run import Plan, Report
+    from odradek.sim.plan import Plan
+    from odradek.sim.run import Report
 
 PROGRESS_S = 10  # between two lines of progress where there is no terminal to redraw one
 
@@ -22,9 +23,16 @@ PROGRESS_S = 10  # between two lines of progress where there is no terminal to r
     show_default=True,
     help="How long faults strike, virtual.",
 )
-@click.option("--steps", type=int, help="With --seed: print only the first so many lines.")
-@click.option("--partition", help="With --seed: of the journals only what concerns this one.")
-@click.option("--shrink", is_flag=True, help="With --seed: find the fewest faults that still fail.")
+@click.option(
+    "--plan",
+    "file",
+    type=click.File(),
+    help="Replay a plan that was saved, instead of what a seed draws.",
+)
+@click.option("--steps", type=int, help="Of one run: print only the first so many lines.")
+@click.option("--partition", help="Of one run: of the journals only what concerns this one.")
+@click.option("--shrink", is_flag=True, help="Of one run: find the fewest faults that still fail.")
+@click.option("--save", type=click.File("w"), help="Of one run: write its plan to this file.")
 @click.option("--minutes", type=float, help="Run fresh seeds on all cores for so long.")
 @click.option("--seeds", "count", type=int, help="Run so many seeds on all cores.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first of many seeds.")
@@ -32,9 +40,11 @@ PROGRESS_S = 10  # between two lines of progress where there is no terminal to r
 def simulate(
     seed: int | None,
     seconds: float,
+    file: TextIO | None,
     steps: int | None,
     partition: str | None,
     shrink: bool,
+    save: TextIO | None,
     minutes: float | None,
     count: int | None,
     first: int,
@@ -50,27 +60,35 @@ def simulate(
         # The order of sets is part of a run: without this, it is another one each time.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "odradek", *sys.argv[1:]])
-    if seed is not None:
-        failed = _one(seed, seconds, steps, partition, shrink)
+    from odradek.sim.plan import Plan, draw_plan
+
+    plan = None
+    if file is not None:
+        plan = Plan.from_json(file.read())
+    elif seed is not None:
+        plan = draw_plan(seed, seconds)
+    if plan is not None:
+        failed = _one(plan, steps, partition, shrink, save)
     else:
         failed = _many(first, seconds, minutes, count, jobs)
     sys.exit(1 if failed else 0)
 
 
 def _one(
-    seed: int, seconds: float, steps: int | None, partition: str | None, smaller: bool
+    plan: "Plan", steps: int | None, partition: str | None, smaller: bool, save: TextIO | None
 ) -> bool:
     import logging
 
-    from odradek.sim.run import draw_plan, run
+    from odradek.sim.run import run
 
     logging.disable(logging.CRITICAL)
-    plan = draw_plan(seed, seconds)
     report = run(plan)
     if smaller and not report.passed:
         plan = _shrunk(plan)
         report = run(plan)
-    click.echo(f"seed {seed}: {plan}")
+    if save is not None:
+        save.write(plan.to_json())
+    click.echo(f"seed {plan.seed}: {plan}")
     _print(report, steps, partition)
     return not report.passed
 

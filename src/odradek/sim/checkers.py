@@ -99,6 +99,18 @@ class LeaderCompleteness(Checker):
     def __init__(self, world: World, history: History) -> None:
         super().__init__(world, history)
         self._seen: set[tuple[TopicPartition, int]] = set()
+        # What had been acknowledged when an epoch was decided.
+        self._before: dict[tuple[TopicPartition, int], int] = {}
+
+    def written(
+        self,
+        writer: MemoryStore,
+        of: TopicPartition,
+        before: PartitionState | None,
+        after: PartitionState,
+    ) -> None:
+        acknowledged = self.history.last_acknowledged.get(of, -1)
+        self._before.setdefault((of, after.leader_epoch), acknowledged)
 
     def look(self) -> None:
         for broker, partition in hosted(self.world):
@@ -107,10 +119,11 @@ class LeaderCompleteness(Checker):
             if not partition.is_leader or election in self._seen or not self.history.protected(of):
                 continue
             state = self.world.ledger.states.get(of)
-            if state is not None and state.leader_epoch > partition.leader_epoch:
-                continue  # elected while it was paused, say, and deposed before it knew
             self._seen.add(election)
             acknowledged = self.history.last_acknowledged.get(of, -1)
+            if state is not None and state.leader_epoch > partition.leader_epoch:
+                # Elected while it was paused, say, and deposed before it knew.
+                acknowledged = self._before.get(election, -1)
             if acknowledged >= partition.local_log.end_offset:
                 self.violated(
                     f"{of} epoch {partition.leader_epoch}: broker {broker.id} leads with end "

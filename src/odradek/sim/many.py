@@ -14,7 +14,8 @@ from itertools import count
 from typing import NamedTuple
 
 from .checkers import table_rows
-from .run import draw_plan, run
+from .plan import Plan, draw_plan
+from .run import run
 
 # Counting references frees nearly everything at once: look for cycles seldom, it costs a fifth.
 GARBAGE_MAX = 100_000
@@ -69,12 +70,17 @@ class Summary:
 
 
 def try_seed(task: tuple[int, float]) -> Outcome:
-    """Run one seed; an exception of the simulation itself counts as a failure of the seed."""
+    """Run what a seed draws, for so many seconds."""
+    return try_plan(draw_plan(*task))
+
+
+def try_plan(plan: Plan) -> Outcome:
+    """Run one plan; an exception of the simulation itself counts as a failure."""
     logging.disable(logging.CRITICAL)
     gc.set_threshold(GARBAGE_MAX)
-    seed, seconds = task
+    seed = plan.seed
     try:
-        report = run(draw_plan(seed, seconds))
+        report = run(plan)
     except Exception as error:
         return Outcome(seed, 0.0, {}, {}, {}, f"the run itself failed: {error!r}")
     reason = None

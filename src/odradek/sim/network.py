@@ -36,7 +36,7 @@ class Network:
     """All hosts, links, listening ports and connections of one simulated world."""
 
     RESET_AFTER_S = 60.0  # how long a connection survives on a cut link
-    CONNECT_AFTER_S = 30.0  # how long a connection attempt waits for an answer
+    CONNECT_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # when an attempt without an answer is repeated
 
     def __init__(self, loop: SimLoop, rng: random.Random, latency_s: float = 0.0002) -> None:
         self.loop = loop
@@ -108,8 +108,11 @@ class Network:
         process = _current()
         out, back = self.link(process.host, host), self.link(host, process.host)
         await asyncio.sleep(out.delay(self.rng, 64) + back.delay(self.rng, 64))
-        if out.cut or back.cut:
-            await asyncio.sleep(self.CONNECT_AFTER_S)
+        for pause_s in self.CONNECT_AGAIN_S:
+            if not (out.cut or back.cut):
+                break
+            await asyncio.sleep(pause_s)
+        else:
             raise TimeoutError(110, f"connection to {host}:{port} timed out")
         server = self.listeners.get((host, port))
         if server is None or not server.serving:

@@ -7,51 +7,23 @@ judged. The same seed gives the same run to the last byte, and `Report.trace` pr
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from odradek.coordinator.storage import OFFSETS_TOPIC
 
 from .checkers import CHECKERS
-from .faults import Fault, Kind, Mischief, draw_faults
+from .faults import Fault, Kind, Mischief
 from .history import History, Violation
 from .looking import hosted
 from .members import EXPECTED, Member, check_committed
-from .workload import Load, Workload
+from .plan import Plan
+from .workload import Workload
 from .world import Event, World
 
 LOOK_S = 0.25
 START_S = 60.0
 HEAL_S = 180.0
 GROUP_S = 60.0
-PRODUCERS_MAX = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a seed draws before anything happens."""
-
-    seed: int
-    brokers: int
-    replication: int
-    min_isr: int
-    partitions: int
-    log_dirs: int
-    latency_s: float
-    seconds: float
-    load: Load
-    faults: Sequence[Fault]
-
-    def __str__(self) -> str:
-        load = self.load
-        return (
-            f"{self.brokers} brokers with {self.log_dirs} log directories, "
-            f"{self.latency_s * 1000:.1f} ms apart, {self.partitions} partitions, "
-            f"replication {self.replication}, min.insync.replicas {self.min_isr}, "
-            f"{load.producers} producers, {load.consumers} consumers, {load.groups} groups of "
-            f"{load.members}, {'an' if load.admin else 'no'} administrator, "
-            f"{len(self.faults)} faults"
-        )
 
 
 @dataclass(slots=True)
@@ -73,33 +45,6 @@ class Report:
         return not self.violations and not self.findings
 
 
-def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
-    """The world of a seed."""
-    rng = World(seed, 1).dice("plan")
-    brokers = rng.choice([3, 3, 3, 4, 5])
-    replication = rng.choice([3, 3, 2])
-    return Plan(
-        seed=seed,
-        brokers=brokers,
-        replication=replication,
-        min_isr=min(replication, rng.choice([2, 2, 1])),
-        partitions=rng.randint(1, 4),
-        log_dirs=rng.choice([1, 1, 2]),
-        # Far apart, what is on its way is on its way for longer: races are as wide as that.
-        latency_s=rng.choice([0.0002, 0.0002, 0.01, 0.08]),
-        seconds=seconds,
-        load=Load(
-            producers=rng.randint(1, PRODUCERS_MAX),
-            idempotent=rng.choice([0.0, 0.5, 1.0]),
-            consumers=rng.randint(0, 2),
-            groups=rng.randint(0, 2),
-            members=rng.randint(1, 3),
-            admin=rng.random() < 0.6,
-        ),
-        faults=draw_faults(rng, range(1, brokers + 1), seconds),
-    )
-
-
 def run(plan: Plan) -> Report:
     """Carry a plan out."""
     world = World(
@@ -114,6 +59,7 @@ def run(plan: Plan) -> Report:
             "replica.lag.time.max.ms": "5000",
             "auto.leader.rebalance.enable": "true",
             "leader.imbalance.check.interval.seconds": "20",
+            **plan.settings,
         },
         log_dirs=plan.log_dirs,
         latency_s=plan.latency_s,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .faults import Fault
-from .run import Plan, Report, run
+from .plan import Plan
+from .run import Report, run
 
 
 def shrink(

@@ -27,6 +27,7 @@ from odradek.wire.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from odradek.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -297,7 +298,14 @@ class Workload:
             while not self.stopping:
                 await asyncio.sleep(rng.expovariate(0.5))
                 act = rng.choice(
-                    [self._reassign, self._elect, self._expand, self._churn, self._configure]
+                    [
+                        self._reassign,
+                        self._elect,
+                        self._expand,
+                        self._churn,
+                        self._misplace,
+                        self._configure,
+                    ]
                 )
                 try:
                     await act(client, rng)
@@ -352,5 +360,28 @@ class Workload:
             await self.create_topic(client, name, rng.randint(1, 3))
             self.topics.pop(name, None)
         else:
-            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
-            await client.ask_controller(request, lambda r: r.responses[0].error_code)
+            await self._delete_topic(client, name)
+
+    async def _misplace(self, client: Client, rng: random.Random) -> None:
+        """A topic is made on a single broker, one that is down if there is any, and deleted before
+        it may have had a leader."""
+        down = [host.id for host in self.world.hosts.values() if not host.is_up]
+        place = CreatableReplicaAssignment(
+            partition_index=0, broker_ids=[rng.choice(down or sorted(self.world.hosts))]
+        )
+        name = f"misplaced-{rng.randrange(3)}"
+        self.history.unprotected.add(name)
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name, num_partitions=-1, replication_factor=-1, assignments=[place]
+                )
+            ],
+            timeout_ms=0,
+        )
+        await client.ask_controller(request, lambda r: r.topics[0].error_code)
+        await self._delete_topic(client, name)
+
+    async def _delete_topic(self, client: Client, name: str) -> None:
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+        await client.ask_controller(request, lambda r: r.responses[0].error_code)

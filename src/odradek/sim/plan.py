@@ -1,0 +1,94 @@
+"""What a seed draws before anything happens: a cluster, its settings, its load and its faults.
+
+A plan is plain data. It can be written to a file and read again, so that a run that once failed can
+be repeated after a change of the dice has made another plan of its seed. The seed stays part of it:
+the world's own dice (latencies, torn writes, clients) are thrown while the plan is carried out.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any
+
+from .faults import Fault, Kind, draw_faults
+from .workload import Load
+from .world import World
+
+PRODUCERS_MAX = 3
+# A follower that is behind fetches one batch or two at a time: being behind lasts.
+SMALL_FETCHES = {"replica.fetch.max.bytes": "250"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One world, and what happens in it."""
+
+    seed: int
+    brokers: int
+    replication: int
+    min_isr: int
+    partitions: int
+    log_dirs: int
+    latency_s: float
+    seconds: float
+    load: Load
+    faults: Sequence[Fault]
+    # Of the brokers, besides those that every run has.
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        load = self.load
+        return (
+            f"{self.brokers} brokers with {self.log_dirs} log directories, "
+            f"{self.latency_s * 1000:.1f} ms apart, {self.partitions} partitions, "
+            f"replication {self.replication}, min.insync.replicas {self.min_isr}, "
+            + "".join(f"{name} {value}, " for name, value in self.settings.items())
+            + f"{load.producers} producers, {load.consumers} consumers, {load.groups} groups of "
+            f"{load.members}, {'an' if load.admin else 'no'} administrator, "
+            f"{len(self.faults)} faults"
+        )
+
+    def to_json(self) -> str:
+        """One line for each field and for each fault."""
+        fields = {name: value for name, value in asdict(self).items() if name != "faults"}
+        lines = [f'  "{name}": {json.dumps(value)},' for name, value in fields.items()]
+        faults = ",\n".join("    " + json.dumps(astuple(fault)) for fault in self.faults)
+        return "\n".join(["{", *lines, '  "faults": [', faults, "  ]", "}", ""])
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        fields: dict[str, Any] = json.loads(text)
+        fields["load"] = Load(**fields["load"])
+        fields["faults"] = [
+            Fault(at, Kind(kind), victim, other, duration_s)
+            for at, kind, victim, other, duration_s in fields["faults"]
+        ]
+        return cls(**fields)
+
+
+def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
+    """The world of a seed."""
+    rng = World(seed, 1).dice("plan")
+    brokers = rng.choice([3, 3, 3, 4, 5])
+    replication = rng.choice([3, 3, 2])
+    return Plan(
+        seed=seed,
+        brokers=brokers,
+        replication=replication,
+        min_isr=min(replication, rng.choice([2, 2, 1])),
+        partitions=rng.randint(1, 4),
+        log_dirs=rng.choice([1, 1, 2]),
+        # Far apart, what is on its way is on its way for longer: races are as wide as that.
+        latency_s=rng.choice([0.0002, 0.0002, 0.01, 0.08]),
+        seconds=seconds,
+        load=Load(
+            producers=rng.randint(1, PRODUCERS_MAX),
+            idempotent=rng.choice([0.0, 0.5, 1.0]),
+            consumers=rng.randint(0, 2),
+            groups=rng.randint(0, 2),
+            members=rng.randint(1, 3),
+            admin=rng.random() < 0.6,
+        ),
+        faults=draw_faults(rng, range(1, brokers + 1), seconds),
+        settings=rng.choice([{}, {}, SMALL_FETCHES]),
+    )
