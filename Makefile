@@ -35,7 +35,7 @@ format: $(READY)  ## rewrite the code the way check wants it
 test: $(READY)  ## all tests, fast ones first
 	$(BIN)/python -m pytest -n 2 -m "not process and not spark"
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "process and not spark"
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark
 
 docs: $(READY)  ## draw the diagrams in ARCHITECTURE.md from the controller's tables
 	$(BIN)/python docs/diagrams.py
