@@ -76,6 +76,9 @@ def kafka_python(bootstrap: str, group: str, topic: str, session_ms: int) -> Non
         heartbeat_interval_ms=session_ms // 10,
         auto_offset_reset="earliest",
         auto_commit_interval_ms=COMMIT_MS,
+        # It forgets an update that is asked for while another is under way, and would share out a
+        # topic that it has not heard of yet for as long as this says.
+        metadata_max_age_ms=1000,
     )
     consumer.subscribe([topic], listener=Listener())
     while not told.leave:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.exceptions import EXCEPTIONS
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.protocol.serialization import (
     GetData,
     MultiHeader,
@@ -56,6 +56,39 @@ class LoopQueue:
                 log.exception("an answer or event of ZooKeeper could not be handled")
 
 
+class LoopResult(AsyncResult):  # type: ignore[misc]  # kazoo has no types
+    """An answer of kazoo's. Its place in the queue is where it came, not where it was linked to.
+
+    Whoever asks links to the result a moment later, and by then the answer may be there and an
+    event behind it. Queued only then, it would come after that event: the watch that the answer
+    leaves would be left too late, and never be called.
+    """
+
+    def __init__(self, handler: LoopHandler) -> None:
+        super().__init__(handler)
+        self._callbacks: list[Callable[[LoopResult], None]] = []
+        self._delivered = False
+
+    def rawlink(self, callback: Callable[[Any], None]) -> None:
+        with self._condition:
+            self._callbacks.append(callback)
+            if self._delivered:
+                self._do_callbacks()
+
+    def _do_callbacks(self) -> None:
+        if self._handler.running:
+            self._handler.completion_queue.put(self._deliver)
+        else:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        with self._condition:
+            self._delivered = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+
 class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's handler, without its two worker threads."""
 
@@ -82,6 +115,9 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
             [each for each in writers if each.fileno() in ready],
             [],
         )
+
+    def async_result(self) -> LoopResult:
+        return LoopResult(self)
 
     def start(self) -> None:
         self._running = True
