@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 POLL_S = 0.1
+LONG_POLL_S = 20
 COMMIT_MS = 200
 
 
@@ -68,7 +69,9 @@ def kafka_python(bootstrap: str, group: str, topic: str, session_ms: int) -> Non
         def on_partitions_assigned(self, assigned: Any) -> None:
             tell(assigned=[part.partition for part in assigned])
 
-    told = Told()
+    # A poll that ends while it joins makes this client forget the answer of SyncGroup and beat its
+    # heart no more: polls are long, and the signal interrupts them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
@@ -76,16 +79,15 @@ def kafka_python(bootstrap: str, group: str, topic: str, session_ms: int) -> Non
         heartbeat_interval_ms=session_ms // 10,
         auto_offset_reset="earliest",
         auto_commit_interval_ms=COMMIT_MS,
-        # It forgets an update that is asked for while another is under way, and would share out a
-        # topic that it has not heard of yet for as long as this says.
-        metadata_max_age_ms=1000,
     )
     consumer.subscribe([topic], listener=Listener())
-    while not told.leave:
-        for records in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
-            for record in records:
-                tell(record=[record.partition, record.offset])
-    consumer.close()
+    try:
+        while True:
+            for records in consumer.poll(timeout_ms=LONG_POLL_S * 1000).values():
+                for record in records:
+                    tell(record=[record.partition, record.offset])
+    finally:
+        consumer.close()
 
 
 def aio(bootstrap: str, group: str, topic: str, session_ms: int) -> None:
