@@ -62,11 +62,11 @@ def test_rows_are_counted_by_batch() -> None:
 def test_one_line_of_a_batch() -> None:
     query = QueryProgress("events", 3, 1_000, 500.0, 400.0, 2_000, {"clicks": 7}, rows_out=9_000)
     assert query.line() == (
-        "events: batch 3, 1,000 rows in 2.0 s (500/s in, 400/s out), 9,000 rows out in all, "
+        "events: batch 3, 1,000 rows in 2.0 s (500/s in, 400/s out), 9,000 rows out in this run, "
         "lag clicks 7"
     )
     letters = QueryProgress("dead_letters_clicks", 0, state_rows=4)
-    assert letters.line().endswith("0 dead letters in all, lag unknown, 4 rows of state")
+    assert letters.line().endswith("0 dead letters in this run, lag unknown, 4 rows of state")
 
 
 class Query:

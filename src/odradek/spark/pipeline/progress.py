@@ -42,7 +42,7 @@ class QueryProgress:
             f"{self.name}: batch {self.batch}, {self.rows_in:,} rows in "
             f"{self.duration_ms / 1000:.1f} s ({self.rows_in_per_s:,.0f}/s in, "
             f"{self.rows_out_per_s:,.0f}/s out), "
-            f"{self.rows_out:,} {out} in all, lag {lag}{state}"
+            f"{self.rows_out:,} {out} in this run, lag {lag}{state}"
         )
 
 
