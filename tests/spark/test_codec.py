@@ -309,6 +309,26 @@ print(len(kernels.read_records.signatures))
     assert said == ["compiling the loops that read and write records, once\n", ""]
 
 
+def test_a_process_that_finds_no_compiled_loops_has_a_child_make_them_all(tmp_path: Path) -> None:
+    program = """
+from odradek.spark.compiling import ENTRIES, are_kept, compile_all, compile_apart
+print(are_kept())
+compile_apart()
+print(are_kept())
+compile_all()
+print(sum(sum(entry.stats.cache_misses.values()) for entry in ENTRIES))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "True", "0"]
+    assert done.stderr == "compiling the loops that read and write records, once\n"
+
+
 def test_a_header_without_a_key_is_refused() -> None:
     kind = SCHEMA_WITH_HEADERS.field("headers").type
     broken = pa.RecordBatch.from_pydict(

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from odradek.client.reading import EARLIEST, LATEST, Batches, Reader, offsets_at
+from odradek.spark import memory
 from odradek.spark.errors import DataLoss, plainly
 from odradek.spark.lookup import connect, isolation_of
-from odradek.spark.memory import keep_blocks
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import OffsetRange
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -59,7 +59,7 @@ def partitions_of(ranges: list[OffsetRange]) -> list[InputPartition]:
 
 def read_range(options: SourceOptions, bounds: RangeBounds) -> "Iterator[pa.RecordBatch]":
     """The rows of a range. Closing the generator closes the connections."""
-    keep_blocks()
+    memory.for_reading()
     with plainly(), connect(options) as cluster:
         yield from RangeReader(options, cluster, bounds).rows()
 
@@ -77,8 +77,10 @@ class RangeReader:
 
     def rows(self) -> "Iterator[pa.RecordBatch]":
         # Here, so that planning a query does not load the compiler.
+        from odradek.spark.compiling import compile_apart
         from odradek.spark.decode import Decoder
 
+        compile_apart()
         topic, partition = self._partition
         while self._start < self._end:
             decoder = Decoder(

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from odradek.client.client import Client
 from odradek.client.producer import Producer
+from odradek.spark import memory
 from odradek.spark.errors import BadRow, OptionError, plainly
 from odradek.spark.sink_options import SinkOptions, sink_options
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -70,6 +71,7 @@ class _Writer:
         self._columns = check_columns(schema, self._options.topic)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        memory.for_writing()
         with plainly():
             return Written(asyncio.run(_write(self._options, self._columns, iterator)))
 
@@ -181,8 +183,10 @@ class _Sending:
 
     async def _send_to(self, topic: str, batch: "pa.RecordBatch") -> None:
         # Here, so that planning a query does not load the compiler.
+        from odradek.spark.compiling import compile_apart
         from odradek.spark.encode import Columns, encode_rows, partitions_of, rows_by_partition
 
+        compile_apart()
         count = await self._partition_count(topic)
         columns = Columns.of(batch)
         keyless = self._client.rng.randrange(count)
