@@ -16,6 +16,13 @@ from odradek.store.api import Store, StoreUnavailable
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.payloads import BrokerRegistration, Endpoint, TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -218,6 +225,38 @@ async def test_topics_are_not_deleted_where_that_is_disabled() -> None:
     assert await cluster.admin.topics() == ["t"]
     await cluster.admin.request_deletion("t")
     await cluster.close()
+
+
+async def test_what_a_broker_answers_to_an_earlier_registration_does_not_count(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("t", (3,))
+    puppet = cluster.members[3].puppet
+    puppet.silence()
+    await cluster.admin.request_deletion("t")
+    await cluster.settle()
+    late = StopReplicaRequest(
+        broker_epoch=puppet.epoch - 1,
+        topic_states=[
+            StopReplicaTopicState(
+                topic_name="t",
+                partition_states=[
+                    StopReplicaPartitionState(partition_index=0, delete_partition=True)
+                ],
+            )
+        ],
+    )
+    done = StopReplicaPartitionError(topic_name="t", partition_index=0, error_code=ErrorCode.NONE)
+    controller = cluster.controller()
+    controller._on_response(
+        3, late, StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, partition_errors=[])
+    )
+    controller._on_response(3, late, StopReplicaResponse(partition_errors=[done]))
+    await cluster.settle()
+    assert cluster.happened(EntryKind.DELETION) == ["queued", "started"]
+    puppet.speak()
+    await cluster.settle()
+    assert cluster.happened(EntryKind.DELETION) == ["queued", "started", "completed"]
 
 
 async def test_a_topic_id_is_kept_when_a_partition_moves(cluster: Cluster) -> None:

@@ -2,7 +2,9 @@
 
 A storage error marks a replica's directory as offline, success clears the mark. An answer to
 StopReplica counts only for topics that are being deleted. Everything else is recorded and no
-more: the requests that matter are repeated by whatever happens next, in a new leader epoch.
+more: the requests that matter are repeated by whatever happens next, in a new leader epoch. So is
+the answer to a request meant for the broker before it registered anew: it says nothing of what the
+broker has been told since.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -41,10 +43,10 @@ def on_response(
     """The event a response becomes."""
     if isinstance(request, LeaderAndIsrRequest):
         assert isinstance(response, LeaderAndIsrResponse)
-        told = response
+        sent, told = request, response
 
         async def leader_and_isr(office: Office) -> None:
-            await _leader_and_isr(office, broker_id, told)
+            await _leader_and_isr(office, broker_id, sent, told)
 
         return EventKind.LEADER_AND_ISR_RESPONSE, leader_and_isr
     if isinstance(request, StopReplicaRequest):
@@ -63,9 +65,11 @@ def on_response(
     return EventKind.UPDATE_METADATA_RESPONSE, update_metadata
 
 
-async def _leader_and_isr(office: Office, broker_id: int, response: LeaderAndIsrResponse) -> None:
+async def _leader_and_isr(
+    office: Office, broker_id: int, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+) -> None:
     _record(office, broker_id, "LeaderAndIsr", response.error_code, response.partition_errors)
-    if response.error_code != ErrorCode.NONE:
+    if response.error_code != ErrorCode.NONE or not _is_current(office, broker_id, request):
         return
     offline = [
         _key(error)
@@ -85,6 +89,8 @@ async def _stop_replica(
     office: Office, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse
 ) -> None:
     _record(office, broker_id, "StopReplica", response.error_code, response.partition_errors)
+    if not _is_current(office, broker_id, request):
+        return
     doomed = {
         TopicPartition(topic.topic_name, state.partition_index)
         for topic in request.topic_states
@@ -105,6 +111,13 @@ async def _stop_replica(
             (failed if errors[key] else done).append((key, broker_id))
     await office.deletion.failed(failed)
     await office.deletion.succeeded(done)
+
+
+def _is_current(
+    office: Office, broker_id: int, request: LeaderAndIsrRequest | StopReplicaRequest
+) -> bool:
+    known = office.context.brokers.get(broker_id)
+    return known is not None and known.epoch == request.broker_epoch
 
 
 def _is_assigned(

@@ -16,7 +16,8 @@ from .world import World
 
 PRODUCERS_MAX = 3
 # A follower that is behind fetches one batch or two at a time: being behind lasts.
-SMALL_FETCHES = {"replica.fetch.max.bytes": "250"}
+FETCH_BYTES = "replica.fetch.max.bytes"
+SMALL_FETCHES = {FETCH_BYTES: "250"}
 
 
 @dataclass(frozen=True, slots=True)

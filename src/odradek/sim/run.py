@@ -16,7 +16,7 @@ from .faults import Fault, Kind, Mischief
 from .history import History, Violation
 from .looking import hosted
 from .members import EXPECTED, Member, check_committed
-from .plan import Plan
+from .plan import FETCH_BYTES, Plan
 from .workload import Workload
 from .world import Event, World
 
@@ -169,12 +169,22 @@ class _Run:
 
     async def _become_well(self) -> None:
         """Liveness: with all faults over, all is well within bounded time."""
-        deadline = self.world.loop.time() + HEAL_S
+        heal_s = HEAL_S + self._copy_s()
+        deadline = self.world.loop.time() + heal_s
         while (ill := self._ills()) and self.world.loop.time() < deadline:  # noqa: ASYNC110  # looks
             await asyncio.sleep(LOOK_S)
-        self.findings += [f"not well {HEAL_S:.0f} s after all faults: {one}" for one in ill[:5]]
+        self.findings += [f"not well {heal_s:.0f} s after all faults: {one}" for one in ill[:5]]
         if not ill:
             self.world.note("all is well")
+
+    def _copy_s(self) -> float:
+        """What it takes to copy the longest log, with fetches as small and brokers as far apart as
+        in this world; twice that, since a fetch rarely comes back full."""
+        if FETCH_BYTES not in self.plan.settings:
+            return 0.0
+        sizes_bytes = [p.log.size_bytes for _, p in hosted(self.world) if p.log is not None]
+        fetches = max(sizes_bytes, default=0) / int(self.plan.settings[FETCH_BYTES])
+        return 2 * fetches * 2 * self.plan.latency_s
 
     def _ills(self) -> list[str]:
         now = self.world.ledger
