@@ -26,7 +26,8 @@ class Desk:
     def __init__(self) -> None:
         self.answers: list[tuple[int, int, int]] = []
         self._changed = asyncio.Event()
-        self.channels = Channels("PLAINTEXT", self._connect, self._on_response)
+        self.changes: list[bool] = []
+        self.channels = Channels("PLAINTEXT", self._connect, self._on_response, self._on_reach)
         self.connections = 0
         self.timeout = 30.0
 
@@ -37,6 +38,9 @@ class Desk:
     def _on_response(self, broker_id: int, request: ControlRequest, response: Any) -> None:
         self.answers.append((broker_id, request.controller_epoch, response.error_code))
         self._changed.set()
+
+    def _on_reach(self, broker_id: int) -> None:
+        self.changes.append(self.channels._channels[broker_id].is_deserted)
 
     async def until(self, count: int) -> None:
         while len(self.answers) < count:
@@ -133,9 +137,40 @@ async def test_a_broker_that_does_not_listen_yet_is_waited_for(desk: Desk, puppe
     desk.channels.add(there)
     desk.channels.send(2, update(1))
     await until(lambda: desk.channels.statistics()["brokers"][2]["retries"] >= 1)  # type: ignore[index]
+    assert desk.changes == []
     await puppet.start_again(there.endpoints[0].port)
     await desk.until(1)
     assert desk.answers == [(2, 1, 0)]
+    assert desk.changes == []
+
+
+async def test_a_broker_that_listens_no_more_is_noticed_and_so_is_its_return(
+    desk: Desk, puppet: Puppet
+) -> None:
+    there = await registration(puppet)
+    desk.channels.add(there)
+    desk.channels.send(2, update(1))
+    await desk.until(1)
+    await puppet.stop()
+    await until(lambda: desk.changes == [True])
+    assert desk.channels.is_deserted(there)
+    desk.channels.add(there)  # the same incarnation keeps its channel
+    assert desk.channels.is_deserted(there)
+    assert not desk.channels.is_deserted(BrokerRegistration(2, there.epoch + 1, there.endpoints))
+    await puppet.start_again(there.endpoints[0].port)
+    await until(lambda: desk.changes == [True, False])
+    assert not desk.channels.is_deserted(there)
+
+
+async def test_a_connection_that_breaks_is_no_desertion(desk: Desk, puppet: Puppet) -> None:
+    there = await registration(puppet)
+    desk.channels.add(there)
+    desk.channels.send(2, update(1))
+    await desk.until(1)
+    for connection in list(puppet.connections):
+        connection.close()
+    await until(lambda: desk.connections == 2)
+    assert desk.changes == []
 
 
 async def test_a_removed_broker_is_sent_nothing_more(desk: Desk, puppet: Puppet) -> None:
@@ -143,7 +178,7 @@ async def test_a_removed_broker_is_sent_nothing_more(desk: Desk, puppet: Puppet)
     desk.channels.add(await registration(puppet))
     desk.channels.send(2, update(1))
     await until(lambda: bool(puppet.requests))
-    desk.channels.remove(2)
+    desk.channels.keep([])
     desk.channels.send(2, update(2))
     await until(lambda: not puppet.connections)
     assert desk.channels.statistics() == {"dropped": 1, "brokers": {}}

@@ -227,6 +227,27 @@ async def test_topics_are_not_deleted_where_that_is_disabled() -> None:
     await cluster.close()
 
 
+async def test_a_broker_that_listens_no_more_is_not_waited_for(cluster: Cluster) -> None:
+    await cluster.make("t", (3, 2))
+    known = await cluster.admin.broker(3)
+    assert known is not None
+    puppet = cluster.members[3].puppet
+    await puppet.stop()
+    while (state := await cluster.admin.partition_state(T0)) is None or state.leader != 2:
+        await cluster._look()
+    assert state.isr == (2,)
+    assert await cluster.admin.broker(3) == known  # still registered
+    await cluster.settle()
+    assert 3 not in cluster.members[2].puppet.live_brokers
+    await puppet.start_again(known.endpoints[0].port)
+    while 3 not in cluster.members[2].puppet.live_brokers:
+        await cluster._look()
+    await cluster.settle()
+    assert puppet.replicas[T0].leader == 2
+    told = cluster.happened(EntryKind.CONTROLLER)[-2:]
+    assert told == ["BrokerChange dead=[3]", "BrokerChange new=[3]"]
+
+
 async def test_what_a_broker_answers_to_an_earlier_registration_does_not_count(
     cluster: Cluster,
 ) -> None:

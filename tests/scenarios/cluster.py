@@ -41,7 +41,10 @@ class Crash(BaseException):
 
 
 class HeldStore:
-    """A store whose watch events can be held back, and whose reads can be raced."""
+    """A store whose watch events can be held back, and whose reads can be raced.
+
+    With them any other news (`holding`): whoever is held hears nothing at all.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -56,6 +59,17 @@ class HeldStore:
         held, self._held = self._held or [], None
         for tell in held:
             tell()
+
+    def holding(self, tell: Callable[[int], None]) -> Callable[[int], None]:
+        """The same, held back with the watch events."""
+
+        def told(subject: int) -> None:
+            if self._held is None:
+                tell(subject)
+            else:
+                self._held.append(lambda: tell(subject))
+
+        return told
 
     def race(self, path: str, action: Callable[[], Awaitable[object]]) -> None:
         """Do this right after the next bulk read of this node, before the reader knows."""
@@ -200,6 +214,7 @@ class PuppetCluster:
             for name, value in self.config.items():
                 setattr(config, name, value)
             controller = Controller(id, store, config, journal=journal, register=puppet.register)
+            controller._on_reach = held.holding(controller._on_reach)  # type: ignore[method-assign]
         self.members[id] = Member(puppet, held, controller)
         if controller is not None:
             await self.call(controller.start())

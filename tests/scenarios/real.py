@@ -75,14 +75,16 @@ class Gate(Membership):
             super().propose(proposal)
 
     def _is_wanted(self, proposal: IsrProposal) -> bool:
-        """Who must go goes first: nobody sees the old and the new together."""
+        """Who must go goes first, so nobody sees the old and the new together; who comes, comes in
+        the order of the transcript."""
         wanted = self.wanted.get(proposal.partition.topic_partition)
         if wanted is None:
             return False
         now = set(proposal.partition.isr.committed)
         if proposal.joining is None:
             return now & set(wanted) <= set(proposal.isr)
-        return now <= set(wanted) and proposal.joining in wanted
+        missing = [id for id in wanted if id not in now]
+        return now <= set(wanted) and proposal.joining in missing[:1]
 
     def land(self, key: TopicPartition) -> None:
         self.holding.discard(key)
@@ -124,6 +126,7 @@ class RecordedBroker(ObservedBroker):
         replicas.delete_log = self._checked_delete_log
         if not self._actor.stands_for_office:
             self.controller._elect = self.controller._holder
+        self.controller._on_reach = self._actor.held.holding(self.controller._on_reach)
         self._actor.on_parts(self)
 
     async def _recorded_lead_or_follow(

@@ -108,6 +108,24 @@ def test_a_buffered_protocol_gets_everything_through_its_small_buffer() -> None:
     World(BufferedListener).run(story)
 
 
+def test_a_host_without_power_tells_nobody_until_it_is_back() -> None:
+    async def story(world: World) -> None:
+        near = await world.open()
+        world.network.power_off("b")
+        world.server.kill()
+        await asyncio.sleep(30)
+        assert not near.transport.is_closing()
+        with pytest.raises(TimeoutError):
+            await world.connect()
+        world.network.power_on("b")
+        await asyncio.sleep(1)
+        assert near.transport.is_closing()
+        with pytest.raises(ConnectionRefusedError):
+            await world.connect()
+
+    World().run(story)
+
+
 def test_a_cut_link_holds_bytes_until_it_heals() -> None:
     async def story(world: World) -> None:
         near = await world.open()

@@ -49,21 +49,26 @@ def compare(
 
 
 async def brokers_changed(office: Office) -> None:
-    """BrokerChange: a broker registered or its registration went."""
+    """BrokerChange: a broker registered or its registration went, or nobody listens there any more.
+
+    The channel of one that is gone stays as long as its registration, to see it come back.
+    """
     context, channels = office.context, office.channels
     await office.store.broker_ids(office.watches["brokers"])
-    registered = await office.store.brokers()
+    in_store = await office.store.brokers()
+    channels.keep(in_store)
+    registered = {
+        id: one
+        for id, one in in_store.items()
+        # Whoever asks is there, even if it has closed its own sockets.
+        if id == office.broker_id or not channels.is_deserted(one)
+    }
     changes = compare(context.brokers, registered)
     if not changes:
         return
     office.note(f"BrokerChange {changes}")
-    for id in changes.new:
+    for id in (*changes.new, *changes.bounced):
         channels.add(registered[id])
-    for id in changes.bounced:
-        channels.remove(id)
-        channels.add(registered[id])
-    for id in changes.dead:
-        channels.remove(id)
     if changes.new:
         context.brokers.update((id, registered[id]) for id in changes.new)
         await started(office, changes.new)

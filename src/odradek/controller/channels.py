@@ -2,24 +2,30 @@
 
 A broker must get every control request and in the order they were decided, so a request that fails
 is sent again, for ever, with a pause, until the broker is gone from the store and its channel with
-it. A registered broker may refuse connections for a while: Kafka opens its sockets last.
-BEHAVIOUR.md section 4.9, INTERCHANGE.md section A.
+it. BEHAVIOUR.md section 4.9, INTERCHANGE.md section A.
+
+A connection that breaks is opened again at once. If it is refused, nobody listens there any more:
+the process has ended, and need not be waited for until its session with the store has (section
+4.4). Only one that we had reached is taken for gone: a registered broker may refuse connections for
+a while, since Kafka opens its sockets last.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Protocol, TypeVar
 
 from odradek.controller.requests import ControlRequest
-from odradek.store.payloads import BrokerRegistration
+from odradek.store.payloads import BrokerRegistration, Endpoint
 from odradek.wire.errors import DecodeError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RETRY_PAUSE_S = 0.1
 # Fixed by inter-broker protocol 2.6: these connections discover no versions.
@@ -31,10 +37,14 @@ VERSIONS: Mapping[type[ControlRequest], int] = {
 
 ControlResponse = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 OnResponse = Callable[[int, ControlRequest, ControlResponse], None]
+# Somebody listens where nobody did, or nobody where somebody did.
+OnReach = Callable[[int], None]
 
 
 class Peer(Protocol):
     """What a channel needs of a connection."""
+
+    on_lost: Callable[[], None]
 
     @property
     def closed(self) -> bool: ...
@@ -48,23 +58,31 @@ Connect = Callable[[str, int], Awaitable[Peer]]
 
 
 class Channel:
-    """The way to one broker. Its responses come back through `on_response`."""
+    """The way to one incarnation of one broker. Its responses come back through `on_response`."""
 
     def __init__(
-        self, broker_id: int, host: str, port: int, connect: Connect, on_response: OnResponse
+        self,
+        broker: BrokerRegistration,
+        endpoint: Endpoint,
+        connect: Connect,
+        on_response: OnResponse,
+        on_reach: OnReach,
     ) -> None:
-        self.broker_id = broker_id
-        self.host = host
-        self.port = port
+        self.broker_id = broker.id
+        self.epoch = broker.epoch
+        self._endpoint = endpoint
         self._connect = connect
         self._on_response = on_response
+        self._on_reach = on_reach
         self._queue: deque[ControlRequest] = deque()
         self._wake = asyncio.Event()
         self._connection: Peer | None = None
+        # Nobody listens any more.
+        self.is_deserted = False
         self.sent = 0
         self.retries = 0
         self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"controller-channel-{broker_id}"
+            self._run(), name=f"controller-channel-{broker.id}"
         )
 
     def put(self, request: ControlRequest) -> None:
@@ -83,57 +101,93 @@ class Channel:
 
     async def _run(self) -> None:
         while True:
-            if not self._queue:
+            if self._queue:
+                response = await self._insist(self._deliver_first)
+                self.sent += 1
+                self._on_response(self.broker_id, self._queue.popleft(), response)
+            elif self._connection is not None and self._connection.closed:
+                await self._insist(self._reach)
+            else:
                 self._wake.clear()
                 await self._wake.wait()
-                continue
-            request = self._queue[0]
-            response = await self._deliver(request)
-            self._queue.popleft()
-            self.sent += 1
-            self._on_response(self.broker_id, request, response)
 
-    async def _deliver(self, request: ControlRequest) -> ControlResponse:
-        """The broker's answer, however often we have to ask."""
-        version = VERSIONS[type(request)]
+    async def _insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """The result of an attempt, however often we have to make it."""
         while True:
             try:
-                if self._connection is None or self._connection.closed:
-                    self._connection = await self._connect(self.host, self.port)
-                return await self._connection.request(request, version)
+                return await attempt()
             except (ConnectionError, TimeoutError, OSError, DecodeError) as error:
                 self.retries += 1
-                log.info("broker %d did not take %s: %s", self.broker_id, type(request), error)
+                log.info("broker %d was not reached: %s", self.broker_id, error)
                 if self._connection is not None:
                     self._connection.close()
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _deliver_first(self) -> ControlResponse:
+        connection = await self._reach()
+        request = self._queue[0]
+        return await connection.request(request, VERSIONS[type(request)])
+
+    async def _reach(self) -> Peer:
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        try:
+            connection = await self._connect(self._endpoint.host, self._endpoint.port)
+        except ConnectionRefusedError:
+            self._set_deserted(self._connection is not None)
+            raise
+        connection.on_lost = self._wake.set
+        self._connection = connection
+        self._set_deserted(False)
+        return connection
+
+    def _set_deserted(self, is_deserted: bool) -> None:
+        if is_deserted is not self.is_deserted:
+            self.is_deserted = is_deserted
+            self._on_reach(self.broker_id)
 
 
 class Channels:
     """A channel to every registered broker, the controller's own included."""
 
-    def __init__(self, listener: str, connect: Connect, on_response: OnResponse) -> None:
+    def __init__(
+        self, listener: str, connect: Connect, on_response: OnResponse, on_reach: OnReach
+    ) -> None:
         self._listener = listener
         self._connect = connect
         self._on_response = on_response
+        self._on_reach = on_reach
         self._channels: dict[int, Channel] = {}
         self.dropped = 0
 
     def add(self, broker: BrokerRegistration) -> None:
-        """Open the way to a broker; one whose address changed gets a new one."""
+        """Open the way to a broker, unless this incarnation of it has one."""
+        channel = self._channels.get(broker.id)
+        if channel is not None and channel.epoch == broker.epoch:
+            return
+        self._remove(broker.id)
         endpoint = broker.endpoint(self._listener)
         if endpoint is None:
             log.warning("broker %d has no listener %s", broker.id, self._listener)
             return
-        assert broker.id not in self._channels, f"two channels to broker {broker.id}"
         self._channels[broker.id] = Channel(
-            broker.id, endpoint.host, endpoint.port, self._connect, self._on_response
+            broker, endpoint, self._connect, self._on_response, self._on_reach
         )
 
-    def remove(self, broker_id: int) -> None:
+    def keep(self, broker_ids: Collection[int]) -> None:
+        """Close the ways to all others."""
+        for broker_id in [id for id in self._channels if id not in broker_ids]:
+            self._remove(broker_id)
+
+    def _remove(self, broker_id: int) -> None:
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.close()
+
+    def is_deserted(self, broker: BrokerRegistration) -> bool:
+        """Whether nobody listens any more where this incarnation of a broker did."""
+        channel = self._channels.get(broker.id)
+        return channel is not None and channel.epoch == broker.epoch and channel.is_deserted
 
     def send(self, broker_id: int, request: ControlRequest) -> None:
         channel = self._channels.get(broker_id)

@@ -306,6 +306,10 @@ class Controller:
 
         self._queue.put(Event(kind, process))
 
+    def _on_reach(self, broker_id: int) -> None:
+        if broker_id != self.broker_id:
+            self._put(EventKind.BROKER_CHANGE, brokers.brokers_changed)
+
     def _on_session(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._session_lost = True
@@ -374,6 +378,7 @@ class Controller:
             self.journal,
             connect=self._connect,
             on_response=self._on_response,
+            on_reach=self._on_reach,
             on_watch=self._on_watch,
         )
         office.note(f"broker {self.broker_id} elected controller")

@@ -6,7 +6,7 @@ later one. The parts of the controller (brokers, topics, balance, failover) work
 
 from collections.abc import Callable
 
-from odradek.controller.channels import Channels, Connect, OnResponse
+from odradek.controller.channels import Channels, Connect, OnReach, OnResponse
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext
 from odradek.controller.deletion import TopicDeletion
@@ -58,6 +58,7 @@ class Office:
         *,
         connect: Connect,
         on_response: OnResponse,
+        on_reach: OnReach,
         on_watch: OnWatch,
     ) -> None:
         self.broker_id = broker_id
@@ -71,7 +72,7 @@ class Office:
         # Partitions on the move whose state was written and not yet looked at.
         self.changed_states: set[TopicPartition] = set()
         listener = config.inter_broker_listener_name
-        self.channels = Channels(listener, connect, on_response)
+        self.channels = Channels(listener, connect, on_response, on_reach)
         self.batch = RequestBatch(
             broker_id, self.context, listener=listener, send=self.channels.send, journal=journal
         )

@@ -45,6 +45,8 @@ class Network:
         self.links: dict[tuple[str, str], Link] = {}
         self.listeners: dict[tuple[str, int], _Server] = {}
         self.connections: set[_Endpoint] = set()
+        # Hosts without power: nobody there refuses or resets anything.
+        self.dark: set[str] = set()
         self._next_port = 40_000
         self._next_id = 0
         self.bytes_sent = 0
@@ -75,6 +77,18 @@ class Network:
         for endpoint in sorted(self.connections, key=lambda endpoint: endpoint.id):
             if (endpoint.host, endpoint.peer_host) == (one, other):
                 endpoint.reset()
+
+    def power_off(self, host: str) -> None:
+        self.dark.add(host)
+
+    def power_on(self, host: str) -> None:
+        """Whoever still has a connection to a process of before learns that it is gone."""
+        if host not in self.dark:
+            return
+        self.dark.remove(host)
+        for endpoint in sorted(self.connections, key=lambda endpoint: endpoint.id):
+            if endpoint.peer_host == host and endpoint.peer.closed:
+                endpoint.peer.reset()
 
     def listen(
         self,
@@ -109,7 +123,7 @@ class Network:
         out, back = self.link(process.host, host), self.link(host, process.host)
         await asyncio.sleep(out.delay(self.rng, 64) + back.delay(self.rng, 64))
         for pause_s in self.CONNECT_AGAIN_S:
-            if not (out.cut or back.cut):
+            if not (out.cut or back.cut or host in self.dark):
                 break
             await asyncio.sleep(pause_s)
         else:
@@ -384,7 +398,8 @@ class _Endpoint(asyncio.Transport):
         loop = self.network.loop
         loop.call_soon(self._lose, None, context=self.process.context)
         link = self.link
-        wait = self.network.RESET_AFTER_S if link.cut else link.delay(self.network.rng, 64)
+        silent = link.cut or self.process.host in self.network.dark
+        wait = self.network.RESET_AFTER_S if silent else link.delay(self.network.rng, 64)
         peer = self.peer
         loop.call_later(
             wait, peer._lose, ConnectionResetError(104, "reset"), context=peer.process.context

@@ -107,6 +107,7 @@ class Host:
         """Power on: a new process starts the broker; it serves when it can."""
         assert not self.is_up
         self.starts += 1
+        self.world.network.power_on(self.name)
         self.process = self.world.loop.process(self.name)
         self.process.run(self._run(self.process), name=self.name)
 
@@ -165,13 +166,15 @@ class Host:
         self.broker = None
 
     def lose_power(self) -> None:
-        """The process is gone, and of what was not synced some."""
+        """The process is gone, and of what was not synced some. Nobody tells its peers."""
+        self.world.network.power_off(self.name)
         self.kill()
         self.boots += 1
         self.disk.lose_power(self.world.dice(f"power/{self.name}/{self.starts}"))
 
     def erase(self) -> None:
         """The machine is replaced by one with an empty disk."""
+        self.world.network.power_off(self.name)
         self.kill()
         self.boots += 1
         self.disk.erase()

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.wire.api import APIS
@@ -24,6 +25,10 @@ __all__ = ["Connection"]
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 TIMEOUT_S = 30.0
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Pending(NamedTuple):
@@ -44,6 +49,8 @@ class Connection(FrameProtocol):
         self._correlation_ids = itertools.count()
         self._pending: deque[_Pending] = deque()
         self._failure: Exception | None = None
+        # Called when the connection is gone, whoever ended it.
+        self.on_lost: Callable[[], None] = _nothing
 
     @classmethod
     async def open(
@@ -66,7 +73,12 @@ class Connection(FrameProtocol):
             raise
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else error
-            raise ConnectionError(f"cannot connect to {host}:{port}: {reason}") from error
+            kind = (
+                ConnectionRefusedError
+                if isinstance(error, ConnectionRefusedError)
+                else ConnectionError
+            )
+            raise kind(f"cannot connect to {host}:{port}: {reason}") from error
         return connection
 
     @property
@@ -133,6 +145,7 @@ class Connection(FrameProtocol):
 
     def lost(self, error: Exception | None) -> None:
         self._abandon(error)
+        self.on_lost()
 
     def close(self) -> None:
         super().close()
