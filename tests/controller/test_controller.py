@@ -280,6 +280,25 @@ async def test_what_a_broker_answers_to_an_earlier_registration_does_not_count(
     assert cluster.happened(EntryKind.DELETION) == ["queued", "started", "completed"]
 
 
+async def test_what_failed_to_lead_can_be_deleted(cluster: Cluster) -> None:
+    await cluster.make("t", (3,))
+    puppet = cluster.members[3].puppet
+    await puppet.fail_directory(T0)
+    await cluster.settle()
+    await cluster.admin.request_deletion("t")
+    await cluster.settle()
+    assert cluster.happened(EntryKind.DELETION) == ["queued", "started", "halted"]
+    assert await cluster.admin.topics() == ["t"]
+    puppet.mend_directory(T0)
+    await cluster.make("u", (3,))
+    await puppet.fail_directory(T0._replace(topic="u"))
+    await cluster.settle()
+    puppet.mend_directory(T0._replace(topic="u"))
+    await cluster.admin.request_deletion("u")
+    await cluster.settle()
+    assert await cluster.admin.topics() == ["t"]
+
+
 async def test_a_topic_id_is_kept_when_a_partition_moves(cluster: Cluster) -> None:
     topic_id = uuid.UUID(int=7)
     await cluster.admin.create_topic("t", TopicNode({0: (1,)}, topic_id=topic_id))

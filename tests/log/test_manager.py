@@ -14,8 +14,9 @@ from odradek.log.checkpoints import InconsistentMetaProperties
 from odradek.log.cleaner import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
+from odradek.log.loading import DuplicateLog
 from odradek.log.log import Log
-from odradek.log.manager import DuplicateLog, LogManager, NoDirectoryLeft
+from odradek.log.manager import LogManager, NoDirectoryLeft
 from odradek.log.offload import on_the_spot
 from odradek.log.reports import describe_directories
 from odradek.log.upkeep import UpkeepConfig
@@ -161,7 +162,7 @@ async def test_kafkas_other_sub_directories_and_plain_files_are_passed_over(worl
 async def test_a_partition_in_two_directories_is_fatal(world: Any) -> None:
     world.disk().make_dirs(f"{A}/t-0")
     world.disk().make_dirs(f"{B}/t-0")
-    with pytest.raises(DuplicateLog):
+    with pytest.raises(DuplicateLog, match=f"t-0 is in ({A}|{B})/t-0 and in ({A}|{B})/t-0"):
         await started(world)
 
 
@@ -382,6 +383,42 @@ async def test_creation_goes_on_to_the_next_directory(world: Any) -> None:
     world.platter.failed.add(B)
     with pytest.raises(KafkaError) as caught:
         manager.get_or_create(TopicPartition("t", 1), is_new=True)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_what_stands_in_a_failed_directory_is_not_made_anew(
+    world: Any, readable: bool
+) -> None:
+    """Or it would stand in two when that directory is back."""
+    manager = await started(world)
+    assert manager.get_or_create(TP).directory == f"{A}/t-0"
+    if readable:
+        manager.fail_directory(A, OSError(errno.ENOSPC, "no space"))
+    else:
+        world.platter.failed.add(A)
+        with pytest.raises(KafkaError):
+            put(manager.logs[TP])
+    with pytest.raises(KafkaError) as caught:
+        manager.get_or_create(TP, is_new=True)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    other = manager.get_or_create(TopicPartition("t", 1), is_new=True)
+    assert other.directory == f"{B}/t-1"
+    world.platter.failed.clear()
+    again = await started(world)
+    assert set(again.logs) == {TP, TopicPartition("t", 1)}
+
+
+async def test_what_a_directory_held_that_failed_while_it_was_loaded_is_not_made_anew(
+    world: Any,
+) -> None:
+    (await started(world)).get_or_create(TP)
+    manager = make(world)
+    manager.open()
+    manager.fail_directory(A, OSError(errno.ENOSPC, "no space"))
+    await manager.load()
+    with pytest.raises(KafkaError) as caught:
+        manager.get_or_create(TP, is_new=True)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -45,7 +45,8 @@ from odradek.log.checkpoints import InconsistentMetaProperties
 from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
 from odradek.log.disk import Disk
-from odradek.log.manager import DuplicateLog, LogManager, NoDirectoryLeft
+from odradek.log.loading import DuplicateLog
+from odradek.log.manager import LogManager, NoDirectoryLeft
 from odradek.log.offload import Offload
 from odradek.replica.delayed import DelayedByKey
 from odradek.replica.forgetting import leave_isrs

@@ -188,7 +188,9 @@ class TopicDeletion:
         live: list[Replica] = []
         for topic in topics:
             for replica, state in context.replica_states_of_topic(topic).items():
-                if not context.is_replica_online(*replica):
+                # Not whoever has only failed to lead: what it cannot read it may well delete, and
+                # if not it says so.
+                if not context.is_live(replica[1]):
                     dead.append(replica)
                 elif state is not replica_states.DELETION_SUCCESSFUL:
                     live.append(replica)

@@ -5,7 +5,8 @@ Rules
    `on_directory_failure` is told, on the loop, after the call that met the error, or after `load`.
 2. Checkpoints are written from what the logs are now, and before a partition is created where one
    of its name was deleted, so that no log ever inherits another's offsets.
-3. A partition that stands in two directories is fatal: nobody can say which one is right.
+3. A partition that stands in two directories is fatal: nobody can say which one is right. So none
+   is made anew that is known to stand in a directory that has failed.
 
 `open`, `claim` and `load` come first, in this order; `start` begins what is due from time to time
 (upkeep.py); `close` leaves directories that Kafka or we open again without recovery.
@@ -32,12 +33,12 @@ from odradek.log.config import LogConfig
 from odradek.log.directories import (
     DirectoryKind,
     LogDirectory,
-    PartitionDirectory,
     RetiredDirectories,
     name_for,
 )
 from odradek.log.disk import Disk
 from odradek.log.hooks import Hooks
+from odradek.log.loading import load_directory
 from odradek.log.log import Log
 from odradek.log.offload import Offload
 from odradek.log.producers import EXPIRATION_MS_DEFAULT
@@ -50,10 +51,6 @@ logger = logging.getLogger(__name__)
 CLOSED_AT_ONCE = 8
 
 OnDirectoryFailure = Callable[[str, list[TopicPartition]], None]
-
-
-class DuplicateLog(Exception):
-    """One partition in two directories."""
 
 
 class NoDirectoryLeft(Exception):
@@ -96,6 +93,8 @@ class LogManager:
         self._recovery_threads = recovery_threads_per_directory
         self._live: dict[str, LogDirectory] = {}
         self.offline_dirs: dict[str, OSError] = {}
+        # What was in them when they failed.
+        self._lost: dict[str, frozenset[TopicPartition]] = {}
         self.logs: dict[TopicPartition, Log] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self._preferred: dict[TopicPartition, str] = {}
@@ -158,7 +157,10 @@ class LogManager:
         `configs` are the topics that have settings of their own. Raises UnexpectedDirectory or
         DuplicateLog: the broker must not start; NoDirectoryLeft: it cannot."""
         self.open()
-        loading = [self._load_directory(self._live[path], configs or {}) for path in self.live_dirs]
+        loading = [
+            load_directory(self, self._live[path], configs or {}, self._recovery_threads)
+            for path in self.live_dirs
+        ]
         # Let every directory finish, whatever happens to one, so that none is left half loaded.
         outcomes = await asyncio.gather(*loading, return_exceptions=True)
         for outcome in outcomes:
@@ -173,57 +175,7 @@ class LogManager:
         """Begin retention, cleaning, flushing and checkpoints, on the running loop."""
         self.upkeep.start()
 
-    async def _load_directory(
-        self, directory: LogDirectory, configs: Mapping[str, LogConfig]
-    ) -> None:
-        try:
-            directory.read()
-            self.cleaner.load(directory.path)
-            waiting = []
-            for name, parsed in directory.partitions():
-                path = f"{directory.path}/{name}"
-                if parsed.kind is DirectoryKind.DELETE:
-                    self._retire(path)
-                elif parsed.kind is DirectoryKind.STRAY:
-                    logger.warning("%s is stray and is left alone", path)
-                else:
-                    waiting.append((path, parsed))
-            logger.info(
-                "loading %s logs of %s, %s",
-                len(waiting),
-                directory.path,
-                "cleanly shut down" if directory.was_clean else "with recovery",
-            )
-            # Popped from the end by several workers.
-            waiting.reverse()
-            workers = [
-                self._load_logs(directory, waiting, configs) for _ in range(self._recovery_threads)
-            ]
-            await asyncio.gather(*workers)
-            directory.is_loaded = True
-        except OSError as error:
-            self.fail_directory(directory.path, error)
-
-    async def _load_logs(
-        self,
-        directory: LogDirectory,
-        waiting: list[tuple[str, PartitionDirectory]],
-        configs: Mapping[str, LogConfig],
-    ) -> None:
-        while waiting and directory.path in self._live:
-            path, (topic_partition, kind) = waiting.pop()
-            config = configs.get(topic_partition.topic, self.default_config)
-            logs = self.future_logs if kind is DirectoryKind.FUTURE else self.logs
-            log = await self.offload(
-                partial(self._open_log, directory, path, topic_partition, config)
-            )
-            if topic_partition in logs:
-                log.close_files()
-                raise DuplicateLog(f"{topic_partition} is in {logs[topic_partition].directory} too")
-            logs[topic_partition] = log
-            directory.log_count += 1
-
-    def _open_log(
+    def open_log(
         self,
         directory: LogDirectory,
         path: str,
@@ -263,16 +215,16 @@ class LogManager:
         future: bool = False,
     ) -> Log:
         """The partition's log. A missing one is created in the preferred directory, or in the one
-        with the fewest partitions. Unless the partition `is_new`, a failed directory might hold it,
-        and KAFKA_STORAGE_ERROR is raised instead."""
+        with the fewest partitions. Where a failed directory holds it, or might because it is not
+        new, KAFKA_STORAGE_ERROR is raised instead."""
         existing = self.get(topic_partition, future=future)
         if existing is not None:
             return existing
-        if not is_new and self.offline_dirs:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{topic_partition} may be in an offline directory: {', '.join(self.offline_dirs)}",
-            )
+        for path in self.offline_dirs:
+            if not is_new or self._stands_in(path, topic_partition):
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} may be in {path}: offline"
+                )
         kind = DirectoryKind.FUTURE if future else DirectoryKind.CURRENT
         name = name_for(topic_partition, kind, self._rng.getrandbits(128))
         for path in self._candidates(topic_partition, future):
@@ -281,7 +233,7 @@ class LogManager:
                 continue
             try:
                 self._disown(directory, topic_partition)
-                log = self._open_log(
+                log = self.open_log(
                     directory, f"{path}/{name}", topic_partition, config or self.default_config
                 )
             except OSError as error:
@@ -295,6 +247,15 @@ class LogManager:
         raise KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory could take {topic_partition}"
         )
+
+    def _stands_in(self, path: str, topic_partition: TopicPartition) -> bool:
+        """Rule 3: whether we know that a failed directory holds the partition."""
+        if topic_partition in self._lost[path]:
+            return True
+        try:
+            return self.disk.is_dir(f"{path}/{topic_partition}")
+        except OSError:
+            return False
 
     def prefer_directory(self, topic_partition: TopicPartition, path: str) -> None:
         """Where the partition's next log is to be made: the target of a move."""
@@ -355,7 +316,7 @@ class LogManager:
         target.set_high_watermark(source.high_watermark)
         del self.future_logs[topic_partition]
         self.logs[topic_partition] = target
-        source_path = self._rename_for_deletion(source)
+        source_path = self.rename_for_deletion(source)
         self._checkpoint_directories({source_path, target_path})
         return target
 
@@ -381,24 +342,24 @@ class LogManager:
                 self.cleaner.forget(topic_partition)
                 self._preferred.pop(topic_partition, None)
             try:
-                changed.add(self._rename_for_deletion(log))
+                changed.add(self.rename_for_deletion(log))
             except KafkaError as error:
                 # Its directory has failed with it; the others are still to be deleted.
                 logger.error("cannot delete %s: %s", log, error.message)
         self._checkpoint_directories(changed)
 
-    def _rename_for_deletion(self, log: Log) -> str:
+    def rename_for_deletion(self, log: Log) -> str:
         parent = posixpath.dirname(log.directory)
         name = name_for(log.topic_partition, DirectoryKind.DELETE, self._rng.getrandbits(128))
         log.rename_directory(f"{parent}/{name}")
         log.close_files()
         self.to_flush.discard(log)
         self._live[parent].log_count -= 1
-        self._retire(log.directory)
+        self.retire(log.directory)
         logger.info("%s will be deleted", log)
         return parent
 
-    def _retire(self, path: str) -> None:
+    def retire(self, path: str) -> None:
         self.retired.add(path, self.clock() + self.default_config.file_delete_delay_ms)
         self.upkeep.wake()
 
@@ -524,6 +485,7 @@ class LogManager:
         self.retired.forget_in(path)
         if directory is not None:
             directory.release()
+        self._lost[path] = frozenset(partitions)
         self._untold.append((path, partitions))
         self._tell()
 
