@@ -8,11 +8,6 @@ from tests.broker.clusters import cluster, fetch_request, produce, until
 
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages.alter_configs import (
-    AlterableConfig,
-    AlterConfigsRequest,
-    AlterConfigsResource,
-)
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -46,27 +41,12 @@ from odradek.wire.messages.delete_records import (
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.describe_acls import DescribeAclsRequest
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest
-from odradek.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-)
 from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from odradek.wire.messages.incremental_alter_configs import (
-    AlterableConfig as ConfigChange,
-)
-from odradek.wire.messages.incremental_alter_configs import (
-    AlterConfigsResource as ConfigChanges,
-)
-from odradek.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-
-TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 async def create(
@@ -325,150 +305,6 @@ async def test_delete_records(tmp_path: Path) -> None:
             assert logs[0].start_offset == 10
 
 
-async def describe(
-    connection: Connection, kind: int, name: str, keys: list[str] | None = None, version: int = 4
-) -> dict[str, DescribeConfigsResourceResult]:
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-        ],
-        include_synonyms=version >= 1,
-        include_documentation=version >= 3,
-    )
-    result = (await connection.request(request, version)).results[0]
-    assert result.error_code == ErrorCode.NONE, result
-    return {each.name: each for each in result.configs}
-
-
-async def change(
-    connection: Connection, kind: int, name: str, *changes: tuple[str, int, str | None]
-) -> tuple[ErrorCode, str | None]:
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            ConfigChanges(
-                resource_type=kind,
-                resource_name=name,
-                configs=[
-                    ConfigChange(name=key, config_operation=operation, value=value)
-                    for key, operation, value in changes
-                ],
-            )
-        ]
-    )
-    answer = (await connection.request(request, 1)).responses[0]
-    return ErrorCode(answer.error_code), answer.error_message
-
-
-async def test_a_topics_settings(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as made:
-        await made.create_topic("t", segment_bytes="2000")
-        connection = await made.connect(1)
-        for version in range(5):
-            told = await describe(connection, TOPIC, "t", version=version)
-            assert told["segment.bytes"].value == "2000"
-        assert told["segment.bytes"].config_source == 1
-        assert told["segment.bytes"].documentation
-        assert set(await describe(connection, TOPIC, "t", ["segment.bytes"])) == {"segment.bytes"}
-        log = next(iter(made.brokers[1].logs.logs.values()))
-        done = await change(connection, TOPIC, "t", ("segment.bytes", SET, "3000"))
-        assert done == (ErrorCode.NONE, None)
-        await until(lambda: log.config.segment_bytes == 3000)
-        await change(connection, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
-        await until(lambda: log.config.cleanup_policy == {"compact", "delete"})
-        await change(connection, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
-        await until(lambda: log.config.cleanup_policy == {"compact"})
-        await change(
-            connection, TOPIC, "t", ("segment.bytes", DELETE, None), ("cleanup.policy", DELETE, "")
-        )
-        await until(lambda: log.config.segment_bytes == 1 << 30)
-        assert log.config.cleanup_policy == {"delete"}
-        whole = AlterConfigsRequest(
-            resources=[
-                AlterConfigsResource(
-                    resource_type=TOPIC,
-                    resource_name="t",
-                    configs=[AlterableConfig(name="retention.ms", value="77")],
-                )
-            ]
-        )
-        assert (await connection.request(whole, 1)).responses[0].error_code == ErrorCode.NONE
-        await until(lambda: log.config.retention_ms == 77)
-
-
-async def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as made:
-        await made.create_topic("t")
-        connection = await made.connect(1)
-        for kind, name, changes, error in (
-            (TOPIC, "t", [("segment.bytes", SET, "x")], ErrorCode.INVALID_CONFIG),
-            (TOPIC, "t", [("nonsense", SET, "1")], ErrorCode.INVALID_CONFIG),
-            (TOPIC, "t", [("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
-            (TOPIC, "t", [("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
-            (TOPIC, "t", [("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
-            (TOPIC, "t", [("retention.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST),
-            (TOPIC, "nowhere", [("retention.ms", SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            (TOPIC, "", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
-            (BROKER, "1", [("broker.id", SET, "2")], ErrorCode.INVALID_REQUEST),
-            (BROKER, "2", [("max.connections", SET, "2")], ErrorCode.INVALID_REQUEST),
-            (BROKER, "one", [("max.connections", SET, "2")], ErrorCode.INVALID_REQUEST),
-            (BROKER, "", [("max.connections.per.ip", SET, "2")], ErrorCode.INVALID_REQUEST),
-            (99, "t", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
-        ):
-            assert (await change(connection, kind, name, *changes))[0] is error, changes
-        request = DescribeConfigsRequest(
-            resources=[
-                DescribeConfigsResource(resource_type=kind, resource_name=name)
-                for kind, name in ((TOPIC, "nowhere"), (BROKER, "7"), (99, "x"), (TOPIC, "a b"))
-            ]
-        )
-        results = (await connection.request(request, 1)).results
-        assert [ErrorCode(result.error_code) for result in results] == [
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.INVALID_REQUEST,
-            ErrorCode.INVALID_REQUEST,
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ]
-
-
-async def test_a_brokers_settings(tmp_path: Path) -> None:
-    async with cluster(tmp_path, brokers=2) as made:
-        await made.create_topic("t", replicas=2)
-        connection = await made.connect(1)
-        told = await describe(connection, BROKER, "1")
-        assert told["broker.id"].value == "1"
-        assert told["broker.id"].read_only
-        assert await describe(connection, BROKER, "") == {}
-        done = await change(connection, BROKER, "", ("log.retention.ms", SET, "123"))
-        assert done[0] is ErrorCode.NONE
-        done = await change(
-            connection, BROKER, "1", ("leader.replication.throttled.rate", SET, "5000")
-        )
-        assert done[0] is ErrorCode.NONE
-        for broker in made.brokers.values():
-            log = next(iter(broker.logs.logs.values()))
-            await until(lambda log=log: log.config.retention_ms == 123)
-        await until(lambda: made.brokers[1].replicas.leader_quota.bytes_per_second == 5000)
-        assert made.brokers[2].replicas.leader_quota.bytes_per_second > 5000
-        told = await describe(connection, TOPIC, "t", ["retention.ms"])
-        assert told["retention.ms"].value == "123"
-        assert [(each.name, each.source) for each in told["retention.ms"].synonyms] == [
-            ("log.retention.ms", 3),
-            ("log.retention.hours", 5),
-        ]
-        assert set(await describe(connection, BROKER, "")) == {"log.retention.ms"}
-
-
-async def test_settings_outlive_a_restart(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as made:
-        await made.create_topic("t", segment_bytes="2000")
-        connection = await made.connect(1)
-        await change(connection, BROKER, "1", ("log.retention.ms", SET, "99"))
-        await made.stop(1)
-        broker = await made.start(1)
-        log = next(iter(broker.logs.logs.values()))
-        assert (log.config.segment_bytes, log.config.retention_ms) == (2000, 99)
-
-
 async def test_metadata(tmp_path: Path) -> None:
     async with cluster(tmp_path, auto_create_topics_enable="false") as made:
         await made.create_topic("t", partitions=2)
@@ -637,19 +473,6 @@ async def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
         assert (await produce(connection, "t", b"after")).base_offset == 10
         response = await connection.request(fetch_request("t"), 11)
         assert response.responses[0].partitions[0].high_watermark == 11
-
-
-async def test_unclean_elections_can_be_allowed_while_brokers_run(tmp_path: Path) -> None:
-    async with cluster(tmp_path, brokers=3) as made:
-        await made.create_topic("t", replicas=1)
-        connection = await made.connect(1)
-        assert not made.controller.controller.config.unclean_leader_election_enable
-        await change(connection, BROKER, "", ("unclean.leader.election.enable", SET, "true"))
-        for broker in made.brokers.values():
-            await until(lambda b=broker: b.controller.config.unclean_leader_election_enable)
-        await change(connection, BROKER, "", ("unclean.leader.election.enable", DELETE, None))
-        for broker in made.brokers.values():
-            await until(lambda b=broker: not b.controller.config.unclean_leader_election_enable)
 
 
 async def test_there_is_no_authorizer(tmp_path: Path) -> None:

@@ -6,9 +6,16 @@ from typing import Any, cast
 from odradek.log.config import LogConfig
 from odradek.log.disk import Buffer, Disk, File
 from odradek.log.log import Log
+from odradek.log.producers import Origin
 from odradek.sim.disk import SimDisk
-from odradek.wire.batch import BatchHeader, header_at, scan
-from odradek.wire.records import Record, encode_batch
+from odradek.wire.batch import BatchHeader, header_at, scan, set_offset_and_epoch
+from odradek.wire.records import (
+    ControlType,
+    Record,
+    TransactionEnd,
+    encode_batch,
+    encode_transaction_end,
+)
 from odradek.wire.topics import TopicPartition
 
 NOW_MS = 1_700_000_000_000
@@ -166,3 +173,22 @@ class _CrashingFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def produce(log: Log, sequence: int, *, transactional: bool = True, producer: int = 7) -> int:
+    data = batch(
+        producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=transactional
+    )
+    return log.append_as_leader(data, 0).first_offset
+
+
+def end(log: Log, kind: ControlType, producer: int = 7) -> int:
+    marker = encode_transaction_end(TransactionEnd(kind, 0, NOW_MS), producer, 0)
+    return log.append_as_leader(marker, 0, origin=Origin.COORDINATOR).first_offset
+
+
+def part(base_offset: int, count: int = 1, *, epoch: int = 0, **options: Any) -> bytes:
+    """A batch as a leader would send it to a follower."""
+    data = batch(count, **options)
+    set_offset_and_epoch(data, 0, base_offset, epoch)
+    return bytes(data)
