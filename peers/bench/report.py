@@ -126,8 +126,9 @@ def table_line(line: Line) -> str:
     sign = "≥" if line.row.more else "≤"
     verdict = "met" if line.met else "**missed**"
     figures = f"{figure(line.ours)} | {figure(line.theirs)} | {figure(line.kraft)}"
+    digits = 2 if line.ratio >= 0.01 else 3
     return (
-        f"| {line.row.title} | {figures} | {line.ratio:.2f} | {sign} {line.row.target:g}"
+        f"| {line.row.title} | {figures} | {line.ratio:.{digits}f} | {sign} {line.row.target:g}"
         f" | {verdict} | {line.runs} |"
     )
 
