@@ -226,7 +226,7 @@ class Mischief:
     def _may_destroy(self) -> bool:
         """Whether every copy there ought to be is there, whole: not only in the controller's eyes,
         which learns of a death when a session ends, but in the logs themselves."""
-        if any(not host.is_up or host.is_paused for host in self.world.hosts.values()):
+        if not all(map(self._is_well, self.world.hosts.values())) or not self._are_known():
             return False
         now = self.world.ledger
         logs: dict[tuple[TopicPartition, int], Log] = {}
@@ -241,6 +241,24 @@ class Mischief:
             for name, node in now.topics.items()
             for number, replicas in node.partitions.items()
         )
+
+    @staticmethod
+    def _is_well(host: Host) -> bool:
+        if not host.is_up or host.is_paused or host.store is None:
+            return False
+        return bool(host.store.statistics()["connected"])
+
+    def _are_known(self) -> bool:
+        """Whether the controller knows every broker in its present incarnation: else one is about
+        to leave the ISR."""
+        brokers = self.world.brokers()
+        epochs = {broker.id: broker.epoch for broker in brokers}
+        for broker in brokers:
+            office = broker.controller._office if hasattr(broker, "controller") else None
+            if office is not None:
+                known = office.context.brokers
+                return epochs == {id: registered.epoch for id, registered in known.items()}
+        return False
 
     @staticmethod
     def _is_whole(
