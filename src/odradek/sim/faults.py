@@ -252,9 +252,11 @@ class Mischief:
         """Whether the controller knows every broker in its present incarnation: else one is about
         to leave the ISR."""
         brokers = self.world.brokers()
+        if not all(hasattr(broker, "controller") for broker in brokers):
+            return False  # one has hardly begun to start
         epochs = {broker.id: broker.epoch for broker in brokers}
         for broker in brokers:
-            office = broker.controller._office if hasattr(broker, "controller") else None
+            office = broker.controller._office
             if office is not None:
                 known = office.context.brokers
                 return epochs == {id: registered.epoch for id, registered in known.items()}
