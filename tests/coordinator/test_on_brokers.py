@@ -9,7 +9,7 @@ from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.groups import Groups
 from odradek.client.values import NewTopic
-from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.coordinator.storage import OFFSETS_TOPIC, partition_for
 from odradek.sim.world import World
 from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
@@ -95,5 +95,28 @@ def test_a_topic_that_does_not_exist_cannot_be_committed() -> None:
     async def story(world: World, client: Client) -> None:
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await Groups(client).alter_offsets("g", {TopicPartition("none", 0): 1})
+
+    run(story)
+
+
+def test_a_broker_that_knows_a_part_of_the_offsets_topic_divides_groups_by_the_whole() -> None:
+    """Else another group's offsets would be looked for in a partition it leads, and not found."""
+
+    async def story(world: World, client: Client) -> None:
+        groups = Groups(client)
+        await groups.alter_offsets("g", {T0: 1})
+        host = world.hosts[await coordinator_of(client, world, "g")]
+        await host.stop()
+        world.config["offsets.topic.num.partitions"] = "7"
+        host.start()
+        await asyncio.sleep(30)
+        assert host.broker is not None
+        told = host.broker.cache.partitions(OFFSETS_TOPIC)
+        assert len(told) == 3
+        for number in list(told)[1:]:
+            del told[number]  # as if the controller had died in the middle of telling
+        of = host.broker.groups.storage.partition_for
+        names = [f"group-{number}" for number in range(20)]
+        assert [of(name) for name in names] == [partition_for(name, 3) for name in names]
 
     run(story)

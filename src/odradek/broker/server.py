@@ -133,6 +133,8 @@ class Broker:
         await self.store.store.start()
         await self.store.prepare()
         self.cluster_id = await self.store.cluster_id_or(_new_cluster_id(self.rng))
+        offsets = await self.store.topic(OFFSETS_TOPIC)
+        self._offsets_partitions = len(offsets.partitions) if offsets is not None else None
         await self._open_logs()
         self._make_parts()
         await self.settings.load()
@@ -233,9 +235,7 @@ class Broker:
             register=self._register_again,
         )
         self.groups = GroupCoordinator(
-            ReplicatedOffsets(
-                self.replicas, lambda: config.integer("offsets.topic.num.partitions")
-            ),
+            ReplicatedOffsets(self.replicas, self._count_offsets_partitions),
             group_config(config),
             clock=self.clock,
             rng=self.rng,
@@ -243,6 +243,12 @@ class Broker:
         follow_leadership(self.groups, self.replicas)
         self.replicas.deletion_listeners.append(self.groups.offsets.forget_topic_partitions)
         self.topics.internal[OFFSETS_TOPIC] = lambda: offsets_topic(config)
+
+    def _count_offsets_partitions(self) -> int:
+        """What the groups are divided by: as in Kafka what the topic had when this broker started,
+        else what it is to be made with. Never what the controller has told so far: of a part of the
+        partitions other groups are ours, and we know of nothing that they have committed."""
+        return self._offsets_partitions or self.config.integer("offsets.topic.num.partitions")
 
     def _journal_path(self) -> str:
         return f"{self.logs.live_dirs[0]}/{JOURNAL}"

@@ -20,13 +20,9 @@ READ_BYTES = 5 * 1024 * 1024
 class ReplicatedOffsets:
     """`storage.OffsetsLog` on a replica manager."""
 
-    def __init__(self, replicas: ReplicaManager, configured_partitions: Callable[[], int]) -> None:
+    def __init__(self, replicas: ReplicaManager, partition_count: Callable[[], int]) -> None:
         self._replicas = replicas
-        self._configured_partitions = configured_partitions
-
-    def partition_count(self) -> int:
-        # A topic that exists has the number it was made with, whatever the configuration says now.
-        return self._replicas.cache.partition_count(OFFSETS_TOPIC) or self._configured_partitions()
+        self.partition_count = partition_count
 
     def append(
         self, partition: int, batch: bytearray, timeout_ms: int
