@@ -392,7 +392,7 @@ BUGS = [
         "a follower joins the ISR below the start of the leader's epoch",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         join_below_the_epochs_start,
-        3,
+        2,
         lost_leaders,
     ),
     Bug(
@@ -413,7 +413,7 @@ BUGS = [
         "a produce is acknowledged before the high watermark has passed it",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         ack_at_once,
-        1,
+        6,
     ),
     Bug("a follower does not cut its log", frozenset({"LogMatching"}), cut_nothing, 6, isolated),
     Bug(
@@ -434,7 +434,7 @@ BUGS = [
         "the last member of the ISR is dropped",
         frozenset({"IsrWithinAssignment"}),
         drop_the_last_member,
-        1,
+        4,
     ),
     Bug(
         "an election keeps the leader epoch",
