@@ -132,6 +132,14 @@ def test_the_last_in_sync_replica_that_lost_its_log_refuses_until_it_has_followe
         first.replicas.lost_logs = {T0}
         errors = await world.elect(1, [1])
         assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR
+        await world.elect(-1, [1])
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR  # the empty log it has now is none
+        await first.stop(clean=False)
+        await world.elect(-1, [1], without=[1])
+        await world.restart(1)
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR  # nor after a restart
         await world.elect(2, [2])
         await world.until(lambda: first.log().high_watermark == 3)
         errors = await world.elect(1, [1, 2])

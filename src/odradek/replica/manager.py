@@ -339,7 +339,11 @@ class ReplicaManager:
             log.set_high_watermark(mark)
         elif of in self.lost_logs and not is_new:
             partition.lost_mark = 1  # at least; what matters is that it is more than nothing
+        # Opened once, also by who then refuses to lead: an empty log looks like any other.
+        partition.log = log
         self.lost_logs.discard(of)
+        if partition.lost_tail:
+            self.checkpoint_high_watermarks()
         return log
 
     def delete_log(self, of: TopicPartition) -> None:
