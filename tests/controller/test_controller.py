@@ -12,7 +12,9 @@ from odradek.controller.brokers import Changes, compare
 from odradek.controller.controller import Controller
 from odradek.controller.events import Event, EventKind
 from odradek.controller.journal import EntryKind
+from odradek.controller.requests import BatchNotEmpty
 from odradek.store.api import Store, StoreUnavailable
+from odradek.store.cluster import ControllerMoved
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.payloads import BrokerRegistration, Endpoint, TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -348,6 +350,45 @@ async def test_an_operation_that_breaks_off_leads_to_a_new_term(cluster: Cluster
     assert state is not None
     assert (state.leader, state.isr) == (2, (2,))
     assert cluster.members[2].puppet.replicas[T0].isr == (2,)
+
+
+async def test_who_gives_up_an_office_that_is_gone_already_goes_on(cluster: Cluster) -> None:
+    async def fail() -> None:
+        await cluster.admin.store.delete("/controller")
+        raise BatchNotEmpty("planted")
+
+    cluster.controller(1)._queue.put(Event(EventKind.TOPIC_CHANGE, fail))
+    while not (cluster.active and cluster.controller().epoch > 1):
+        await cluster._look()
+    await cluster.make("t", (2, 3))
+    assert (await cluster.admin.partition_state(T0)) is not None
+    assert all(
+        member.controller is None or not member.controller._queue._task.done()  # type: ignore[union-attr]
+        for member in cluster.members.values()
+    )
+
+
+async def test_an_error_while_an_error_is_dealt_with_is_not_the_end(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = cluster.controller(1)
+    seen = []
+
+    async def look() -> None:
+        seen.append("look")
+        raise StoreUnavailable("", "disk full")
+
+    async def fail() -> None:
+        raise ControllerMoved("planted")
+
+    async def go_on() -> None:
+        seen.append("next")
+
+    monkeypatch.setattr(controller, "_look_who_is_in_office", look)
+    controller._queue.put(Event(EventKind.TOPIC_CHANGE, fail))
+    controller._queue.put(Event(EventKind.TOPIC_CHANGE, go_on))
+    await cluster.settle()
+    assert seen == ["look", "next"]
 
 
 async def test_statistics_name_every_kind_of_event_with_its_times(cluster: Cluster) -> None:

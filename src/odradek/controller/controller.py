@@ -241,15 +241,10 @@ class Controller:
     # Events
 
     async def _process(self, event: Event) -> None:
-        """One event, and what its errors mean for the office."""
+        """One event. Whatever comes of it, the next one follows."""
         self.journal.cause = event.kind.value
         try:
-            await event.process()
-        except ControllerMoved as moved:
-            log.info("broker %d lost the office: %s", self.broker_id, moved)
-            await self._look_who_is_in_office()
-        except BatchNotEmpty as error:
-            await self._give_office_up(str(error))
+            await self._process_in_office(event)
         except SessionExpired as error:
             # The office goes with the session; that event is on its way.
             log.info("broker %d at %s: %s", self.broker_id, event.kind.value, error)
@@ -258,6 +253,16 @@ class Controller:
             self.journal.record(EntryKind.FAILURE, why=f"{event.kind.value}: {error!r}")
         finally:
             self.journal.flush()
+
+    async def _process_in_office(self, event: Event) -> None:
+        """One event, and what its errors mean for the office."""
+        try:
+            await event.process()
+        except ControllerMoved as moved:
+            log.info("broker %d lost the office: %s", self.broker_id, moved)
+            await self._look_who_is_in_office()
+        except BatchNotEmpty as error:
+            await self._give_office_up(str(error))
 
     def _put(self, kind: EventKind, work: Work, subject: object = None) -> None:
         """Queue work for the office we hold now; it is void if we no longer hold that one."""
@@ -405,6 +410,10 @@ class Controller:
             await self._store.resign_controller(office.fence)
         except ControllerMoved:
             await self._look_who_is_in_office()
+        except StoreError as error:
+            # Nobody holds an office that the store has as ours: try again.
+            log.info("broker %d could not resign: %s", self.broker_id, error)
+            self._queue.put_once(Event(EventKind.REELECT, self._elect))
 
     def _leave_office(self, reason: str) -> None:
         if self._office is None:

@@ -236,7 +236,7 @@ class ClusterStore(Configs, Acls):
 
     async def resign_controller(self, fence: int) -> None:
         """Give the office back, if it is still ours."""
-        await self._fenced_all([[Delete(paths.CONTROLLER)]], fence)
+        await self._fenced_all([[Delete(paths.CONTROLLER)]], fence, ignore=NoNode)
 
     async def disable_features(self, fence: int) -> None:
         """First step in office: the feature node as inter-broker protocol 2.6 has it."""
