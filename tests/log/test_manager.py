@@ -386,6 +386,24 @@ async def test_creation_goes_on_to_the_next_directory(world: Any) -> None:
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+async def test_a_log_that_was_half_made_is_not_made_elsewhere_too(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = await started(world)
+
+    def half(directory: Any, path: str, *_: Any) -> None:
+        world.disk().make_dirs(path)
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(manager, "open_log", half)
+    with pytest.raises(KafkaError) as caught:
+        manager.get_or_create(TP)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.live_dirs == [B]
+    again = await started(world)
+    assert again.logs[TP].directory == f"{A}/t-0"
+
+
 @pytest.mark.parametrize("readable", [True, False])
 async def test_what_stands_in_a_failed_directory_is_not_made_anew(
     world: Any, readable: bool

@@ -238,6 +238,8 @@ class LogManager:
                 )
             except OSError as error:
                 self.fail_directory(path, error)
+                if self._stands_in(path, topic_partition):
+                    break  # half made
                 continue
             (self.future_logs if future else self.logs)[topic_partition] = log
             directory.log_count += 1
@@ -316,7 +318,7 @@ class LogManager:
         target.set_high_watermark(source.high_watermark)
         del self.future_logs[topic_partition]
         self.logs[topic_partition] = target
-        source_path = self.rename_for_deletion(source)
+        source_path = self._rename_for_deletion(source)
         self._checkpoint_directories({source_path, target_path})
         return target
 
@@ -342,13 +344,13 @@ class LogManager:
                 self.cleaner.forget(topic_partition)
                 self._preferred.pop(topic_partition, None)
             try:
-                changed.add(self.rename_for_deletion(log))
+                changed.add(self._rename_for_deletion(log))
             except KafkaError as error:
                 # Its directory has failed with it; the others are still to be deleted.
                 logger.error("cannot delete %s: %s", log, error.message)
         self._checkpoint_directories(changed)
 
-    def rename_for_deletion(self, log: Log) -> str:
+    def _rename_for_deletion(self, log: Log) -> str:
         parent = posixpath.dirname(log.directory)
         name = name_for(log.topic_partition, DirectoryKind.DELETE, self._rng.getrandbits(128))
         log.rename_directory(f"{parent}/{name}")

@@ -342,8 +342,6 @@ class ReplicaManager:
         # Opened once, also by who then refuses to lead: an empty log looks like any other.
         partition.log = log
         self.lost_logs.discard(of)
-        if partition.lost_tail:
-            self.checkpoint_high_watermarks()
         return log
 
     def delete_log(self, of: TopicPartition) -> None:

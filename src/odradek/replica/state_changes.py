@@ -99,6 +99,9 @@ class StateChanges:
         followed = self._make_followers(to_follow, configs, errors)
         for partition in (*to_lead, *to_follow):
             self._manager.mover.resume(partition)
+        if any(partition.lost_tail for partition in (*to_lead, *to_follow)):
+            # Now, or a crash makes us forget; and only now, with every partition of the request.
+            self._manager.checkpoint_high_watermarks()
         self._manager.begin_checkpoints()
         self._manager.roles_changed(led, followed)
         return _response(request, version, ErrorCode.NONE, errors)
