@@ -40,8 +40,11 @@ from odradek.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
 )
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
+from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.wire.messages.metadata import MetadataRequest
 from odradek.wire.messages.produce import ProduceRequest
+from odradek.wire.messages.sync_group import SyncGroupRequest
 
 EXACT, DEFAULT, ANY = range(3)
 
@@ -268,6 +271,36 @@ def test_who_takes_too_much_of_the_brokers_time_waits(tmp_path: Path) -> None:
                 assert all(answer.throttle_time_ms <= 1000 for answer in answers)
             calm = await made.connect(1, "calm")
             assert (await calm.request(MetadataRequest(topics=[]), 9)).throttle_time_ms == 0
+
+    virtually(story)
+
+
+def test_a_group_forms_while_time_is_measured_and_waiting_in_it_costs_nothing(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, group_initial_rebalance_delay_ms="3000") as made:
+            member = await made.connect(1, "member")
+            while (await member.request(FindCoordinatorRequest(key="g"), 2)).error_code:
+                await asyncio.sleep(0.05)  # virtually
+            await limited(made, {"client-id": "member"}, request_percentage=1.0)
+            join = JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            )
+            before = now()
+            joined = await member.request(join, 3)
+            assert joined.error_code == ErrorCode.NONE
+            assert now() - before > 2, "it waited for others"
+            sync = SyncGroupRequest(
+                group_id="g", generation_id=joined.generation_id, member_id=joined.member_id
+            )
+            synced = await member.request(sync, 3)
+            assert synced.error_code == ErrorCode.NONE
+            assert (joined.throttle_time_ms, synced.throttle_time_ms) == (0, 0)
 
     virtually(story)
 

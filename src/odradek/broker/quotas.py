@@ -183,10 +183,11 @@ class ClientQuotas:
                 return made
 
             return Waiting(answer.future, finished, answer.abandon, answer.bytes_max)
-        if isinstance(answer, Message) or answer is None:
-            self._spent(context, spent_s)
-            return answer
-        return self._timed_coroutine(answer, context)
+        if isinstance(answer, Coroutine):
+            return self._timed_coroutine(answer, context)
+        # A message, none, or a future that others fulfil: to wait for it costs nothing.
+        self._spent(context, spent_s)
+        return answer
 
     async def _timed_coroutine(
         self, work: Coroutine[Any, Any, Message | None], context: "RequestContext"
