@@ -43,7 +43,8 @@ class Cluster:
             "controlled.shutdown.retry.backoff.ms": "10",
             **settings,
         }
-        self.server = MemoryServer()
+        # The clock of its brokers, or they take every notification for an old one.
+        self.server = MemoryServer(clock=wall_clock_ms)
         self.brokers: dict[int, Broker] = {}
         self._connections: list[Connection] = []
 

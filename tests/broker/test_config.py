@@ -88,6 +88,9 @@ def test_what_another_broker_wrote_and_we_do_not_know_is_left_aside(
     config = BrokerConfig()
     config.set_dynamic({"ssl.keystore.type": "PEM", "max.connections": "many"}, {})
     assert config.integer("max.connections") == 2**31 - 1
+    config.set_dynamic({"max.connections.per.ip.overrides": "127.0.0.1:several"}, {})
+    assert config.text("max.connections.per.ip.overrides") == ""
+    assert "several" in caplog.text
     assert "ssl.keystore.type" in caplog.text
     assert "many" in caplog.text
 
@@ -101,6 +104,8 @@ def test_what_another_broker_wrote_and_we_do_not_know_is_left_aside(
         ("broker.id", str(2**31), "INT"),
         ("log.cleanup.policy", "shred", "compact, delete"),
         ("delete.topic.enable", "yes", "true or false"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:many", "a list of address:count"),
+        ("max.connections.per.ip.overrides", "127.0.0.1", "a list of address:count"),
         ("listeners", "9092", "NAME://host:port"),
         ("advertised.listeners", "OTHER://h:1", "not in listeners"),
     ],

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from tests.broker.clusters import cluster, until
 
+from odradek.store import paths
+from odradek.store.paths import ConfigKind
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.alter_configs import (
@@ -23,9 +26,11 @@ from odradek.wire.messages.incremental_alter_configs import (
     AlterConfigsResource as ConfigChanges,
 )
 from odradek.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from odradek.wire.topics import TopicPartition
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
+PER_ADDRESS = "max.connections.per.ip.overrides"
 
 
 async def describe(
@@ -115,6 +120,7 @@ async def test_settings_that_cannot_be(tmp_path: Path) -> None:
             (BROKER, "2", [("max.connections", SET, "2")], ErrorCode.INVALID_REQUEST),
             (BROKER, "one", [("max.connections", SET, "2")], ErrorCode.INVALID_REQUEST),
             (BROKER, "", [("max.connections.per.ip", SET, "2")], ErrorCode.INVALID_REQUEST),
+            (BROKER, "1", [(PER_ADDRESS, SET, "127.0.0.1:many")], ErrorCode.INVALID_REQUEST),
             (99, "t", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
         ):
             assert (await change(connection, kind, name, *changes))[0] is error, changes
@@ -170,6 +176,38 @@ async def test_settings_outlive_a_restart(tmp_path: Path) -> None:
         broker = await made.start(1)
         log = next(iter(broker.logs.logs.values()))
         assert (log.config.segment_bytes, log.config.retention_ms) == (2000, 99)
+
+
+async def test_what_nobody_can_read_is_left_out_and_the_rest_is_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        await made.create_topic("u")
+        store = made.brokers[1].store
+        await store.set_config(
+            ConfigKind.BROKERS, "1", {PER_ADDRESS: "127.0.0.1:many", "log.retention.ms": "99"}
+        )
+        await store.set_config(ConfigKind.CLIENTS, "c", {"producer_byte_rate": "fast"})
+        await store.store.set(paths.config(ConfigKind.TOPICS, "u"), b"by hand")
+        await store.set_config(ConfigKind.TOPICS, "t", {"segment.bytes": "3000"})
+        for entity in ("brokers/1", "clients/c", "topics/u", "topics/", "topics/t"):
+            await store.notify_config_change(entity)
+
+        def settings(topic: str) -> tuple[int, int]:
+            config = made.brokers[1].logs.logs[TopicPartition(topic, 0)].config
+            return config.segment_bytes, config.retention_ms
+
+        await until(lambda: settings("t") == (3000, 99))
+        assert settings("u") == (1 << 30, 99)
+        for said in ("127.0.0.1:many", "/config/topics/u", "topics/ "):
+            assert said in caplog.text
+        await made.stop(1)
+        await made.start(1)
+        assert settings("t") == (3000, 99)
+        assert settings("u") == (1 << 30, 99)
+        # Settings are read as well when a log is made.
+        await made.create_topic("v")
 
 
 async def test_unclean_elections_can_be_allowed_while_brokers_run(tmp_path: Path) -> None:

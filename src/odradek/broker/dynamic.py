@@ -4,6 +4,9 @@ Whoever writes a setting leaves a notification; this broker reads the entity it 
 tells whoever honours it: logs, quotas, throttles, limits of connections. Notifications carry a
 number, so nothing is missed over a lost session and nothing is done twice. INTERCHANGE.md section
 B.1.
+
+What stands in the store may have been written by another kind of broker, or by hand: settings that
+cannot be taken are logged and left out, and the others are followed.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ from odradek.log.config import LogConfig
 from odradek.store.api import SessionEvent, StoreError, WatchEvent
 from odradek.store.cluster import ClusterStore
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, desanitize
+from odradek.store.payloads import InvalidPayload
 
 __all__ = ["DynamicSettings"]
 
@@ -50,17 +54,16 @@ class DynamicSettings:
         """Reads everything once. What changes from here on is followed by `start`."""
         changes = await self._store.config_changes()
         self._seen = changes[-1].sequence if changes else -1
-        await self._load_brokers()
+        await self._apply(f"{ConfigKind.BROKERS}/{self._broker_id}")
         topics = await self._store.configured(ConfigKind.TOPICS)
-        for topic, overrides in (await self._store.configs(ConfigKind.TOPICS, topics)).items():
-            if overrides:
-                self._overrides[topic] = overrides
+        for topic, overrides in (await self._read_overrides(topics)).items():
+            self._remember(topic, overrides)
         for client in await self._store.configured(ConfigKind.CLIENTS):
-            await self._load_quota(f"clients/{client}")
+            await self._apply(f"clients/{client}")
         for user in await self._store.configured(ConfigKind.USERS):
-            await self._load_quota(f"users/{user}")
+            await self._apply(f"users/{user}")
             for client in await self._store.names(f"/config/users/{user}/clients"):
-                await self._load_quota(f"users/{user}/clients/{client}")
+                await self._apply(f"users/{user}/clients/{client}")
 
     def start(self) -> None:
         self._store.store.on_session(self._session_changed)
@@ -85,12 +88,19 @@ class DynamicSettings:
         """
         while True:
             before = self._changes
-            found = await self._store.configs(ConfigKind.TOPICS, topics)
+            found = await self._read_overrides(topics)
             if self._changes == before:
                 break
         for topic, overrides in found.items():
             self._remember(topic, overrides)
         return {topic: self._config.log_config(own) for topic, own in found.items()}
+
+    async def _read_overrides(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        try:
+            return await self._store.configs(ConfigKind.TOPICS, topics)
+        except InvalidPayload:
+            pass  # one of them; which, and what the others say, shows one by one
+        return {topic: await self._read(ConfigKind.TOPICS, topic) for topic in topics}
 
     def topic_config(self, topic: str) -> LogConfig:
         return self._config.log_config(self._overrides.get(topic))
@@ -127,11 +137,20 @@ class DynamicSettings:
             await self._wake.wait()
 
     async def _apply(self, path: str) -> None:
+        """Takes what the store now says of one entity. Raises StoreError to be tried again."""
         self._changes += 1
+        try:
+            await self._take(path)
+        except StoreError:
+            raise
+        except Exception:
+            _log.exception("the settings of %s cannot be taken", path)
+
+    async def _take(self, path: str) -> None:
         kind, _, entity = path.partition("/")
         if kind == ConfigKind.TOPICS:
             topic = desanitize(entity)
-            self._remember(topic, await self._store.config(kind, entity))
+            self._remember(topic, await self._read(kind, entity))
             _log.info("settings of topic %s changed", topic)
             self._on_topic(topic, self.topic_config(topic))
         elif kind == ConfigKind.BROKERS:
@@ -141,8 +160,8 @@ class DynamicSettings:
             await self._load_quota(path)
 
     async def _load_brokers(self) -> None:
-        own = await self._store.config(ConfigKind.BROKERS, str(self._broker_id))
-        cluster = await self._store.config(ConfigKind.BROKERS, DEFAULT_ENTITY)
+        own = await self._read(ConfigKind.BROKERS, str(self._broker_id))
+        cluster = await self._read(ConfigKind.BROKERS, DEFAULT_ENTITY)
         self._config.set_dynamic(own, cluster)
 
     async def _load_quota(self, path: str) -> None:
@@ -150,4 +169,12 @@ class DynamicSettings:
         if entity is None:
             return
         kind, _, name = path.partition("/")
-        self._quotas.set(plain_entity(entity), await self._store.config(kind, name))
+        self._quotas.set(plain_entity(entity), await self._read(kind, name))
+
+    async def _read(self, kind: str, entity: str) -> Mapping[str, str]:
+        """An entity's own settings; none if they cannot be read."""
+        try:
+            return await self._store.config(kind, entity)
+        except InvalidPayload as error:
+            _log.error("ignored: %s", error)
+            return {}

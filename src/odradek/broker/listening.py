@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.connection import ClientConnection
 from odradek.broker.requests import Routes
+from odradek.broker.settings import connection_limits
 from odradek.wire.frames import SCRATCH_BYTES
 
 if TYPE_CHECKING:
@@ -58,11 +59,8 @@ class Connections:
         config = self._config
         self._max = config.integer("max.connections")
         self._max_per_host = config.integer("max.connections.per.ip")
-        self._overrides = {}
-        for pair in (config.text("max.connections.per.ip.overrides") or "").split(","):
-            host, colon, count = pair.strip().rpartition(":")
-            if colon:
-                self._overrides[host] = int(count)
+        overrides = config.text("max.connections.per.ip.overrides")
+        self._overrides = connection_limits(overrides or "")
 
     async def listen(self, listener: Listener) -> Listener:
         """Opens the listening socket, not yet accepting; the listener with the port it got."""

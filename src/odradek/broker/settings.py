@@ -163,6 +163,25 @@ def _text(name: str, default: str | None, doc: str, scope: Scope = Scope.READ_ON
     return Setting(name, Kind.STRING, default, doc, scope)
 
 
+def connection_limits(text: str) -> dict[str, int]:
+    """`address:count` pairs, separated by commas. Raises ValueError for anything else."""
+    limits = {}
+    for pair in filter(None, map(str.strip, text.split(","))):
+        address, _, count = pair.rpartition(":")
+        if not address.strip():
+            raise ValueError(f"no address:count: {pair}")
+        limits[address.strip()] = int(count)
+    return limits
+
+
+def _connection_limits(value: Value) -> bool:
+    try:
+        connection_limits(str(value))
+    except ValueError:
+        return False
+    return True
+
+
 def _throttled_replicas(value: Value) -> bool:
     """Either everything (`*`), or partition:broker pairs."""
     if value in ([], ["*"], ["none"]):
@@ -201,7 +220,15 @@ _BROKER = (
     _number(
         INT, "max.connections.per.ip", INT_MAX, "Connections from one address.", 0, INT_MAX, ONE
     ),
-    _text("max.connections.per.ip.overrides", "", "address:count pairs that differ.", ONE),
+    Setting(
+        "max.connections.per.ip.overrides",
+        Kind.STRING,
+        "",
+        "address:count pairs that differ.",
+        ONE,
+        _connection_limits,
+        "a list of address:count",
+    ),
     _number(LONG, "connections.max.idle.ms", 600000, "Idle connections are closed after this."),
     _number(
         INT, "queued.max.requests", 500, "Requests of one connection that may be under way.", 1
