@@ -140,6 +140,8 @@ class Group:
         self.pending_members: set[str] = set()  # were given an id, have not come back with it
         self.pending_sync: set[str] = set()  # have joined this generation, have not asked for work
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        # In the log, and not yet in `offsets`: what waits for its replicas, by what it waits with.
+        self.committing: dict[Future[ErrorCode], dict[TopicPartition, CommittedOffset]] = {}
         # A group nobody has joined in its first generation waits for stragglers.
         self.member_arrived = False
 
@@ -249,6 +251,15 @@ class Group:
     @property
     def rebalance_timeout_ms(self) -> int:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    def committing_partitions(self) -> set[TopicPartition]:
+        return {tp for offsets in self.committing.values() for tp in offsets}
+
+    def forget_offset(self, tp: TopicPartition) -> None:
+        """Also one that is being committed: its commit comes before this in the log."""
+        self.offsets.pop(tp, None)
+        for offsets in self.committing.values():
+            offsets.pop(tp, None)
 
     def subscribed(self, topic: str) -> bool:
         """Whether a member may be reading the topic: then its offset must stay."""

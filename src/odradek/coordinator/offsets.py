@@ -98,13 +98,18 @@ class GroupOffsets:
     async def _store(
         self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], errors: Errors
     ) -> Errors:
-        error = await self._storage.store_offsets(group, offsets)
+        stored = self._storage.store_offsets(group, offsets)
+        group.committing[stored] = dict(offsets)
+        try:
+            error = await stored
+        finally:
+            committed = group.committing.pop(stored)
         if not error:
             if group.state is GroupState.DEAD:
                 # Stored, but this broker no longer coordinates the group; its successor knows.
                 error = ErrorCode.NOT_COORDINATOR
             else:
-                group.offsets.update(offsets)
+                group.offsets.update(committed)
         error = COMMIT_ERRORS.get(error, error)
         return {**errors, **dict.fromkeys(offsets, error)}
 
@@ -133,7 +138,8 @@ class GroupOffsets:
         group.transition(GroupState.DEAD, self._clock())
         self._storage.drop(group)
         # A failed write leaves the group to come back with the next coordinator, as after a crash.
-        error = await self._storage.store_tombstones(group, group.offsets, whole_group=True)
+        going = group.offsets.keys() | group.committing_partitions()
+        error = await self._storage.store_tombstones(group, going, whole_group=True)
         return COMMIT_ERRORS.get(error, error)
 
     async def delete_offsets(
@@ -153,7 +159,10 @@ class GroupOffsets:
             else ErrorCode.NONE
             for tp in partitions
         }
-        going = [tp for tp, error in errors.items() if not error and tp in group.offsets]
+        newer = group.committing_partitions()
+        going = [
+            tp for tp, error in errors.items() if not error and (tp in group.offsets or tp in newer)
+        ]
         if going:
             error = await self._storage.store_tombstones(group, going, whole_group=False)
             if error:
@@ -167,18 +176,23 @@ class GroupOffsets:
         """Topics were deleted: their offsets mean nothing any more."""
         gone = set(deleted)
         for group in self._storage.groups():
-            if self._drop_offsets(group, gone & group.offsets.keys()):
+            going = (gone & group.offsets.keys()) | (gone & group.committing_partitions())
+            if self._drop_offsets(group, going):
                 self._forget_if_nothing_is_left(group)
 
     def expire(self) -> None:
         now = self._clock()
         for group in self._storage.groups():
-            self._drop_offsets(group, expired(group, now, self._config.offsets_retention_ms))
+            # An offset that is being committed is older here than in the log, and behind its commit
+            # a tombstone would take what is about to be acknowledged.
+            over = expired(group, now, self._config.offsets_retention_ms)
+            newer = group.committing_partitions()
+            self._drop_offsets(group, [tp for tp in over if tp not in newer])
             self._forget_if_nothing_is_left(group)
 
     def _forget_if_nothing_is_left(self, group: Group) -> None:
         """A group without members and offsets is none; one that was never stored needs no word."""
-        if group.state is GroupState.EMPTY and not group.offsets:
+        if group.state is GroupState.EMPTY and not group.offsets and not group.committing:
             group.transition(GroupState.DEAD, self._clock())
             self._storage.drop(group)
             if group.generation > 0:
@@ -188,7 +202,7 @@ class GroupOffsets:
         going = list(partitions)
         if going:
             for tp in going:
-                del group.offsets[tp]
+                group.forget_offset(tp)
             self._storage.store_tombstones(group, going, whole_group=False)
         return bool(going)
 
