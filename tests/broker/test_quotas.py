@@ -281,8 +281,8 @@ def test_a_group_forms_while_time_is_measured_and_waiting_in_it_costs_nothing(
     async def story() -> None:
         async with cluster(tmp_path, group_initial_rebalance_delay_ms="3000") as made:
             member = await made.connect(1, "member")
-            while (await member.request(FindCoordinatorRequest(key="g"), 2)).error_code:
-                await asyncio.sleep(0.05)  # virtually
+            await member.request(FindCoordinatorRequest(key="g"), 2)  # makes the offsets topic
+            await until(lambda: made.brokers[1].groups.check("g") == ErrorCode.NONE)
             await limited(made, {"client-id": "member"}, request_percentage=1.0)
             join = JoinGroupRequest(
                 group_id="g",
