@@ -178,6 +178,38 @@ async def test_settings_outlive_a_restart(tmp_path: Path) -> None:
         assert (log.config.segment_bytes, log.config.retention_ms) == (2000, 99)
 
 
+async def test_settings_that_only_another_kind_of_broker_knows_are_kept_and_told(
+    tmp_path: Path,
+) -> None:
+    foreign = "message.timestamp.difference.max.ms"
+    throttle = "leader.replication.throttled.replicas"
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        store = made.brokers[1].store
+        connection = await made.connect(1)
+        await store.set_config(ConfigKind.TOPICS, "t", {foreign: "1000"})
+        done = await change(connection, TOPIC, "t", (throttle, SET, "*"))
+        assert done == (ErrorCode.NONE, None)
+        kept = await store.config(ConfigKind.TOPICS, "t")
+        assert kept == {foreign: "1000", throttle: "*"}
+        told = (await describe(connection, TOPIC, "t"))[foreign]
+        assert (told.value, told.config_source, told.config_type) == ("1000", 1, 0)
+        assert [(each.name, each.value) for each in told.synonyms] == [(foreign, "1000")]
+        done = await change(connection, TOPIC, "t", (foreign, SET, "2000"))
+        assert done[0] is ErrorCode.INVALID_CONFIG
+        done = await change(connection, TOPIC, "t", (foreign, DELETE, None))
+        assert done[0] is ErrorCode.NONE
+        assert await store.config(ConfigKind.TOPICS, "t") == {throttle: "*"}
+        there = {"num.io.threads": "9", "num.replica.fetchers": "2"}
+        await store.set_config(ConfigKind.BROKERS, "1", there)
+        done = await change(connection, BROKER, "1", ("log.retention.ms", SET, "99"))
+        assert done == (ErrorCode.NONE, None)
+        kept = await store.config(ConfigKind.BROKERS, "1")
+        assert kept == {**there, "log.retention.ms": "99"}
+        done = await change(connection, BROKER, "1", ("num.replica.fetchers", SET, "3"))
+        assert done[0] is ErrorCode.INVALID_REQUEST
+
+
 async def test_what_nobody_can_read_is_left_out_and_the_rest_is_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

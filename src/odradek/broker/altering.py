@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.config import validate_dynamic, validate_topic
-from odradek.broker.settings import InvalidValue
+from odradek.broker.settings import TOPIC_SETTINGS, InvalidValue
 from odradek.store.configs import NoController
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -70,11 +70,16 @@ async def _alter(
 ) -> None:
     name = resource.resource_name
     kind, entity = _entity(broker, resource.resource_type, name)
-    settings = change(await broker.store.config(kind, entity))
+    before = await broker.store.config(kind, entity)
+    settings = change(before)
+    # In a cluster with another kind of broker there may be settings that only that one knows, or
+    # lets change. They are kept, and stand in nobody's way: only who sets one anew is refused.
+    asked = {key: text for key, text in settings.items() if before.get(key) != text}
     if kind is ConfigKind.TOPICS:
-        _validate_topic(broker, name, settings)
+        known = {key: text for key, text in settings.items() if key in TOPIC_SETTINGS}
+        _validate_topic(broker, name, known | asked)
     else:
-        validate_dynamic(settings, per_broker=bool(name))
+        validate_dynamic(asked, per_broker=bool(name))
     if not validate_only:
         await write(broker, kind, entity, settings)
 

@@ -256,6 +256,11 @@ class BrokerConfig:
                 False,
                 synonyms,
             )
+        for name, own in overrides.items():
+            if name not in TOPIC_SETTINGS:
+                setting = Setting(name, Kind.UNKNOWN, None, "Not known here, and without effect.")
+                synonyms = (Synonym(name, own, Source.TOPIC),)
+                yield Entry(setting, own, Source.TOPIC, False, synonyms)
 
     def _synonyms(self, name: str) -> Iterator[Synonym]:
         """Every layer that has a say, strongest first (KIP-226), from the first that names this

@@ -28,6 +28,7 @@ MINUTE_MS = 60_000
 class Kind(IntEnum):
     """Types of settings, numbered as DescribeConfigs v3 numbers them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
