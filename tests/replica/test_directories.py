@@ -44,6 +44,22 @@ class TestFailure:
 
         simulate(story)
 
+    def test_who_acts_for_a_partition_hears_that_it_is_gone(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            await world.elect(1, [1], [1], of=T1)
+            heard: list[tuple[list[Any], list[Any]]] = []
+            node.replicas.leadership_listeners.append(lambda *roles: heard.append(roles))
+            partition = node.partition()
+            node.logs.fail_directory(directory_of(node), OSError(5, "gone"))
+            await asyncio.sleep(0)
+            assert heard == [([], [partition])]
+            await world.elect(1, [1])  # which is refused: it stays away
+            assert len(heard) == 1
+
+        simulate(story)
+
     def test_an_append_that_meets_the_error_is_answered_with_it(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)

@@ -363,7 +363,7 @@ class ReplicaManager:
     def checkpoint_high_watermarks(self) -> None:
         self._checkpoints.write()
 
-    def mark_offline(self, of: TopicPartition) -> None:
+    def mark_offline(self, of: TopicPartition) -> Partition | None:
         """The partition's directory has failed: answer KAFKA_STORAGE_ERROR from now on."""
         self.offline.add(of)
         self.fetchers.remove([of])
@@ -371,19 +371,23 @@ class ReplicaManager:
         partition = self.partitions.pop(of, None)
         if partition is not None:
             partition.release(ErrorCode.KAFKA_STORAGE_ERROR)
+        return partition
 
     def directory_failed(self, path: str, partitions: Collection[TopicPartition]) -> None:
         """To be called by the log manager (`on_directory_failure`): BEHAVIOUR.md section 5.6.
 
-        The partitions go offline and the controller is told, who finds out which by asking."""
+        The partitions go offline and the controller is told, who finds out which by asking. Whoever
+        acts for them here, as a coordinator does, ends at once: none comes back before a restart.
+        """
         logger.error("directory %s is offline with %d partitions", path, len(partitions))
+        gone = []
         for of in partitions:
-            if self.logs.get(of) is None:
-                self.mark_offline(of)
-            else:
+            if self.logs.get(of) is not None:
                 self.mover.stop(of)  # only the copy was there
-        self.run_wakeups()
+            elif (partition := self.mark_offline(of)) is not None:
+                gone.append(partition)
         self._membership.announce_directory_failure()
+        self.roles_changed([], gone)
 
     def alter_replica_log_dirs(
         self, targets: Mapping[TopicPartition, str]
