@@ -241,7 +241,6 @@ class Broker:
             rng=self.rng,
         )
         follow_leadership(self.groups, self.replicas)
-        self.replicas.deletion_listeners.append(self.groups.offsets.forget_topic_partitions)
         self.topics.internal[OFFSETS_TOPIC] = lambda: offsets_topic(config)
 
     def _count_offsets_partitions(self) -> int:
