@@ -9,9 +9,12 @@ from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.groups import Groups
 from odradek.client.values import NewTopic
+from odradek.coordinator.replicated import READ_BYTES, ReplicatedOffsets
 from odradek.coordinator.storage import OFFSETS_TOPIC, partition_for
 from odradek.sim.world import World
-from odradek.wire.errors import KafkaError
+from odradek.wire.batch import scan
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -118,5 +121,30 @@ def test_a_broker_that_knows_a_part_of_the_offsets_topic_divides_groups_by_the_w
         of = host.broker.groups.storage.partition_for
         names = [f"group-{number}" for number in range(20)]
         assert [of(name) for name in names] == [partition_for(name, 3) for name in names]
+
+    run(story)
+
+
+def test_the_offsets_topic_is_read_in_small_pieces() -> None:
+    """Each is taken in at once, so none may keep a broker from its other work for long."""
+
+    async def story(world: World, client: Client) -> None:
+        await Groups(client).alter_offsets("g", {T0: 1})
+        host = world.hosts[await coordinator_of(client, world, "g")]
+        assert host.broker is not None
+        offsets_log = ReplicatedOffsets(host.broker.replicas, lambda: 3)
+        partition = partition_for("g", 3)
+        for size_bytes in (100_000, 20_000, 20_000, 300_000, 1_000):
+            batch = encode_batch([Record(-1, 0, b"\x7f\xff", bytes(size_bytes))])
+            assert await offsets_log.append(partition, batch, 5_000) == ErrorCode.NONE
+        pieces = list(offsets_log.read(partition))
+        headers = [list(scan(piece)) for piece in pieces]
+        sizes = [sum(header.size_bytes for header in each) for each in headers]
+        assert [size for size in sizes if size > READ_BYTES] == [
+            max(header.size_bytes for each in headers for header in each)
+        ], "one batch is larger, and comes alone"
+        offsets = [header.base_offset for each in headers for header in each]
+        assert offsets == list(range(len(offsets)))
+        assert len(pieces) == 4
 
     run(story)

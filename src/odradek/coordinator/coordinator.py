@@ -19,7 +19,7 @@ from odradek.coordinator.config import GroupConfig
 from odradek.coordinator.group import UNKNOWN_MEMBER, Group, GroupState, Member
 from odradek.coordinator.offsets import GroupOffsets
 from odradek.coordinator.sessions import Sessions
-from odradek.coordinator.storage import STORE_ERRORS, GroupStorage, OffsetsLog
+from odradek.coordinator.storage import STORE_ERRORS, GroupStorage, OffsetsLog, OwnedPartition
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import (
@@ -74,19 +74,21 @@ class GroupCoordinator:
 
     def take_office(self, partition: int, epoch: int) -> None:
         """This broker leads a partition of the offsets topic: load it, then answer for it."""
-        task = asyncio.get_running_loop().create_task(self._load(partition, epoch))
-        self._loads[partition] = task
+        owned = self.storage.own(partition, epoch)
+        if owned is not None:
+            task = asyncio.get_running_loop().create_task(self._load(partition, owned))
+            self._loads[partition] = task
 
-    async def _load(self, partition: int, epoch: int) -> None:
+    async def _load(self, partition: int, owned: OwnedPartition) -> None:
         try:
-            loaded = await self.storage.load(partition, epoch)
+            loaded = await self.storage.load(partition, owned)
         except Exception:
             # Without its groups the partition cannot be coordinated; clients look elsewhere, and
             # the next change of leadership tries again.
             log.exception("cannot load partition %d of the offsets topic", partition)
-            self.storage.unload(partition, epoch)
+            self.storage.unload(partition, owned.epoch)
             return
-        for group in loaded or ():
+        for group in loaded:
             for member in group.members.values():
                 self.touch(group, member)
             if len(group.members) > self.config.group_max_size:

@@ -75,7 +75,7 @@ class OffsetsLog(Protocol):
         """Append with acks=all; done when every in-sync replica has it."""
 
     def read(self, partition: int) -> Iterator[bytes]:
-        """All batches from the log's start to its end, in pieces."""
+        """All batches from the log's start to its end, in pieces that are soon taken in."""
 
 
 @dataclass(slots=True)
@@ -108,6 +108,9 @@ class GroupStorage:
         self._log = offsets_log
         self._clock = clock
         self.owned: dict[int, OwnedPartition] = {}
+        # A broker that wins many partitions at once loads them one after the other: so the loop
+        # turns after each piece, not after a piece of each.
+        self._one_load = asyncio.Lock()
 
     def partition_for(self, group_id: str) -> int:
         return partition_for(group_id, self._log.partition_count())
@@ -137,19 +140,26 @@ class GroupStorage:
             group = owned.groups[group_id] = Group(group_id, self._clock())
         return group
 
-    async def load(self, partition: int, epoch: int) -> list[Group] | None:
-        """Read a partition we have begun to lead. None if leadership moved on meanwhile."""
+    def own(self, partition: int, epoch: int) -> OwnedPartition | None:
+        """We have begun to lead the partition, which is yet to be loaded. None if that is known."""
         current = self.owned.get(partition)
         if current is not None and current.epoch >= epoch:
             return None
         owned = self.owned[partition] = OwnedPartition(epoch)
-        replay = Replay()
-        for piece in self._log.read(partition):
-            replay.take(piece)
-            # A long partition must not keep the broker from its other work.
-            await asyncio.sleep(0)
+        return owned
+
+    async def load(self, partition: int, owned: OwnedPartition) -> list[Group]:
+        """Read a partition that we own. Nothing if leadership moves on before that is done."""
+        async with self._one_load:
             if self.owned.get(partition) is not owned:
-                return None
+                return []
+            replay = Replay()
+            for piece in self._log.read(partition):
+                replay.take(piece)
+                # A long partition must not keep the broker from its other work.
+                await asyncio.sleep(0)
+                if self.owned.get(partition) is not owned:
+                    return []
         owned.groups = replay.groups(self._clock())
         owned.loading = False
         log.info("coordinating %d groups of %s-%d", len(owned.groups), OFFSETS_TOPIC, partition)
