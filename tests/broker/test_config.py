@@ -107,7 +107,11 @@ def test_what_another_broker_wrote_and_we_do_not_know_is_left_aside(
         ("max.connections.per.ip.overrides", "127.0.0.1:many", "a list of address:count"),
         ("max.connections.per.ip.overrides", "127.0.0.1", "a list of address:count"),
         ("listeners", "9092", "NAME://host:port"),
+        ("listeners", "", "nowhere to listen"),
+        ("listeners", "PLAINTEXT://0.0.0.0:9092", "Nobody can connect to 0.0.0.0"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "Nobody can connect to 0.0.0.0"),
         ("advertised.listeners", "OTHER://h:1", "not in listeners"),
+        ("inter.broker.listener.name", "internal", "INTERNAL is not among .*: PLAINTEXT"),
     ],
 )
 def test_a_slip_is_explained(name: str, value: str, reason: str) -> None:
@@ -190,6 +194,16 @@ def test_listeners() -> None:
     assert Listener.parse("plaintext://[::1]:0") == Listener("PLAINTEXT", "::1", 0)
     config = BrokerConfig({"listeners": "PLAINTEXT://:1, OTHER://h:2"})
     assert config.listeners() == [Listener("PLAINTEXT", "", 1), Listener("OTHER", "h", 2)]
+
+
+def test_brokers_meet_at_a_listener_that_is_advertised() -> None:
+    written = {"listeners": "PLAINTEXT://0.0.0.0:1,INTERNAL://:2"}
+    told = {**written, "advertised.listeners": "INTERNAL://h:2"}
+    assert BrokerConfig(told).inter_broker_listener() == "INTERNAL"
+    named = {**told, "inter.broker.listener.name": "internal"}
+    assert BrokerConfig(named).inter_broker_listener() == "INTERNAL"
+    with pytest.raises(KafkaError, match="PLAINTEXT is not among"):
+        BrokerConfig({**told, "inter.broker.listener.name": "PLAINTEXT"})
 
 
 def test_command_line_assignments() -> None:

@@ -1,6 +1,7 @@
 """Starting, stopping, losing the session, and everything that can keep a broker from starting."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -131,6 +132,22 @@ async def start_failure(made_store: MemoryStore, directory: Path, **settings: st
         await broker.start()
     await broker.abandon()
     return str(caught.value)
+
+
+async def test_listeners_that_are_advertised_otherwise_or_not_at_all(tmp_path: Path) -> None:
+    async with cluster(
+        tmp_path,
+        listeners="CLIENTS://127.0.0.1:0,LOCAL://0.0.0.0:0,INTERNAL://127.0.0.1:0",
+        advertised_listeners="CLIENTS://127.0.0.1:0,INTERNAL://:0",
+        inter_broker_listener_name="clients",
+    ) as made:
+        clients, internal = made.brokers[1].endpoints
+        assert (clients.listener, clients.host) == ("CLIENTS", "127.0.0.1")
+        assert (internal.listener, internal.host) == ("INTERNAL", socket.gethostname())
+        connection = await made.connect(1)
+        known = await connection.request(MetadataRequest(topics=[]), 9)
+        assert [(broker.host, broker.port) for broker in known.brokers] == [clients[:2]]
+        assert known.controller_id == 1
 
 
 async def test_what_keeps_a_broker_from_starting(tmp_path: Path) -> None:

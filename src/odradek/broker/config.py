@@ -97,6 +97,7 @@ _DYNAMIC_ONLY = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
+ANY_ADDRESS = "0.0.0.0"
 _LOG_CONFIG_FIELDS = frozenset(field.name for field in fields(LogConfig))
 
 
@@ -145,6 +146,11 @@ class BrokerConfig:
         """What clients are told, or nothing if that is what we listen on."""
         written = self.text("advertised.listeners") or ""
         return [Listener.parse(text) for text in written.split(",") if text.strip()]
+
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers reach each other over."""
+        told = self.advertised_listeners() or self.listeners()
+        return (self.text("inter.broker.listener.name") or told[0].name).upper()
 
     def log_dirs(self) -> list[str]:
         written = self.text("log.dirs") or self.text("log.dir") or ""
@@ -213,11 +219,26 @@ class BrokerConfig:
     def _check_together(self) -> None:
         """Rules between settings, and between the listeners."""
         names = [listener.name for listener in self.listeners()]
+        if not names:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "listeners names nowhere to listen")
         if len(set(names)) < len(names):
             raise KafkaError(ErrorCode.INVALID_CONFIG, "Each listener must have a different name")
         if any(listener.name not in names for listener in self.advertised_listeners()):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, "advertised.listeners names one that is not in listeners"
+            )
+        told = self.advertised_listeners() or self.listeners()
+        if any(listener.host == ANY_ADDRESS for listener in told):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Nobody can connect to {ANY_ADDRESS}: set advertised.listeners to an address of"
+                " this host, or listen on NAME://:port to advertise its name",
+            )
+        if self.inter_broker_listener() not in [listener.name for listener in told]:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"inter.broker.listener.name {self.inter_broker_listener()} is not among the"
+                f" advertised listeners: {', '.join(listener.name for listener in told)}",
             )
         validate_topic(self, {})
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from odradek.broker.rooms import inter_broker_listener
 from odradek.store.api import StoreError
 from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, ErrorCode
@@ -85,7 +84,7 @@ async def _ask(broker: "Broker") -> tuple[int | None, str | None]:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             controller_id = await broker.store.controller_id()
             known = None if controller_id is None else await broker.store.broker(controller_id)
-        endpoint = None if known is None else known.endpoint(inter_broker_listener(broker.config))
+        endpoint = None if known is None else known.endpoint(broker.config.inter_broker_listener())
         if endpoint is None:
             return controller_id, "there is no controller"
         connection = await Connection.open(

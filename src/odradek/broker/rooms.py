@@ -13,15 +13,10 @@ __all__ = [
     "cleaner_config",
     "controller_config",
     "group_config",
-    "inter_broker_listener",
     "offsets_topic",
     "replica_config",
     "upkeep_config",
 ]
-
-
-def inter_broker_listener(config: BrokerConfig) -> str:
-    return config.text("inter.broker.listener.name") or config.listeners()[0].name
 
 
 def cleaner_config(config: BrokerConfig) -> CleanerConfig:
@@ -53,7 +48,7 @@ def upkeep_config(config: BrokerConfig) -> UpkeepConfig:
 def replica_config(config: BrokerConfig) -> ReplicaConfig:
     selector = config.text("replica.selector.class") or ""
     return ReplicaConfig(
-        inter_broker_listener_name=inter_broker_listener(config),
+        inter_broker_listener_name=config.inter_broker_listener(),
         num_replica_fetchers=config.integer("num.replica.fetchers"),
         replica_fetch_backoff_ms=config.integer("replica.fetch.backoff.ms"),
         replica_fetch_max_bytes=config.integer("replica.fetch.max.bytes"),
@@ -71,7 +66,7 @@ def replica_config(config: BrokerConfig) -> ReplicaConfig:
 
 def controller_config(config: BrokerConfig) -> ControllerConfig:
     return ControllerConfig(
-        inter_broker_listener_name=inter_broker_listener(config),
+        inter_broker_listener_name=config.inter_broker_listener(),
         unclean_leader_election_enable=config.flag("unclean.leader.election.enable"),
         delete_topic_enable=config.flag("delete.topic.enable"),
         auto_leader_rebalance_enable=config.flag("auto.leader.rebalance.enable"),

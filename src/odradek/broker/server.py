@@ -379,16 +379,15 @@ def _new_cluster_id(rng: Random) -> str:
 
 
 def _advertised(config: BrokerConfig, listeners: list[Listener]) -> tuple[Endpoint, ...]:
-    """What clients are told to connect to, by listener."""
-    told = {listener.name: listener for listener in config.advertised_listeners()}
-    endpoints = []
-    for bound in listeners:
-        advertised = told.get(bound.name, bound)
-        endpoints.append(
-            Endpoint(
-                advertised.host or bound.host or socket.gethostname(),
-                advertised.port or bound.port,
-                bound.name,
-            )
+    """What clients are told to connect to, by listener: as in Kafka, of what is told apart from
+    what we listen on, only that."""
+    told = {each.name: each for each in config.advertised_listeners() or listeners}
+    return tuple(
+        Endpoint(
+            told[bound.name].host or socket.gethostname(),
+            told[bound.name].port or bound.port,
+            bound.name,
         )
-    return tuple(endpoints)
+        for bound in listeners
+        if bound.name in told
+    )
