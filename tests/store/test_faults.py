@@ -1,12 +1,16 @@
 """What goes wrong around a store, and what it says about it."""
 
 import asyncio
+import contextlib
+import errno
 import logging
+import os
 import shutil
 import signal
 import sqlite3
 import ssl
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -144,6 +148,66 @@ class TestSqlite:
         await store.multi_many([Set("/a", b"%d" % number)] for number in range(1000))
         (kept,) = store._tree._sql.execute("SELECT COUNT(*) FROM changes").fetchone()
         assert 100 <= kept <= 310
+
+    async def test_a_session_that_was_killed_before_its_commit_bars_nobody(
+        self, store: SqliteStore, tmp_path: Path
+    ) -> None:
+        theirs = range(store.session_id + 1, store.session_id + 9)
+        for number in theirs:
+            os.mkfifo(tmp_path / "m.db.sessions" / f"{number}.bell")
+            (tmp_path / "m.db.sessions" / f"{number}.lock").touch()
+        other = SqliteStore(tmp_path / "m.db", session_timeout_ms=300)
+        await other.start()
+        assert other.session_id in theirs
+        await other.set("/a", b"1")
+        assert (await store.get("/a"))[0] == b"1"
+        await other.close()
+
+    async def test_who_is_out_of_descriptors_takes_nobody_for_dead(
+        self, store: SqliteStore, tmp_path: Path, spawn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        really_open, refused = os.open, []
+
+        def out_of_descriptors(path: object, flags: int, *more: int) -> int:
+            if str(path).endswith((".lock", ".bell")):
+                refused.append(path)
+                raise OSError(errno.EMFILE, "too many open files")
+            return really_open(path, flags, *more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr("odradek.store.sqlite_peers.os.open", out_of_descriptors)
+        child = await spawn(f"sqlite:{tmp_path / 'm.db'}", 20_000)
+        assert await child.ask("create /theirs ephemeral") == "/theirs"
+        looks = {store._looked_at}
+        while not refused or len(looks) < 4:
+            looks.add(store._looked_at)
+            await asyncio.sleep(0.01)
+        assert await store.exists("/theirs") is not None
+        monkeypatch.undo()
+        (peer,) = store._peers.values()
+        while peer.bell is None:  # noqa: ASYNC110  # looks
+            await asyncio.sleep(0.01)
+        child.signal(signal.SIGKILL)  # and from now on it is known as any other
+        while store._peers:  # noqa: ASYNC110  # looks
+            await asyncio.sleep(0.01)
+        assert await store.exists("/theirs") is None
+
+    async def test_looking_for_changes_is_retried_by_one_at_a_time(
+        self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        @contextlib.contextmanager
+        def broken() -> Iterator[None]:
+            raise sqlite3.OperationalError("disk I/O error")
+            yield
+
+        monkeypatch.setattr(store._tree, "reading", broken)
+        for _ in range(5):
+            store._catch_up()
+        retry = store._catching_up
+        assert retry is not None
+        assert [h for h in store._loop._scheduled if "_catch_up" in repr(h)] == [retry]  # type: ignore[attr-defined]
+        monkeypatch.undo()
+        while store._catching_up is not None:  # noqa: ASYNC110  # looks
+            await asyncio.sleep(0.01)
 
     async def test_a_crowd_that_died_together_is_cleared_by_the_next(self, tmp_path: Path) -> None:
         """No session closed in order: what they left behind goes with the first who comes."""

@@ -96,6 +96,7 @@ class SqliteStore(SingleWrites):
         self._turn = asyncio.Lock()  # operations happen in the order they were asked for
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._catching_up: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
         self._operations = self._lock_waits = self._rung = 0
 
@@ -363,8 +364,13 @@ class SqliteStore(SingleWrites):
         except sqlite3.Error as error:
             # A lock lasts a moment. Anything worse, the next operation meets and reports.
             log.debug("could not look for changes: %s", error)
-            self._loop.call_later(LOCK_PAUSE_MAX, self._catch_up)
+            if self._catching_up is None:
+                self._catching_up = self._loop.call_later(LOCK_PAUSE_MAX, self._catch_up_again)
         self._tell()
+
+    def _catch_up_again(self) -> None:
+        self._catching_up = None
+        self._catch_up()
 
     # Sessions
 
@@ -392,6 +398,8 @@ class SqliteStore(SingleWrites):
                 self._sessions = self._tree.sessions()
                 # Within the transaction: nobody sees a session before it holds its lock.
                 presence = Presence(self._directory, session.id)
+        except OSError as error:
+            raise StoreUnavailable(str(self._directory), f"no session: {error}") from error
         except BaseException:
             if presence is not None:
                 presence.close()
@@ -448,11 +456,7 @@ class SqliteStore(SingleWrites):
             self._leave_peer(self._peers.pop(session_id))
         for session_id in present.keys() - self._peers.keys():
             peer = self._peers[session_id] = self._peer(present[session_id])
-            if peer.bell is None:
-                self._check(peer)
-            else:
-                # Nothing can be read from the writing end, but its error wakes the reader.
-                self._loop.add_reader(peer.bell, self._on_bell_broken, peer)
+            self._check(peer)
 
     def _peer(self, session: Session) -> Peer:
         return Peer(self._directory, session.id, session.timeout_ms / 1000, session.process)
@@ -482,6 +486,9 @@ class SqliteStore(SingleWrites):
             return
         if peer.dead():
             self._spawn_end(peer, "died")
+        elif peer.bell is None and (bell := peer.reach()) is not None:
+            # Nothing can be read from the writing end, but its error wakes the reader.
+            self._loop.add_reader(bell, self._on_bell_broken, peer)
         else:  # dying: the lock goes next
             self._loop.call_later(LOCK_PAUSE_MAX, self._check, peer)
 

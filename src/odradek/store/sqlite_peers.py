@@ -23,10 +23,17 @@ class Presence:
         self._bell_path = _bell_path(directory, session_id)
         # The lock before the bell: when the process dies, files close in this order.
         self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.mkfifo(self._bell_path)
-        # Reading and writing: with a writer of our own the FIFO never ends.
-        self.bell = os.open(self._bell_path, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The id is ours, but may have been given before: to a session that was killed before
+            # it was committed.
+            self._bell_path.unlink(missing_ok=True)
+            os.mkfifo(self._bell_path)
+            # Reading and writing: with a writer of our own the FIFO never ends.
+            self.bell = os.open(self._bell_path, os.O_RDWR | os.O_NONBLOCK)
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     def beat(self) -> None:
         os.utime(self._lock)
@@ -53,12 +60,20 @@ class Peer:
         self.process = process
         self._timeout = timeout
         self._directory = directory
-        self._lock = _open(_lock_path(directory, session_id), os.O_RDONLY)
-        # A FIFO without a reader cannot be opened: then the session is dead, and dead() says so.
-        self.bell = _open(_bell_path(directory, session_id), os.O_WRONLY | os.O_NONBLOCK)
-        self._beat_ns = self._last_beat()
+        self._lock: int | None = None
+        self.bell: int | None = None
+        self._beat_ns = 0
         self._silent = 0.0
         self.ending = False  # somebody here is about to end it
+
+    def reach(self) -> int | None:
+        """Find the bell. A FIFO without a reader cannot be opened: then the session is dead, and
+        dead() says so; or we are out of descriptors, and try again."""
+        try:
+            self.bell = os.open(_bell_path(self._directory, self.id), os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return None
+        return self.bell
 
     def ring(self) -> None:
         if self.bell is not None:
@@ -68,9 +83,14 @@ class Peer:
                 pass  # it rings already, or there is nobody to hear it
 
     def dead(self) -> bool:
-        """Whether the process is gone: nobody holds the lock."""
-        if self._lock is None:
+        """Whether the process is gone: nobody holds the lock. False if that cannot be told."""
+        try:
+            if self._lock is None:
+                self._lock = os.open(_lock_path(self._directory, self.id), os.O_RDONLY)
+        except FileNotFoundError:
             return True
+        except OSError:
+            return False
         try:
             fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,7 +104,9 @@ class Peer:
         Only time that we watched counts, by our own clock: a clock that is set, or a machine that
         slept as a whole, must not look like the death of everybody else.
         """
-        beat_ns = self._last_beat()
+        if self._lock is None:
+            return False
+        beat_ns = os.fstat(self._lock).st_mtime_ns
         self._silent = self._silent + passed if beat_ns == self._beat_ns else 0.0
         self._beat_ns = beat_ns
         return self._silent >= self._timeout
@@ -92,9 +114,6 @@ class Peer:
     @property
     def silent(self) -> float:
         return self._silent
-
-    def _last_beat(self) -> int:
-        return 0 if self._lock is None else os.fstat(self._lock).st_mtime_ns
 
     def close(self) -> None:
         for descriptor in (self._lock, self.bell):
@@ -114,10 +133,3 @@ def _lock_path(directory: Path, session_id: int) -> Path:
 
 def _bell_path(directory: Path, session_id: int) -> Path:
     return directory / f"{session_id}.bell"
-
-
-def _open(path: Path, flags: int) -> int | None:
-    try:
-        return os.open(path, flags)
-    except OSError:
-        return None
