@@ -73,6 +73,8 @@ def test_lines_are_json_and_can_be_read_back() -> None:
     }
     assert list(read_lines(lines)) == list(journal.entries())
     assert list(read_lines([*lines[:2], lines[2][:20]])) == list(journal.entries())[:2]
+    torn = [lines[0], lines[1][:20] + "\n", *lines[2:]]
+    assert list(read_lines(torn)) == [*list(journal.entries())[:1], *list(journal.entries())[2:]]
 
 
 def test_memory_is_bounded() -> None:
@@ -124,6 +126,16 @@ def test_files_rotate_and_the_oldest_goes(tmp_path: Path) -> None:
     again.write(b"x\n")
     again.close()
     assert path.read_bytes() == b"eight\nx\n"
+
+
+def test_what_a_crash_tore_does_not_tear_the_next_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b"one\ntw")
+    sink = RotatingFile(RealDisk(), str(path))
+    sink.write(b"three\n")
+    sink.write(b"four\n")
+    sink.close()
+    assert path.read_bytes() == b"one\ntw\nthree\nfour\n"
 
 
 def test_a_single_file_starts_over(tmp_path: Path) -> None:

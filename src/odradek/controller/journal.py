@@ -175,12 +175,12 @@ def line_of(entry: Entry) -> str:
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[Entry]:
-    """The entries of a journal file. A torn last line, left by a crash, ends the reading."""
+    """The entries of a journal file, without the line that a crash tore."""
     for line in lines:
         try:
             value = json.loads(line)
         except ValueError:
-            return
+            continue
         partition = value.get("partition")
         yield Entry(
             value["time"],
@@ -241,6 +241,8 @@ class RotatingFile:
     def write(self, lines: bytes) -> None:
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
+            if self._file.size and self._file.read(self._file.size - 1, 1) != b"\n":
+                lines = b"\n" + lines  # a crash tore the last one
         if self._file.size and self._file.size + len(lines) > self._bytes_max:
             self._rotate()
         assert self._file is not None
