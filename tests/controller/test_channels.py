@@ -173,6 +173,35 @@ async def test_a_connection_that_breaks_is_no_desertion(desk: Desk, puppet: Pupp
     assert desk.changes == []
 
 
+async def test_who_takes_connections_and_drops_them_is_not_asked_without_pause(
+    desk: Desk, puppet: Puppet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = await registration(puppet)
+    desk.channels.add(there)
+    desk.channels.send(2, update(1))
+    await desk.until(1)
+    await puppet.stop()
+    pauses = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("odradek.controller.channels.asyncio.sleep", counted)
+    proxy = await asyncio.start_server(
+        lambda _, writer: writer.transport.abort(), "127.0.0.1", there.endpoints[0].port
+    )
+    async with proxy:
+        while desk.channels.is_deserted(there):  # a turn of the loop
+            await sleep(0)
+        pauses.clear()
+        reached = desk.connections
+        while desk.connections < reached + 10:  # a turn of the loop
+            await sleep(0)
+    assert len(pauses) >= 9
+
+
 async def test_a_removed_broker_is_sent_nothing_more(desk: Desk, puppet: Puppet) -> None:
     puppet.is_silent = True
     desk.channels.add(await registration(puppet))

@@ -345,6 +345,8 @@ class TestRequests:
         await cluster.drop_preferred_election(fence)
         await cluster.drop_preferred_election(fence)
         assert await cluster.preferred_election() == set()
+        await other.store.create("/admin/preferred_replica_election", b"not JSON")
+        assert await cluster.preferred_election() == set()
 
 
 class TestNotifications:

@@ -156,10 +156,10 @@ async def failed(office: Office, ids: Collection[int]) -> None:
     for id in ids:
         context.offline_dirs.pop(id, None)
         context.shutting_down.discard(id)
-    await _replicas_offline(office, context.replicas_on(ids), fence=True)
+    await _replicas_offline(office, context.replicas_on(ids))
 
 
-async def _replicas_offline(office: Office, replicas: list[Replica], *, fence: bool) -> None:
+async def _replicas_offline(office: Office, replicas: list[Replica]) -> None:
     """The same for a broker that went and for a directory that failed."""
     context = office.context
     doomed = [r for r in replicas if context.is_queued_for_deletion(r[0].topic)]
@@ -178,9 +178,7 @@ async def _replicas_offline(office: Office, replicas: list[Replica], *, fence: b
     unfenced = [
         key
         for key, id in others
-        if fence
-        and key not in elected
-        and context.replica_state(key, id) is not replica_states.OFFLINE
+        if key not in elected and context.replica_state(key, id) is not replica_states.OFFLINE
     ]
     await office.machines.replicas_to(others, replica_states.OFFLINE, fence=unfenced)
     await office.deletion.failed(doomed)
@@ -232,8 +230,12 @@ async def controlled_shutdown(office: Office, id: int, epoch: int) -> set[TopicP
     for partition in followed:
         office.batch.add_stop_replica(id, partition.key, delete=False)
     office.batch.send()
+    # Also where it was not in the ISR: the leader may be about to let it in, and it may come back
+    # with less than it has.
     await office.machines.replicas_to(
-        [(partition.key, id) for partition in followed], replica_states.OFFLINE
+        [(partition.key, id) for partition in followed],
+        replica_states.OFFLINE,
+        fence=[partition.key for partition in followed],
     )
     return {
         partition.key
@@ -270,7 +272,7 @@ async def replicas_answered(
         context.offline_dirs.pop(id, None)
     if fresh:
         office.note(f"LeaderAndIsrResponseReceived broker={id} offline={_plain(fresh)}")
-        await _replicas_offline(office, [(key, id) for key in sorted(fresh)], fence=False)
+        await _replicas_offline(office, [(key, id) for key in sorted(fresh)])
 
 
 def _plain(keys: Collection[TopicPartition]) -> str:

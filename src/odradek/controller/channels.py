@@ -77,6 +77,8 @@ class Channel:
         self._queue: deque[ControlRequest] = deque()
         self._wake = asyncio.Event()
         self._connection: Peer | None = None
+        # Whether the connection was good for anything yet.
+        self._proven = False
         # Nobody listens any more.
         self.is_deserted = False
         self.sent = 0
@@ -106,6 +108,9 @@ class Channel:
                 self.sent += 1
                 self._on_response(self.broker_id, self._queue.popleft(), response)
             elif self._connection is not None and self._connection.closed:
+                if not self._proven:
+                    # Something takes connections and drops them: a proxy, or a limit on them.
+                    await asyncio.sleep(RETRY_PAUSE_S)
                 await self._insist(self._reach)
             else:
                 self._wake.clear()
@@ -126,7 +131,9 @@ class Channel:
     async def _deliver_first(self) -> ControlResponse:
         connection = await self._reach()
         request = self._queue[0]
-        return await connection.request(request, VERSIONS[type(request)])
+        response = await connection.request(request, VERSIONS[type(request)])
+        self._proven = True
+        return response
 
     async def _reach(self) -> Peer:
         if self._connection is not None and not self._connection.closed:
@@ -138,6 +145,7 @@ class Channel:
             raise
         connection.on_lost = self._wake.set
         self._connection = connection
+        self._proven = False
         self._set_deserted(False)
         return connection
 

@@ -25,7 +25,13 @@ from odradek.controller.reassignment import Target
 from odradek.controller.requests import BatchNotEmpty, ControlRequest
 from odradek.controller.responses import on_response
 from odradek.store.api import EventKind as Change
-from odradek.store.api import SessionEvent, SessionExpired, StoreError, WatchEvent
+from odradek.store.api import (
+    SessionEvent,
+    SessionExpired,
+    StoreError,
+    StoreUnavailable,
+    WatchEvent,
+)
 from odradek.store.cluster import ClusterStore, ControllerMoved
 from odradek.store.paths import partition_of_state
 from odradek.wire.connection import Connection
@@ -83,8 +89,9 @@ class Controller:
         self._queue = EventQueue(self._process)
         self._office: Office | None = None
         self._rebalance_timer: asyncio.TimerHandle | None = None
-        self._session_lost = False
-        self._not_before = 0.0
+        # Sessions that were lost, and after how many of them we have registered again.
+        self._sessions_lost = self._registered_after = 0
+        self._pause: asyncio.TimerHandle | None = None
         self.elections_won = 0
         self.resignations = 0
         store.store.on_session(self._on_session)
@@ -92,7 +99,8 @@ class Controller:
     async def start(self) -> None:
         """Join the election; returns once it is decided who is in office, us or another.
 
-        Where the session ends meanwhile, the next one brings the election.
+        Where the session ends meanwhile, the next one brings the election; where the store cannot
+        work, it is tried again until it can.
         """
         self._queue.start()
         try:
@@ -107,6 +115,8 @@ class Controller:
     async def stop(self) -> None:
         """Leave, whatever is waiting. The `/controller` node goes with the store's session."""
         await self._queue.close()
+        if self._pause is not None:
+            self._pause.cancel()
         self._leave_office("stopped")
         self.journal.close()
 
@@ -204,6 +214,8 @@ class Controller:
             except ControllerMoved:
                 await self._look_who_is_in_office()
                 raise refused from None
+            except StoreUnavailable:
+                raise
             except StoreError as error:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
@@ -263,6 +275,12 @@ class Controller:
             await self._look_who_is_in_office()
         except BatchNotEmpty as error:
             await self._give_office_up(str(error))
+        except StoreUnavailable as error:
+            # The work is half done, and the watch that asked for it spent: a new term reads all
+            # that stands, and sets every watch.
+            log.warning("broker %d at %s: %s", self.broker_id, event.kind.value, error)
+            self._elect_later()
+            await self._give_office_up(str(error))
 
     def _put(self, kind: EventKind, work: Work, subject: object = None) -> None:
         """Queue work for the office we hold now; it is void if we no longer hold that one."""
@@ -274,7 +292,8 @@ class Controller:
             if self._office is office:
                 await work(office)
 
-        self._queue.put_once(Event(kind, process, subject=subject))
+        # Under the name of our term: what waits from an earlier one is void, and looks at nothing.
+        self._queue.put_once(Event(kind, process, subject=(office.context.epoch, subject)))
 
     def _on_watch(self, name: str, event: WatchEvent) -> None:
         last = event.path.rpartition("/")[2]
@@ -317,10 +336,9 @@ class Controller:
 
     def _on_session(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
-            self._session_lost = True
+            self._sessions_lost += 1
             self._queue.clear_and_put(Event(EventKind.EXPIRE, self._expire))
-        elif event is SessionEvent.CONNECTED and self._session_lost:
-            self._session_lost = False
+        elif event is SessionEvent.CONNECTED and self._registered_after < self._sessions_lost:
             self._queue.put(Event(EventKind.REGISTER_BROKER_AND_REELECT, self._register_and_elect))
 
     def _on_controller_node(self, event: WatchEvent) -> None:
@@ -332,8 +350,10 @@ class Controller:
     # The office
 
     async def _register_and_elect(self) -> None:
-        if self._register is not None:
+        lost = self._sessions_lost
+        if self._register is not None and self._registered_after < lost:
             await self._register()
+        self._registered_after = lost
         await self._elect()
 
     async def _expire(self) -> None:
@@ -363,11 +383,8 @@ class Controller:
             await self._store.resign_controller(term.fence)
         elif elected is not None:
             return
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._not_before:
-            again = Event(EventKind.REELECT, self._elect)
-            loop.call_at(self._not_before, self._queue.put_once, again)
-            return
+        if self._pause is not None:
+            return  # others first; what ends the pause is an election
         try:
             term = await self._store.elect_controller(self.broker_id)
         except ControllerMoved:
@@ -404,16 +421,24 @@ class Controller:
         if office is None:
             return
         self._leave_office(reason)
-        self._not_before = asyncio.get_running_loop().time() + ELECTION_PAUSE_S
+        self._elect_later()
         try:
-            # Our watch on the node then starts the next election.
             await self._store.resign_controller(office.fence)
         except ControllerMoved:
             await self._look_who_is_in_office()
         except StoreError as error:
-            # Nobody holds an office that the store has as ours: try again.
             log.info("broker %d could not resign: %s", self.broker_id, error)
-            self._queue.put_once(Event(EventKind.REELECT, self._elect))
+
+    def _elect_later(self) -> None:
+        """After a pause, in which others may try: the store may have nobody in office, or us, and
+        there need not be a watch that tells."""
+        if self._pause is None:
+            loop = asyncio.get_running_loop()
+            self._pause = loop.call_later(ELECTION_PAUSE_S, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        self._queue.put_once(Event(EventKind.REGISTER_BROKER_AND_REELECT, self._register_and_elect))
 
     def _leave_office(self, reason: str) -> None:
         if self._office is None:

@@ -144,6 +144,7 @@ async def _resume_reassignments(office: Office) -> None:
     """What the legacy node asks for first, then what earlier controllers had begun."""
     context = office.context
     await office.reassigner.waiting.load()
+    await office.reassigner.forget_doomed()
     begun = list(context.reassigning)
     asked = await office.store.reassignment(office.watches["reassignment"])
     resumed = await office.reassigner.legacy_request(asked, resume=True)

@@ -3,12 +3,13 @@
 Everything is done in bulk: one read and one write of the store for all partitions of a call. Writes
 are under a version check, since leaders write the ISR too; who loses the race is read and decided
 again. Errors of the store other than losing the office are recorded and end the call, with no
-rollback: the next one finds the batch not empty and the controller takes office anew.
+rollback: the next one finds the batch not empty and the controller takes office anew, as it does at
+once where the store cannot work at all.
 BEHAVIOUR.md sections 2 and 3.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from odradek.controller import leadership as leaderships
@@ -21,8 +22,8 @@ from odradek.controller.leadership import Election, Leadership
 from odradek.controller.partition_states import PartitionState
 from odradek.controller.replica_states import Effect, ReplicaState
 from odradek.controller.requests import RequestBatch
-from odradek.store.api import BadVersion, StoreError
-from odradek.store.cluster import ClusterStore
+from odradek.store.api import BadVersion, NodeExists, StoreError, StoreUnavailable
+from odradek.store.cluster import ClusterStore, StateResult
 from odradek.store.paths import ConfigKind
 from odradek.wire.topics import TopicPartition
 
@@ -66,6 +67,8 @@ class StateMachines:
         self._batch.open()
         try:
             outcomes = await self._move_partitions(moving, target, strategy)
+        except StoreUnavailable:
+            raise
         except StoreError as error:
             self._failed(f"moving {len(moving)} partitions to {target.name}: {error}")
             return {partition.key: str(error) for partition in moving}
@@ -106,6 +109,7 @@ class StateMachines:
             else:
                 decided[partition.key] = leadership
         written = await self._store.create_partition_states(decided, self._context.epoch_version)
+        written.update(await self._created_unheard(decided, written))
         for partition in partitions:
             result = written.get(partition.key)
             if isinstance(result, Leadership):
@@ -117,6 +121,21 @@ class StateMachines:
                 outcomes[partition.key] = f"the state node was not created: {result!r}"
         self._record_failures(partitions, outcomes, "initialise")
         return outcomes
+
+    async def _created_unheard(
+        self,
+        decided: Mapping[TopicPartition, Leadership],
+        written: Mapping[TopicPartition, StateResult],
+    ) -> dict[TopicPartition, Leadership]:
+        """The nodes that are ours after all: a connection that breaks before the answer has the
+        creation asked for again, and it meets itself."""
+        existing = [key for key, result in written.items() if isinstance(result, NodeExists)]
+        states = await self._store.partition_states(existing) if existing else {}
+        return {
+            key: state
+            for key, state in states.items()
+            if state == replace(decided[key], partition_epoch=0)
+        }
 
     async def _elect(
         self, partitions: list[Partition], strategy: Strategy
@@ -255,6 +274,8 @@ class StateMachines:
             for broker_id, keys in grouped_by_broker(replicas).items():
                 await self._move_replicas(broker_id, keys, target, unfenced)
                 await asyncio.sleep(0)  # this may be long, and clients wait on the same loop
+        except StoreUnavailable:
+            raise
         except StoreError as error:
             self._failed(f"moving {len(replicas)} replicas to {target.name}: {error}")
             return

@@ -204,6 +204,17 @@ class Reassigner:
                 self._legacy_waiting.pop(key, None)
             await self.waiting.started(chosen, context.epoch_version)
 
+    async def forget_doomed(self) -> None:
+        """Strike what waits to move of topics that are gone or are to go."""
+        doomed = [
+            key
+            for key in self.waiting.named() | self._legacy_waiting.keys()
+            if self._is_doomed(key) or not self._context.assignment(key).replicas
+        ]
+        if doomed:
+            await self.waiting.strike(doomed, self._context.epoch_version)
+            await self._drop_from_legacy(doomed)
+
     # Moving
 
     async def _move(self, moves: Moves) -> dict[TopicPartition, ApiError]:

@@ -29,6 +29,8 @@ async def topics_changed(office: Office) -> None:
     gone = context.topics.keys() - set(names)
     for topic in gone:
         context.remove_topic(topic)
+    if gone:
+        await office.reassigner.forget_doomed()
     nodes = await office.store.topic_nodes(new, office.watches["topic"])
     if not nodes and not gone:
         return
@@ -90,6 +92,7 @@ async def deletion_requested(office: Office) -> None:
     if fresh:
         office.note(f"TopicDeletion topics={fresh}")
         await office.deletion.request(requested)
+        await office.reassigner.forget_doomed()
 
 
 async def isr_changed(office: Office) -> None:

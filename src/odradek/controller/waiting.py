@@ -7,7 +7,7 @@ wait until one of ours is back.
 
 A started move may still be named in its node; whoever reads it again sees from the assignment
 that it has started. One that was cancelled or replaced is struck from its node before anybody is
-answered.
+answered, and one whose topic is to be deleted before it is: the next topic of that name is another.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,6 +46,10 @@ class WaitingMoves:
 
     def target(self, key: TopicPartition) -> Replicas:
         return self._waiting[key]
+
+    def named(self) -> set[TopicPartition]:
+        """Whatever a node names, waiting or started: what a new controller would find."""
+        return {key for moves in self._nodes.values() for key in moves}
 
     async def load(self) -> None:
         """Learn what waited under an earlier controller."""

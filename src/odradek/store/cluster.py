@@ -21,6 +21,7 @@ from typing import NamedTuple
 from odradek.store import paths, payloads
 from odradek.store.acls import Acls
 from odradek.store.api import (
+    ANY_VERSION,
     BadVersion,
     Check,
     Create,
@@ -280,6 +281,11 @@ class ClusterStore(Configs, Acls):
         node = await self.read(paths.topic(name), watch)
         return None if node is None else payloads.decode_topic(name, node[0])
 
+    async def topic_and_version(self, name: str) -> tuple[TopicNode, int] | None:
+        """A topic, and the version to rewrite it under."""
+        node = await self.read(paths.topic(name))
+        return None if node is None else (payloads.decode_topic(name, node[0]), node[1].version)
+
     async def topic_nodes(
         self, names: Collection[str], watch: Watch | None = None
     ) -> dict[str, TopicNode]:
@@ -300,9 +306,16 @@ class ClusterStore(Configs, Acls):
         await self.set_config(paths.ConfigKind.TOPICS, name, config or {})
         await self.store.create(paths.topic(name), payloads.encode_topic(topic))
 
-    async def set_topic(self, name: str, topic: TopicNode, fence: int | None = None) -> None:
+    async def set_topic(
+        self,
+        name: str,
+        topic: TopicNode,
+        fence: int | None = None,
+        *,
+        version: int = ANY_VERSION,
+    ) -> None:
         """Rewrite the assignment; without a fence where any broker may (CreatePartitions)."""
-        write = Set(paths.topic(name), payloads.encode_topic(topic))
+        write = Set(paths.topic(name), payloads.encode_topic(topic), version)
         if fence is None:
             await self.store.multi([write])
         else:
@@ -471,11 +484,15 @@ class ClusterStore(Configs, Acls):
             await self._fenced_all([[Create(paths.REASSIGN_PARTITIONS, data)]], fence)
 
     async def preferred_election(self, watch: Watch | None = None) -> set[TopicPartition]:
-        """The legacy request for preferred leaders; empty without one."""
+        """The legacy request for preferred leaders; empty without one, or if nobody can read it."""
         node = await self.read(paths.PREFERRED_ELECTION, watch)
         if node is None:
             return set()
-        return payloads.decode_partitions(node[0], paths.PREFERRED_ELECTION)
+        try:
+            return payloads.decode_partitions(node[0], paths.PREFERRED_ELECTION)
+        except InvalidPayload as error:
+            log.warning("%s; taken for empty", error)
+            return set()
 
     async def request_preferred_election(self, partitions: Iterable[TopicPartition]) -> None:
         """Raises NodeExists while another is in progress."""

@@ -1,0 +1,182 @@
+"""What must not go wrong when two things happen at once: terms, lost answers, late writes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pytest
+from tests.controller.test_controller import T0, Cluster
+
+from odradek.controller.journal import EntryKind
+from odradek.store import paths
+from odradek.store.api import Operation, StoreUnavailable
+from odradek.store.memory import MemoryStore
+from odradek.store.payloads import TopicNode, encode_topic
+from odradek.wire.topics import TopicPartition
+
+BUSY = TopicPartition("busy", 0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """One broker that can be the controller, and one move at a time."""
+    made = Cluster(reassignment_partitions_in_flight_max=1)
+    await made.open([1, 2, 3], [1])
+    yield made
+    await made.close()
+
+
+async def until_led(cluster: Cluster, topic: str) -> None:
+    while await cluster.admin.partition_state(TopicPartition(topic, 0)) is None:
+        await cluster._look()
+    await cluster.settle()
+
+
+async def test_what_waits_from_an_earlier_term_hides_nothing_from_the_next(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("t", (2, 3))
+    made = []
+
+    async def create(topic: str) -> None:
+        node = encode_topic(TopicNode({0: (2,)}))
+        made.append(await cluster.admin.store.create(f"/brokers/topics/{topic}", node))
+
+    async def while_taking_office() -> None:
+        await create("b")
+
+    cluster.members[1].held.race("/brokers/topics/t", while_taking_office)
+    # The end of the term, and a topic for which that term's watch asks it to look again.
+    await asyncio.gather(cluster.admin.store.delete("/controller"), create("a"))
+    for topic in ("a", "b"):
+        await until_led(cluster, topic)
+    assert len(made) == 2
+    assert cluster.controller(1).epoch == 2
+    await cluster.make("c", (3,))
+    await until_led(cluster, "c")
+
+
+@pytest.mark.parametrize("failures", [1, 2, 5])
+async def test_an_office_is_filled_again_however_long_the_store_could_not_work(
+    cluster: Cluster, failures: int
+) -> None:
+    await cluster.make("t", (2, 3))
+    held = cluster.members[1].held
+    whole = held.multi_many
+    left = [None] * failures
+
+    async def failing(multis: object) -> object:
+        if left:
+            left.pop()
+            raise StoreUnavailable("", "disk full")
+        return await whole(multis)  # type: ignore[arg-type]
+
+    held.multi_many = failing  # type: ignore[method-assign, assignment]
+    await cluster.kill(3)
+    while left or not cluster.active:
+        await cluster._look()
+    await cluster.settle()
+    state = await cluster.admin.partition_state(T0)
+    assert state is not None
+    assert (state.leader, state.isr) == (2, (2,))
+    assert cluster.members[2].puppet.replicas[T0].isr == (2,)
+
+
+async def test_a_question_that_meets_a_store_that_cannot_work_is_answered(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.make("t", (2,))
+    office = cluster.controller(1)._office
+    assert office is not None
+
+    async def fails(*_: object) -> object:
+        raise StoreUnavailable("", "disk full")
+
+    monkeypatch.setattr(office.reassigner, "request", fails)
+    with pytest.raises(Exception, match="disk full"):
+        await cluster.controller(1).alter_reassignments({T0: [3]})
+    while cluster.controller(1).epoch < 2:
+        await cluster._look()
+
+
+async def test_a_registration_that_could_not_be_written_is_tried_again(cluster: Cluster) -> None:
+    controller = cluster.controller(1)
+    registered = []
+
+    async def register() -> None:
+        registered.append(len(registered))
+        if len(registered) < 3:
+            raise StoreUnavailable("", "disk full")
+
+    controller._register = register
+    store = cluster.members[1].held.store
+    assert isinstance(store, MemoryStore)
+    cluster.server.expire(store)
+    while controller.epoch < 2:
+        await cluster._look()
+    assert registered == [0, 1, 2]
+
+
+@pytest.mark.parametrize("in_order", [True, False], ids=["controlled shutdown", "killed"])
+async def test_a_late_isr_change_does_not_let_an_earlier_incarnation_in(
+    cluster: Cluster, in_order: bool
+) -> None:
+    """KIP-903: the leader decides to let a follower in, and its write is late."""
+    await cluster.make("t", (2, 3))
+    state = await cluster.admin.partition_state(T0)
+    assert state is not None
+    behind = await cluster.admin.update_isr(T0, replace(state, isr=(2,)))
+    assert behind is not None
+    decided = replace(behind, isr=(2, 3))
+    if in_order:
+        assert await cluster.controller(1).controlled_shutdown(3, -1) == set()
+        await cluster.settle()
+    await cluster.kill(3)
+    await cluster.settle()
+    await cluster.start(3)
+    await cluster.settle()
+    assert await cluster.admin.update_isr(T0, decided) is None
+
+
+async def test_a_state_node_whose_creation_was_never_answered_is_ours(cluster: Cluster) -> None:
+    store = cluster.members[1].held.store
+    assert isinstance(store, MemoryStore)
+    write = cluster.server.write
+    asked = []
+
+    def losing(operations: Sequence[Operation], session: object) -> object:
+        if any(operation.path == paths.partition_state(T0) for operation in operations):
+            asked.append(operations)
+        result = write(operations, session)  # type: ignore[arg-type]
+        if len(asked) == 1:  # done, and the answer is lost on its way
+            store.cut()
+            asyncio.get_running_loop().call_later(0.02, store.mend)
+            asked.append(())
+        return result
+
+    cluster.server.write = losing  # type: ignore[method-assign, assignment]
+    await cluster.admin.create_topic("t", TopicNode({0: (2, 3)}))
+    while T0 not in cluster.members[2].puppet.replicas:
+        await cluster._look()
+    assert len(asked) == 3, "it was not asked for again"
+    assert cluster.members[2].puppet.replicas[T0].isr == (2, 3)
+    assert cluster.happened(EntryKind.FAILURE) == []
+
+
+async def test_a_move_that_waits_does_not_outlive_its_topic(cluster: Cluster) -> None:
+    await cluster.make("busy", (2,))
+    await cluster.make("t", (2,))
+    controller = cluster.controller(1)
+    for key in (BUSY, T0):  # the first never ends: puppets do not catch up
+        assert (await controller.alter_reassignments({key: [3]}))[key].error == 0
+    assert T0 in await controller.list_reassignments(None)
+    await cluster.admin.request_deletion("t")
+    await cluster.settle()
+    assert await cluster.admin.topics() == ["busy"]
+    assert await cluster.admin.names("/odradek/reassignments") == []
+    await cluster.make("t", (1, 2))
+    assert list(await controller.list_reassignments(None)) == [BUSY]
+    await controller.alter_reassignments({BUSY: None})
+    await cluster.settle()
+    topic = await cluster.admin.topic("t")
+    assert topic is not None and (topic.partitions, topic.adding) == ({0: (1, 2)}, {})
