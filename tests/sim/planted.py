@@ -23,7 +23,7 @@ from odradek.controller import (
     replica_states,
 )
 from odradek.controller.reassigner import Reassigner
-from odradek.coordinator.storage import GroupStorage
+from odradek.coordinator.storage import Replay
 from odradek.log.producers import ProducerStates
 from odradek.replica import fetcher, isr, partition, reading
 from odradek.replica.fetcher import ReplicaFetcher
@@ -312,12 +312,10 @@ def any_transition() -> Patches:
 def forget_groups() -> Patches:
     """A new coordinator starts from nothing."""
 
-    async def load(self: GroupStorage, number: int, epoch: int) -> Any:
-        with mock.patch.object(self._log, "read", return_value=iter(())):
-            return await original(self, number, epoch)
+    def take(self: Replay, piece: bytes) -> None:
+        pass
 
-    original = GroupStorage.load
-    return attribute(GroupStorage, "load", load)
+    return attribute(Replay, "take", take)
 
 
 def know_no_duplicates() -> Patches:
