@@ -143,6 +143,40 @@ def test_a_full_group_takes_no_more() -> None:
     World(group_max_size=2).run(story)
 
 
+def test_the_others_do_not_wait_for_who_found_no_room_nor_rebalance_for_it_later() -> None:
+    async def story(world: World) -> None:
+        joined = await world.stable(3)
+        object.__setattr__(world.config, "group_max_size", 2)
+        began = world.loop.time()
+        rejoining = [world.join(j.member_id, protocols={"range": b"new"}) for j in joined]
+        assert (await rejoining[2]).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        again = [await one for one in rejoining[:2]]
+        assert world.loop.time() == began
+        assert [(j.error_code, j.generation_id) for j in again] == [(ErrorCode.NONE, 2)] * 2
+        syncing = [world.sync(j) for j in again]
+        assert [(await s).error_code for s in syncing] == [ErrorCode.NONE] * 2
+        for _ in range(20):
+            await asyncio.sleep(1)
+            assert [world.beat(j) for j in again] == [ErrorCode.NONE] * 2
+
+    World().run(story)
+
+
+def test_an_id_that_was_given_out_and_finds_no_room_is_not_waited_for() -> None:
+    async def story(world: World) -> None:
+        joined = await world.stable(2)
+        pending = await world.join(version=4)
+        object.__setattr__(world.config, "group_max_size", 2)
+        rejoining = [world.join(j.member_id, protocols={"range": b"new"}) for j in joined]
+        refused = await world.join(pending.member_id, version=4)
+        assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        began = world.loop.time()
+        assert [(await one).generation_id for one in rejoining] == [2, 2]
+        assert world.loop.time() == began
+
+    World().run(story)
+
+
 def test_a_new_member_makes_the_others_rejoin() -> None:
     async def story(world: World) -> None:
         joined = await world.stable(2)
@@ -241,6 +275,26 @@ def test_a_static_member_takes_over_its_place_without_a_rebalance() -> None:
         third = await world.join(group_instance_id="i", version=9)
         assert third.skip_assignment
         assert third.leader == third.member_id
+
+    World().run(story)
+
+
+def test_an_id_that_was_given_out_is_no_static_members() -> None:
+    """And whoever says so holds nobody up for longer than who stays away."""
+
+    async def story(world: World) -> None:
+        (fixed,) = await world.stable(group_instance_id="i", session_ms=120_000)
+        pending = await world.join(version=5)
+        for instance in ("i", "j"):
+            answer = await world.join(pending.member_id, version=5, group_instance_id=instance)
+            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert list(world.group.instances) == ["i"]
+        assert world.group.pending_members == {pending.member_id}
+        await asyncio.sleep(11)
+        assert world.group.pending_members == set()
+        began = world.loop.time()
+        again = await world.join(fixed.member_id, group_instance_id="i", session_ms=120_000)
+        assert (again.generation_id, world.loop.time()) == (2, began)
 
     World().run(story)
 

@@ -143,7 +143,8 @@ class GroupCoordinator:
                 return _refused(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             group = self.storage.add(request.group_id)
         if not self._has_room(group, request.member_id):
-            group.remove(request.member_id)
+            self._forget(group, request.member_id)
+            self._complete_join_if_all_are_here(group)
             return _refused(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
         names = [protocol.name for protocol in request.protocols]
         if not group.supports(request.protocol_type, names):
@@ -193,6 +194,9 @@ class GroupCoordinator:
 
     def _join_known(self, group: Group, member: Member, request: JoinGroupRequest) -> JoinAnswer:
         if member.id in group.pending_members:
+            if member.instance_id is not None:
+                # Only who names no instance is given an id to come back with. Kafka's answer.
+                return _refused(member.id, ErrorCode.UNKNOWN_SERVER_ERROR)
             self._sessions.stop_expecting(group, member.id)
             return self._add(group, member, request.protocol_type)
         error = group.check_member(member.id, member.instance_id)
@@ -531,6 +535,7 @@ class GroupCoordinator:
             self._complete_join_if_all_are_here(group)
 
     def _forget(self, group: Group, member_id: str) -> None:
+        self._sessions.stop_expecting(group, member_id)
         member = group.remove(member_id)
         if member is None:
             return
