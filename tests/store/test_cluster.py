@@ -241,6 +241,19 @@ class TestTopics:
         await cluster.set_topic("t", TopicNode({0: (2, 1)}, {0: (2,)}, {0: (1,)}), fence)
         assert await other.topic("t") == TopicNode({0: (2, 1)}, {0: (2,)}, {0: (1,)})
 
+    async def test_one_is_rewritten_under_the_version_that_was_read(
+        self, cluster, other, fence
+    ) -> None:
+        assert await cluster.topic_and_version("t") is None
+        await cluster.create_topic("t", TopicNode({0: (1,)}))
+        node, version = await cluster.topic_and_version("t")
+        assert node == TopicNode({0: (1,)})
+        grown = TopicNode({0: (1,), 1: (2,)})
+        await other.set_topic("t", grown, version=version)
+        with pytest.raises(BadVersion):
+            await cluster.set_topic("t", TopicNode({0: (1,), 1: (3,)}), version=version)
+        assert await cluster.topic("t") == grown
+
     async def test_deletion_goes_from_the_leaves_and_ends_with_the_request(
         self, cluster, other, fence, recorder
     ) -> None:

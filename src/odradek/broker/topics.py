@@ -21,7 +21,7 @@ from odradek.placement import (
 )
 from odradek.replica.delayed import DelayedByKey
 from odradek.replica.metadata_cache import NO_LEADER, MetadataCache
-from odradek.store.api import NodeExists
+from odradek.store.api import BadVersion, NodeExists, NoNode
 from odradek.store.cluster import ClusterStore
 from odradek.store.configs import NoController
 from odradek.store.payloads import TopicNode
@@ -36,6 +36,8 @@ Permit = Callable[[int], None]
 DEFAULT = -1
 # More new partitions in one request are a slip or an attack (Kafka's KRaft controller agrees).
 PARTITIONS_MAX = 10_000
+# How often partitions are added to a topic that others change meanwhile.
+ATTEMPTS_MAX = 10
 
 
 def _freely(partitions: int) -> None:
@@ -181,7 +183,27 @@ class Topics:
         permit: Permit = _freely,
     ) -> list[int]:
         """All partitions the topic then has. Raises KafkaError with Kafka's code."""
-        node = await self._existing(name)
+        wanted: TopicNode | None = None
+        for _ in range(ATTEMPTS_MAX):
+            node, version = await self._existing(name)
+            if node == wanted:
+                return sorted(node.partitions)  # our own write, sent twice over a lost connection
+            grown = await self._grown(name, node, count, manual)
+            if validate_only:
+                return sorted(grown.partitions)
+            if wanted is None:
+                permit(len(grown.partitions) - len(node.partitions))
+            wanted = grown
+            try:
+                await self._store.set_topic(name, wanted, version=version)
+            except (BadVersion, NoNode):
+                continue  # another request, or the controller, was faster: what does it leave us?
+            return sorted(wanted.partitions)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{name}' changes all the time.")
+
+    async def _grown(
+        self, name: str, node: TopicNode, count: int, manual: Sequence[Sequence[int]] | None
+    ) -> TopicNode:
         if any(node.adding.values()) or any(node.removing.values()):
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
@@ -195,21 +217,17 @@ class Topics:
             **node.partitions,
             **{partition: tuple(replicas) for partition, replicas in added.items()},
         }
-        if not validate_only:
-            permit(len(added))
-            await self._store.set_topic(
-                name, TopicNode(partitions, node.adding, node.removing, node.topic_id)
-            )
-        return sorted(partitions)
+        return TopicNode(partitions, node.adding, node.removing, node.topic_id)
 
-    async def _existing(self, name: str) -> TopicNode:
-        """A topic in the store, where a name that cannot be a topic's is not even looked for."""
-        node = None if _name_error(name) else await self._store.topic(name)
-        if node is None:
+    async def _existing(self, name: str) -> tuple[TopicNode, int]:
+        """A topic in the store and its version, where a name that cannot be a topic's is not even
+        looked for."""
+        found = None if _name_error(name) else await self._store.topic_and_version(name)
+        if found is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
-        return node
+        return found
 
     # Deleting
 
