@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -23,6 +24,7 @@ from odradek.broker.quotas import ClientQuotas, Entity
 from odradek.broker.requests import RequestContext
 from odradek.sim.loop import SimLoop
 from odradek.sim.network import Network
+from odradek.store.paths import ConfigKind
 from odradek.wire.batch import scan
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
@@ -123,12 +125,29 @@ async def test_quotas_that_cannot_be(tmp_path: Path) -> None:
             ({}, "producer_byte_rate", 1.0),
             ({"user": "u"}, "nonsense", 1.0),
             ({"user": "u"}, "producer_byte_rate", 1.5),
+            ({"user": "u"}, "producer_byte_rate", 1e20),
+            ({"user": "u"}, "producer_byte_rate", -1e20),
+            *(
+                ({"user": "u"}, quota, value)
+                for quota in ("producer_byte_rate", "request_percentage")
+                for value in (math.nan, math.inf, -math.inf)
+            ),
         ):
             assert await alter(connection, entity, **{quota: value}) is ErrorCode.INVALID_REQUEST
         request = DescribeClientQuotasRequest(
             components=[ComponentData(entity_type="user", match_type=ANY, match=None)] * 2
         )
         assert (await connection.request(request, 1)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_the_greatest_and_the_least_quotas(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        connection = await made.connect(1)
+        for value in (-1.0, 0.0, float(2**63)):
+            assert await alter(connection, {"user": "u"}, producer_byte_rate=value) == 0
+            assert await describe(connection) == {(("user", "u"),): {"producer_byte_rate": value}}
+        stored = await made.brokers[1].store.config(ConfigKind.USERS, "u")
+        assert stored == {"producer_byte_rate": str(2**63 - 1)}, "as a LONG, for other brokers"
 
 
 def virtually(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -171,6 +190,26 @@ def test_who_produces_too_much_is_told_and_not_listened_to(tmp_path: Path) -> No
             assert told_s - 0.1 < now() - before < told_s + 0.1, "whatever it asks"
             await asyncio.sleep(11)  # virtually
             assert (await eager.request(request_small(), 9)).throttle_time_ms == 0, "forgotten"
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0])
+def test_who_may_have_nothing_is_answered_once_and_then_not_listened_to(
+    tmp_path: Path, limit: float
+) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t")
+            producer, reader = await made.connect(1, "none"), await made.connect(1, "none")
+            await produce(producer, "t", b"v")
+            quotas = {"producer_byte_rate": limit, "consumer_byte_rate": limit}
+            await limited(made, {"client-id": "none"}, **quotas)
+            response = await producer.request(request_small(), 9)
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            assert response.throttle_time_ms == 2**31 - 1
+            fetched = await reader.request(fetch_request("t", 0), 11)
+            assert (fetched.throttle_time_ms, fetched.responses) == (2**31 - 1, [])
 
     virtually(story)
 

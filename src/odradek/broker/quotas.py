@@ -234,7 +234,8 @@ class ClientQuotas:
 
     def _throttle(self, context: "RequestContext", seconds: float) -> None:
         self._throttled += 1
-        throttle_ms = min(math.ceil(seconds * 1000), THROTTLE_MS_MAX)
+        # Without end if the quota is zero, so it is bounded before it is rounded.
+        throttle_ms = math.ceil(min(seconds * 1000, THROTTLE_MS_MAX))
         context.throttle_ms = max(context.throttle_ms, throttle_ms)
 
     def _meter(self, name: str, entity: Entity, client_id: str, kind: type[Meter]) -> Meter:

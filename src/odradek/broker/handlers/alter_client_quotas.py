@@ -1,5 +1,6 @@
 """AlterClientQuotas (49), v0–v1. Sets and removes quotas of users and client ids (KIP-546)."""
 
+import math
 from typing import TYPE_CHECKING
 
 from odradek.broker.altering import write
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.server import Broker
 
 USER, CLIENT_ID = "user", "client-id"
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
 
 async def handle(
@@ -50,15 +52,23 @@ async def _alter(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {change.key}")
         if change.remove:
             config.pop(change.key, None)
-        elif change.key in WHOLE_QUOTAS and change.value != int(change.value):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Configuration {change.key} must be a LONG value"
-            )
         else:
-            whole = change.key in WHOLE_QUOTAS
-            config[change.key] = str(int(change.value) if whole else change.value)
+            config[change.key] = _value(change.key, change.value)
     if not validate_only:
         await write(broker, kind, name, config)
+
+
+def _value(quota: str, value: float) -> str:
+    """How a quota is kept. As with Kafka it may be zero or less: then whatever is asked is over."""
+    if not math.isfinite(value):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {quota} must be finite")
+    if quota not in WHOLE_QUOTAS:
+        return str(value)
+    # The greatest LONG, which stands for no limit, comes rounded up to what is none.
+    whole = min(int(value), LONG_MAX)
+    if float(whole) != value or whole < LONG_MIN:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {quota} must be a LONG value")
+    return str(whole)
 
 
 def _entity(entry: AlterClientQuotasRequestEntryData) -> tuple[ConfigKind, str]:
