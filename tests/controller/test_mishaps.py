@@ -180,3 +180,19 @@ async def test_a_move_that_waits_does_not_outlive_its_topic(cluster: Cluster) ->
     await cluster.settle()
     topic = await cluster.admin.topic("t")
     assert topic is not None and (topic.partitions, topic.adding) == ({0: (1, 2)}, {})
+
+
+async def test_a_partition_added_while_another_begins_to_move_stays(cluster: Cluster) -> None:
+    await cluster.make("t", (2,))
+    grown = []
+
+    async def grow() -> None:
+        grown.append(await cluster.admin.set_topic("t", TopicNode({0: (2,), 1: (2,)})))
+
+    cluster.members[1].held.race("/brokers/topics/t", grow)
+    assert (await cluster.controller(1).alter_reassignments({T0: [3]}))[T0].error == 0
+    await cluster.settle()
+    assert grown
+    topic = await cluster.admin.topic("t")
+    assert topic is not None
+    assert (topic.partitions, topic.adding) == ({0: (3, 2), 1: (2,)}, {0: (3,)})

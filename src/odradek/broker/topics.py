@@ -222,12 +222,12 @@ class Topics:
     async def _existing(self, name: str) -> tuple[TopicNode, int]:
         """A topic in the store and its version, where a name that cannot be a topic's is not even
         looked for."""
-        found = None if _name_error(name) else await self._store.topic_and_version(name)
-        if found is None:
+        found = {} if _name_error(name) else await self._store.topics_and_versions([name])
+        if name not in found:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
-        return found
+        return found[name]
 
     # Deleting
 

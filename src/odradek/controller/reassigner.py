@@ -14,11 +14,11 @@ from odradek.controller.context import ControllerContext, Partition, Replica
 from odradek.controller.deletion import TopicDeletion
 from odradek.controller.elections import Strategy
 from odradek.controller.journal import EntryKind, Journal
-from odradek.controller.machines import StateMachines
+from odradek.controller.machines import ATTEMPTS_MAX, StateMachines
 from odradek.controller.reassignment import Step, Target
 from odradek.controller.requests import RequestBatch
 from odradek.controller.waiting import WaitingMoves
-from odradek.store.api import Watch
+from odradek.store.api import BadVersion, Watch
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode
@@ -444,13 +444,29 @@ class Reassigner:
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for key, assignment in changed.items():
             by_topic.setdefault(key.topic, {})[key.partition] = assignment
-        for topic, node in (await self._store.topic_nodes(by_topic.keys())).items():
-            unheard_of = {n: ReplicaAssignment(to) for n, to in node.partitions.items()}
-            known = self._context.assignments_of(topic)
-            assignments = {**unheard_of, **known, **by_topic[topic]}
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._store.topics_and_versions(by_topic.keys())
+            if not found:
+                return
+            for topic, (node, version) in found.items():
+                if await self._rewrite(topic, node, version, by_topic[topic]):
+                    del by_topic[topic]
+        raise BadVersion("", f"{sorted(by_topic)} changed too often")
+
+    async def _rewrite(
+        self, topic: str, node: TopicNode, version: int, changed: Mapping[int, ReplicaAssignment]
+    ) -> bool:
+        """False if somebody else wrote the node since it was read."""
+        unheard_of = {n: ReplicaAssignment(to) for n, to in node.partitions.items()}
+        assignments = {**unheard_of, **self._context.assignments_of(topic), **changed}
+        rewritten = topic_node(assignments, self._context, topic)
+        try:
             await self._store.set_topic(
-                topic, topic_node(assignments, self._context, topic), self._context.epoch_version
+                topic, rewritten, self._context.epoch_version, version=version
             )
+        except BadVersion:
+            return False
+        return True
 
     async def _drop_finished_from_legacy(self, targets: Moves) -> None:
         """The legacy node forgets a partition that has arrived where the node wanted it."""

@@ -281,10 +281,14 @@ class ClusterStore(Configs, Acls):
         node = await self.read(paths.topic(name), watch)
         return None if node is None else payloads.decode_topic(name, node[0])
 
-    async def topic_and_version(self, name: str) -> tuple[TopicNode, int] | None:
-        """A topic, and the version to rewrite it under."""
-        node = await self.read(paths.topic(name))
-        return None if node is None else (payloads.decode_topic(name, node[0]), node[1].version)
+    async def topics_and_versions(self, names: Collection[str]) -> dict[str, tuple[TopicNode, int]]:
+        """The topics that exist of these, each with the version to rewrite it under."""
+        nodes = await self.store.get_many([paths.topic(name) for name in names])
+        return {
+            name: (payloads.decode_topic(name, node[0]), node[1].version)
+            for name, node in zip(names, nodes, strict=True)
+            if node is not None
+        }
 
     async def topic_nodes(
         self, names: Collection[str], watch: Watch | None = None
