@@ -21,7 +21,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -91,7 +93,9 @@ class Cluster:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.store = f"sqlite:{self.data_dir / 'metadata.db'}" if store == "sqlite" else store
         self._racks: dict[int, str] = dict(zip(self.ids, racks or (), strict=False))
-        self._ports = dict(zip(self.ids, ports or _free_ports(brokers), strict=True))
+        with _choosing:
+            self._ports = dict(zip(self.ids, ports or _free_ports(brokers), strict=True))
+            _holding.add(self)
         copies = min(3, brokers)
         self._config: dict[str, object] = {
             "default.replication.factor": copies,
@@ -134,6 +138,7 @@ class Cluster:
         try:
             self._end_all()
         finally:
+            _holding.discard(self)
             if self._is_temporary:
                 shutil.rmtree(self.data_dir, ignore_errors=True)
 
@@ -344,6 +349,7 @@ class Cluster:
     # How it is done
 
     def _spawn(self, broker: int) -> None:
+        _holding.add(self)
         if not _is_free(self._ports[broker]):
             raise ClusterError(f"port {self._ports[broker]} is taken; who listens there?")
         settings = {"log.dirs": self.directory_of(broker), **self._config}
@@ -427,13 +433,21 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
+# The clusters of this process from when they are made until they are closed: the port of a broker
+# that is killed, or not started yet, looks free and is not.
+_holding: "weakref.WeakSet[Cluster]" = weakref.WeakSet()
+_choosing = threading.Lock()
+
+
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, from a range nobody is given by chance."""
+    """Ports that nobody listens on now, from a range nobody is given by chance, and that no other
+    cluster of this process needs again."""
+    held = {port for cluster in _holding for port in cluster._ports.values()}
     found: list[int] = []
     candidate = FIRST_PORT + os.getpid() * 7 % (LAST_PORT - FIRST_PORT)
     while len(found) < count:
         candidate = FIRST_PORT + (candidate + 1 - FIRST_PORT) % (LAST_PORT - FIRST_PORT)
-        if _is_free(candidate):
+        if candidate not in held and _is_free(candidate):
             found.append(candidate)
     return found
 
