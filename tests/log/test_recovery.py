@@ -160,16 +160,37 @@ def test_a_hole_between_segments_ends_the_log_unless_it_is_compacted() -> None:
     assert len(everything(log)) == len(contents) - 1
 
 
-def test_an_old_message_is_not_damage() -> None:
-    _, disk, _ = filled(ONE_SEGMENT, batches=2)
-    body = b"\x01\x00" + bytes(8) + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x01x"
+def old_message(offset: int, value: bytes = b"x") -> bytes:
+    """A message of magic 1."""
+    body = b"\x01\x00" + bytes(8) + b"\xff\xff\xff\xff" + len(value).to_bytes(4, "big") + value
     message = zlib.crc32(body).to_bytes(4, "big") + body
-    old = (4).to_bytes(8, "big") + len(message).to_bytes(4, "big") + message
+    return offset.to_bytes(8, "big") + len(message).to_bytes(4, "big") + message
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("messages", [1, 2, 20])
+@pytest.mark.parametrize("batches", [0, 2])
+def test_an_old_message_is_not_damage(batches: int, messages: int, clean: bool) -> None:
+    """However much of it there is, and whatever comes before it."""
+    _, disk, _ = filled(ONE_SEGMENT, batches)
+    old = b"".join(old_message(batches * 2 + number) for number in range(messages))
     data = disk.read_bytes(name(0, ".log")) + old
     overwrite(disk, name(0, ".log"), data)
     with pytest.raises(UnsupportedMagic):
-        open_log(disk, ONE_SEGMENT)
+        open_log(disk, ONE_SEGMENT, clean=clean)
     assert disk.read_bytes(name(0, ".log")) == data
+
+
+def test_a_log_of_old_segments_keeps_them_all() -> None:
+    disk = mounted(sim_disk())
+    disk.make_dirs(DIRECTORY)
+    for base in (0, 50, 100):
+        messages = [old_message(base + number, bytes(100)) for number in range(50)]
+        overwrite(disk, name(base, ".log"), b"".join(messages))
+    for clean in (False, True):
+        with pytest.raises(UnsupportedMagic, match=DIRECTORY):
+            open_log(disk, clean=clean)
+        assert [disk.size(name(base, ".log")) for base in (0, 50, 100)] == [50 * 134] * 3
 
 
 # Indexes

@@ -45,7 +45,7 @@ from odradek.log.checkpoints import InconsistentMetaProperties
 from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
 from odradek.log.disk import Disk
-from odradek.log.loading import DuplicateLog
+from odradek.log.loading import DuplicateLog, UnreadableLog
 from odradek.log.manager import LogManager, NoDirectoryLeft
 from odradek.log.offload import Offload
 from odradek.replica.delayed import DelayedByKey
@@ -187,7 +187,7 @@ class Broker:
         self.logs.default_config = self.config.log_config()
         try:
             await self.logs.load(self.settings.known_topics())
-        except (UnexpectedDirectory, DuplicateLog, NoDirectoryLeft) as error:
+        except (UnexpectedDirectory, DuplicateLog, UnreadableLog, NoDirectoryLeft) as error:
             raise StartFailed(str(error)) from None
 
     async def _confess(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryKind, LogDirectory, PartitionDirectory
+from odradek.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
@@ -19,6 +20,10 @@ Configs = Mapping[str, LogConfig]
 
 class DuplicateLog(Exception):
     """One partition in two directories."""
+
+
+class UnreadableLog(Exception):
+    """A log that holds what is not ours to cut: whoever knows better must move it away."""
 
 
 async def load_directory(
@@ -62,9 +67,12 @@ async def _load_logs(
     while waiting and directory.path in manager.live_dirs:
         path, (topic_partition, kind) = waiting.pop()
         config = configs.get(topic_partition.topic, manager.default_config)
-        log = await manager.offload(
-            partial(manager.open_log, directory, path, topic_partition, config)
-        )
+        try:
+            log = await manager.offload(
+                partial(manager.open_log, directory, path, topic_partition, config)
+            )
+        except KafkaError as error:
+            raise UnreadableLog(f"{path} cannot be loaded: {error.message}") from error
         logs = manager.future_logs if kind is DirectoryKind.FUTURE else manager.logs
         if topic_partition in logs:
             log.close_files()

@@ -154,8 +154,8 @@ class LogManager:
     async def load(self, configs: Mapping[str, LogConfig] | None = None) -> None:
         """Load every log, recovering those of a directory that was not shut down cleanly.
 
-        `configs` are the topics that have settings of their own. Raises UnexpectedDirectory or
-        DuplicateLog: the broker must not start; NoDirectoryLeft: it cannot."""
+        `configs` are the topics that have settings of their own. Raises UnexpectedDirectory,
+        DuplicateLog or UnreadableLog: the broker must not start; NoDirectoryLeft: it cannot."""
         self.open()
         loading = [
             load_directory(self, self._live[path], configs or {}, self._recovery_threads)

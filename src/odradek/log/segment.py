@@ -51,7 +51,7 @@ SCAN_BYTES = 4 * 1024 * 1024
 # Base offset, length, magic and last offset delta: what a search needs of a header.
 _PEEK = Struct(">qi4xb6xi")
 _peek = _PEEK.unpack_from
-_OLD_HEADER = Struct(">iI")
+_OLD_HEADER = Struct(">iIB")
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -245,6 +245,7 @@ class Segment:
                     raise CorruptBatch(f"{self} is shorter than it was")
             base_offset, length, magic, delta = _peek(chunk, local)
             if magic != MAGIC or length < HEADER_BYTES - OVERHEAD_BYTES:
+                self._refuse_old_message(position)
                 raise CorruptBatch(f"no batch at {position} of {self}")
             if base_offset + delta >= offset:
                 return Found(position, base_offset, length + OVERHEAD_BYTES)
@@ -254,9 +255,11 @@ class Segment:
     def next_offset(self) -> int:
         """The offset after the last batch, read from the file."""
         found = self.find(self.offset_index.last_offset)
-        end = self.base_offset
-        for _, header in self.batches(found.position if found else 0):
+        end, position = self.base_offset, found.position if found else 0
+        for _, header in self.batches(position):
             end = header.next_offset
+            position += header.size_bytes
+        self._refuse_old_message(position)
         return end
 
     def batches(
@@ -264,7 +267,8 @@ class Segment:
     ) -> Iterator[tuple[bytes, BatchHeader]]:
         """Every batch from `position` on, each with the buffer that its header's position is in.
 
-        Ends at the first incomplete batch; raises CorruptBatch where no batch can begin."""
+        Ends at the first incomplete batch; raises CorruptBatch where no batch can begin, and
+        UnsupportedMagic at a message of magic 0 or 1."""
         end = self.size if end_position is None else min(end_position, self.size)
         while end - position >= HEADER_BYTES:
             first = self.find_at(position)
@@ -368,7 +372,8 @@ class Segment:
 
     def rebuild(self, on_batch: Callable[[bytes, BatchHeader], bool]) -> int:
         """Scan from the start, keep the batches that `on_batch` accepts, cut at the first it does
-        not, and index what is left. Returns how many bytes were cut."""
+        not, and index what is left. Returns how many bytes were cut. Raises UnsupportedMagic, with
+        nothing cut, rather than take a message of an old format for damage."""
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.reset()
         self._index_room = None
@@ -384,12 +389,9 @@ class Segment:
                     self._add_index_entry(header.last_offset, valid, greatest)
                     indexed = valid
                 valid += header.size_bytes
-        except CorruptBatch:
+        except (CorruptBatch, UnsupportedMagic):
             pass  # The end of what can be kept.
-        except UnsupportedMagic:
-            # Zeros in a torn header look like an old format; a right checksum does not come about.
-            if self._is_old_message(valid):
-                raise
+        self._refuse_old_message(valid)
         cut = self.size - valid
         if cut:
             self.file.truncate(valid)
@@ -403,15 +405,22 @@ class Segment:
         self.seal()
         return cut
 
-    def _is_old_message(self, position: int) -> bool:
-        """Whether a message of magic 0 or 1 begins here: size i32, CRC-32 of the rest, magic."""
-        start = self.file.read(position + LENGTH_OFFSET, 8)
-        if len(start) < 8:
-            return False
-        length, crc = _OLD_HEADER.unpack(start)
-        if not LENGTH_MIN <= length <= self.size - position - OVERHEAD_BYTES:
-            return False
-        return bool(zlib.crc32(self.file.read(position + MAGIC_OFFSET, length - 4)) == crc)
+    def _refuse_old_message(self, position: int) -> None:
+        """Raise UnsupportedMagic if a message of magic 0 or 1 begins here: size i32, CRC-32 of the
+        rest, magic. Zeros in a torn header look like one too, but for a right checksum."""
+        if self.size - position < OVERHEAD_BYTES + LENGTH_MIN:
+            return
+        header = self.file.read(position + LENGTH_OFFSET, _OLD_HEADER.size)
+        if len(header) < _OLD_HEADER.size:
+            return  # The file is shorter than it was.
+        length, crc, magic = _OLD_HEADER.unpack(header)
+        if magic >= MAGIC or not LENGTH_MIN <= length <= self.size - position - OVERHEAD_BYTES:
+            return
+        if zlib.crc32(self.file.read(position + MAGIC_OFFSET, length - 4)) == crc:
+            raise UnsupportedMagic(
+                f"{self.path(LOG_SUFFIX)} has a message of magic {magic} at {position}; only 2 is "
+                "supported"
+            )
 
     def change_suffix(self, suffix: str) -> None:
         """Rename all files of the segment: the log last, for it is what makes the others count."""
