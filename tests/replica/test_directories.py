@@ -164,6 +164,29 @@ class TestMoving:
 
         simulate(story)
 
+    def test_a_log_that_starts_within_a_batch_moves_with_the_whole_of_it(
+        self, simulate: Any
+    ) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            node.append(b"gone", b"a", b"b")
+            node.append(b"c")
+            node.partition().delete_records(1)
+            contents, target = node.contents(), other_directory(node)
+            node.replicas.alter_replica_log_dirs({T0: target})
+            await world.until(lambda: directory_of(node) == target)
+            assert (node.log().start_offset, node.log().end_offset) == (1, 4)
+            assert node.log().high_watermark == 4
+            assert node.contents() == contents
+            await node.stop()
+            await world.restart(1)
+            await world.elect(1, [1])
+            assert node.log().start_offset == 1
+            assert node.contents() == contents
+
+        simulate(story)
+
     def test_errors(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)

@@ -4,7 +4,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from odradek.log.results import UnexpectedOffset
 from odradek.replica.config import ReplicaConfig
+from odradek.replica.copying import append_copied
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -138,6 +142,54 @@ def test_a_follower_behind_the_leaders_start_begins_there(simulate: Any) -> None
         await world.until(lambda: follower.log().end_offset == 12)
         assert follower.log().start_offset == 11
         assert follower.contents() == leader.contents()
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_new_follower_begins_with_the_batch_in_which_the_leaders_log_starts(
+    simulate: Any, clean: bool
+) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1], [1])
+        leader.append(b"gone", b"a", b"b")
+        leader.append(b"c")
+        leader.partition().delete_records(1)
+        await world.elect(1, [1], [1, 2], is_new=True)
+        await world.until_stored({1, 2})
+        log = follower.log()
+        assert (log.start_offset, log.end_offset) == (1, 4)
+        assert [segment.base_offset for segment in log.segments] == [0]
+        assert follower.contents() == leader.contents()
+        follower.logs.checkpoint_start_offsets()
+        await follower.stop(clean=clean)
+        await world.restart(2)
+        await world.elect(2, [1, 2])
+        await follower.produce(b"d")
+        log = follower.log()
+        assert (log.start_offset, log.high_watermark, log.end_offset) == (1, 5, 5)
+        assert follower.contents() == leader.contents()
+
+    simulate(story)
+
+
+def test_a_follower_that_has_records_is_not_begun_again(simulate: Any) -> None:
+    """Only an empty log may wait at a start that is within a batch."""
+
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"a")
+        await world.until(lambda: follower.log().high_watermark == 1)
+        log = follower.log()
+        for records in (world.batch(b"x", b"y"), world.batch(b"x")):
+            with pytest.raises(UnexpectedOffset):
+                append_copied(log, records)
+        log.truncate_fully_and_start_at(1)
+        with pytest.raises(UnexpectedOffset):
+            append_copied(log, world.batch(b"x"))  # which ends before the start
+        assert (log.start_offset, log.end_offset) == (1, 1)
 
     simulate(story)
 

@@ -20,6 +20,7 @@ from typing import Protocol
 from odradek.log.log import Log
 from odradek.log.results import UnexpectedOffset
 from odradek.replica.config import ReplicaConfig
+from odradek.replica.copying import append_copied
 from odradek.replica.fetch_session import FollowerSession, Position
 from odradek.replica.partition import Partition
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
@@ -515,7 +516,7 @@ class ReplicaFetcher:
         log, partition = followed.log, followed.partition
         if data.records:
             assert not isinstance(data.records, list)  # a decoded message has one buffer
-            info = log.append_as_follower(data.records)
+            info = append_copied(log, data.records)
             self._counts["bytes"] += info.size_bytes
             if self._is_throttled(followed):
                 self._host.follower_quota.record(info.size_bytes)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from odradek.log.log import Log
+from odradek.replica.copying import append_copied
 from odradek.replica.partition import Partition
 from odradek.replica.throttle import ReplicationQuota
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -132,7 +133,7 @@ def _copy_some(current: Log, future: Log) -> int:
     if future.end_offset < current.start_offset:
         future.truncate_fully_and_start_at(current.start_offset)
     records = current.read(future.end_offset, CHUNK_BYTES).records
-    info = future.append_as_follower(records)
+    info = append_copied(future, records)
     future.set_high_watermark(current.high_watermark)
     if current.start_offset > future.start_offset:
         future.advance_start_offset(min(current.start_offset, future.high_watermark))
