@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,24 @@ def test_a_lake_without_partitions_and_with_two_schemas(tmp_path: Path) -> None:
     (done,) = compact(lake)
     assert (done.directory, done.files_before, done.files_after) == (".", 8, 2)
     assert numbers_in(lake.path) == sorted([*range(4), *range(4)])
+
+
+def test_moments_written_as_int96_stay_the_moments_they_are(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", "w")
+    lake.path.mkdir()
+    moments = [datetime(9999, 12, 31, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC), None]
+    column = pa.array(moments, pa.timestamp("us", tz="UTC"))
+    inner = pa.StructArray.from_arrays([column], ["at"])
+    rows = pa.table({"at": column, "inner": inner, "day": column.cast(pa.date32())})
+    for name in ("a", "b"):
+        file = lake.path / f"{name}.parquet"
+        pq.write_table(rows, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    # Written since by a session that does not write INT96 any more.
+    pq.write_table(rows, lake.path / "c.parquet", store_schema=False)
+    (done,) = compact(lake)
+    assert done.files_after == 1
+    (file,) = lake.path.glob("*.parquet")
+    assert pq.read_table(file).equals(pa.concat_tables([rows] * 3))
 
 
 def test_a_file_landed_during_the_exchange_is_carried_over(

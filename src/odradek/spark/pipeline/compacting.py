@@ -193,9 +193,11 @@ def _merge(files: list[Path], into: Path, target_bytes: int) -> None:
     """The rows of the files in new files of about the target's size, one schema each."""
     import pyarrow.parquet as pq
 
+    from odradek.spark.pipeline.int96 import read_batches, read_schema
+
     by_schema: list[tuple[pa.Schema, list[Path]]] = []
     for file in files:
-        schema = pq.read_schema(file)
+        schema = read_schema(file)
         for known, of_it in by_schema:
             if known.equals(schema):
                 of_it.append(file)
@@ -207,7 +209,7 @@ def _merge(files: list[Path], into: Path, target_bytes: int) -> None:
             target = into / f"compacted-{uuid.uuid4()}.parquet"
             with pq.ParquetWriter(target, schema, compression="snappy") as writer:
                 for file in group:
-                    for batch in pq.ParquetFile(file).iter_batches(ROWS_AT_A_TIME):
+                    for batch in read_batches(file, ROWS_AT_A_TIME):
                         writer.write_batch(batch)
             with target.open("rb") as written:
                 os.fsync(written.fileno())
