@@ -163,6 +163,30 @@ async def test_a_peer_that_does_not_read_is_noticed_and_waited_for() -> None:
     await collector.ended
 
 
+async def test_draining_waits_until_the_transport_holds_nothing_either() -> None:
+    collector = Collector()
+    theirs = await pair(collector)
+    collector.send([bytes(1 << 20)])
+    draining = asyncio.ensure_future(collector.drain())
+    loop = asyncio.get_running_loop()
+    left = 1 << 20
+    while left:
+        left -= len(await loop.sock_recv(theirs, 1 << 10))
+        if draining.done():
+            assert collector.transport is not None
+            assert collector.transport.get_write_buffer_size() == 0
+    await draining
+    await collector.drain()  # nothing to wait for
+    collector.send([bytes(8 << 20)])
+    draining = asyncio.ensure_future(collector.drain())
+    await asyncio.sleep(0)
+    theirs.close()
+    with pytest.raises(ConnectionError, match="is closed"):
+        await draining
+    with pytest.raises(ConnectionError, match="is closed"):
+        await collector.drain()
+
+
 async def test_close_sends_what_was_queued() -> None:
     collector = Collector()
     theirs = await pair(collector)

@@ -94,9 +94,20 @@ class Link:
         """The response to `message`; ConnectionError or TimeoutError if there is none."""
         return await self.start(message, timeout=timeout)
 
-    def send_no_response(self, message: Message) -> None:
-        """Send what the broker will not answer: Produce with acks=0."""
-        self.connection.send_no_response(message, self.version_of(message.API_KEY))
+    async def send_no_response(self, message: Message, *, timeout: float) -> None:
+        """Send what the broker will not answer, Produce with acks=0, and wait until it has left.
+
+        As with an answer that does not come, a broker that does not read in time loses its
+        connection: what waits in it would stay in memory, and is the caller's to repeat.
+        """
+        connection = self.connection
+        connection.send_no_response(message, self.version_of(message.API_KEY))
+        try:
+            async with asyncio.timeout(timeout):
+                await connection.drain()
+        except TimeoutError:
+            connection.close()
+            raise TimeoutError(f"{connection.peer} does not read what it is sent") from None
 
 
 class Links:

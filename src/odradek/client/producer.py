@@ -210,8 +210,8 @@ class Producer:
         return Delivery(queued, 0)
 
     async def flush(self) -> None:
-        """Wait until all that was handed in is acknowledged; raises the first failure since the
-        last flush."""
+        """Wait until all that was handed in is acknowledged, or without acks has left; raises the
+        first failure since the last flush."""
         while self._unfinished:
             for batch in self._unfinished:
                 batch.sealed.set()
@@ -367,8 +367,10 @@ class Producer:
             leaders = await self.client.leaders([partition], timeout_s=patience.remaining_s)
             link = await self.client.link(leaders[partition])
             if self.acks == 0:
+                # What has left is all that can be known, and until then it fills our buffer.
                 for encoded in train:
-                    link.send_no_response(self._request(partition, encoded))
+                    request = self._request(partition, encoded)
+                    await link.send_no_response(request, timeout=self.client.timeout_s)
                 return [(-1, -1)] * len(train)
             # All are started before any is awaited: order is that of the connection.
             timeout_s = self.client.timeout_s + ANSWER_MARGIN_S

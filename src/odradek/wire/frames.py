@@ -9,7 +9,8 @@ the event loop asks for the buffer, fills it and hands it over in one step.
 
 Outgoing. Parts of frames are gathered and written once per turn of the loop; small ones are joined,
 large ones go to the socket as they are. While the peer does not read, what is left waits here and
-`outgoing_bytes` says how much, so that whoever produces it can stop.
+`outgoing_bytes` says how much, so that whoever produces it can stop. Whoever gets no answer that
+would tell waits with `drain` until the operating system has all of it.
 
 Bounds. A size below zero or above `frame_bytes_max` ends the connection before anything is
 allocated, and of a large size only as much is allocated as has arrived, doubled.
@@ -64,6 +65,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._blocked = False
         self._reading = False
         self._flush_scheduled = False
+        self._drains: list[asyncio.Future[None]] = []
 
     # What a subclass overrides
 
@@ -94,6 +96,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._frame = None
         self._outgoing.clear()
         self.outgoing_bytes = 0
+        self._end_drains(ConnectionError(f"the connection to {self.peer} is closed"))
         self.lost(error)
 
     @property
@@ -232,7 +235,30 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.bytes_sent += size
             transport.write(part)
         if not self._blocked:
+            self._end_drains(None)
             self.drained()
+
+    async def drain(self) -> None:
+        """Waits until what was sent so far is with the operating system, which delivers it also
+        after we have closed; ConnectionError if the connection ends before."""
+        if not self._open or self.transport is None:
+            raise ConnectionError(f"the connection to {self.peer} is closed")
+        # From now on the transport counts as blocked while it holds anything back itself.
+        self.transport.set_write_buffer_limits(0)
+        if self._outgoing or self._blocked:
+            waiting = self._loop.create_future()
+            self._drains.append(waiting)
+            await waiting
+
+    def _end_drains(self, failure: Exception | None) -> None:
+        waiting, self._drains = self._drains, []
+        for drain in waiting:
+            if drain.done():
+                continue  # whoever waited has given up
+            if failure is None:
+                drain.set_result(None)
+            else:
+                drain.set_exception(failure)
 
     def _joined(self, part: Buffer) -> bytes | Buffer:
         """This part and the small ones that follow it, as one."""
