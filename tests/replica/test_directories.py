@@ -240,6 +240,43 @@ class TestMoving:
 
         simulate(story)
 
+    def test_a_restart_on_the_way_keeps_the_mark_of_the_log_and_not_the_copys(
+        self, simulate: Any
+    ) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            for of in (T0, T1):  # one in each directory, so that either order is seen
+                await world.elect(1, [1, 2], [1, 2], of=of)
+                for _ in range(5):
+                    node.append(b"x" * 50_000, of=of)
+                node.log(of).set_high_watermark(5)
+            node.replicas.mover.quota.bytes_per_second = 1
+            node.replicas.mover.quota.record(1_000_000)
+            targets = {of: other_directory(node, of) for of in (T0, T1)}
+            node.replicas.alter_replica_log_dirs(targets)
+            await asyncio.sleep(10)
+            await node.stop(clean=False)
+            await world.restart(1)
+            for of in (T0, T1):
+                await world.elect(2, [1, 2], of=of)
+                assert directory_of(node, of) != targets[of]
+                assert node.log(of).high_watermark == 5
+
+        simulate(story)
+
+    def test_the_mark_moves_with_the_log(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            node.append(b"x")
+            await asyncio.sleep(10)  # it is written, and does not change any more
+            target = other_directory(node)
+            node.replicas.alter_replica_log_dirs({T0: target})
+            await world.until(lambda: directory_of(node) == target)
+            assert node.logs.read_high_watermarks() == {T0: 1}
+
+        simulate(story)
+
     def test_when_the_target_fails_the_replica_stays_where_it_is(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)

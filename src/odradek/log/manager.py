@@ -399,11 +399,18 @@ class LogManager:
         return True
 
     def read_high_watermarks(self, path: str | None = None) -> dict[TopicPartition, int]:
-        """The high watermarks that were last written, of one directory or of all."""
-        found: dict[TopicPartition, int] = {}
-        for live_path, directory in self._live.items():
-            if path is None or live_path == posixpath.normpath(path):
-                found.update(directory.offsets(HIGH_WATERMARKS))
+        """The high watermarks that were last written: all of one directory, or those of the logs in
+        use, each from where it stands, for a copy under way elsewhere has a mark of its own."""
+        if path is not None:
+            directory = self._live.get(posixpath.normpath(path))
+            return {} if directory is None else dict(directory.offsets(HIGH_WATERMARKS))
+        found = {}
+        for topic_partition, log in self.logs.items():
+            directory = self._live.get(posixpath.dirname(log.directory))
+            if directory is not None:
+                offset = directory.offsets(HIGH_WATERMARKS).get(topic_partition)
+                if offset is not None:
+                    found[topic_partition] = offset
         return found
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:

@@ -20,7 +20,8 @@ class HighWatermarkCheckpoints:
         self._logs = logs
         self._partitions = partitions
         self._at_load: dict[TopicPartition, int] | None = None
-        self._written: dict[TopicPartition, int] = {}
+        # With where each log stands: a move to another directory is news for the one it came to.
+        self._written: dict[TopicPartition, tuple[str, int]] = {}
 
     def at_load(self, of: TopicPartition) -> int:
         """The mark a loaded log starts with; 0 for one that was deleted since."""
@@ -37,10 +38,13 @@ class HighWatermarkCheckpoints:
 
     def write(self) -> None:
         marks = {
-            of: partition.log.high_watermark if partition.lost_mark is None else partition.lost_mark
+            of: (
+                log.directory,
+                log.high_watermark if partition.lost_mark is None else partition.lost_mark,
+            )
             for of, partition in self._partitions.items()
-            if partition.log is not None
+            if (log := partition.log) is not None
         }
         if marks != self._written:
-            self._logs.write_high_watermarks(marks)
+            self._logs.write_high_watermarks({of: mark for of, (_, mark) in marks.items()})
             self._written = marks

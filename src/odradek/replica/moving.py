@@ -115,6 +115,8 @@ class Mover:
                 partition.future_log = None
                 self._moved += 1
                 logger.info("%s is now in %s", of, partition.log.directory)
+                # Now, or a crash makes the copy begin with a mark from when it was being made.
+                self._manager.checkpoint_high_watermarks()
                 return
             await asyncio.sleep(0)
 
