@@ -286,6 +286,25 @@ async def test_what_does_not_pass_fails_with_those_behind_it(
     assert script.values() == [b"first", b"0", b"next"]
 
 
+async def test_a_failure_can_be_asked_for_before_more_is_sent(
+    script: Script, client: Client
+) -> None:
+    async with Producer(client) as producer:
+        producer.raise_failure()  # there is none
+        script.produce.append(ErrorCode.INVALID_PRODUCER_EPOCH)
+        failed = await producer.send("t", b"x", partition=0)
+        with pytest.raises(KafkaError):
+            await failed
+        for ask in (producer.raise_failure, producer.raise_failure):
+            with pytest.raises(KafkaError, match="t-0"):
+                ask()
+        with pytest.raises(KafkaError, match="t-0"):
+            await producer.flush()
+        producer.raise_failure()  # a flush has told it
+        await (await producer.send("t", b"y", partition=0))
+    assert script.values() == [b"y"]
+
+
 async def test_without_idempotence_one_batch_at_a_time(script: Script, client: Client) -> None:
     script.produce.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER])
     async with Producer(client, acks=1) as producer:

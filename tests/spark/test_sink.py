@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from kafka.partitioner.default import murmur2
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
+from odradek.client.client import Client
+from odradek.client.producer import Delivery, Producer
 from odradek.client.reading import Reader
+from odradek.client.view import Partition, Topic
 from odradek.spark.decode import SCHEMA_WITH_HEADERS
 from odradek.spark.errors import BadRow, OptionError
-from odradek.spark.sink import BatchWriter, StreamWriter, gather
+from odradek.spark.sink import BatchWriter, StreamWriter, _Sending, gather
 from odradek.spark.sink_options import sink_options
 from odradek.wire.compression import Codec
 from odradek.wire.records import Record
@@ -193,3 +197,22 @@ def test_a_leader_that_dies_while_rows_are_written_costs_no_row_and_adds_none(
         assert written == [b"%d" % i * 20 for i in range(40_000)]
     finally:
         brokers.start(leader)
+
+
+async def test_a_failure_ends_the_task_before_more_is_sent() -> None:
+    """Else a task without brokers would go on for as long as it has rows, each batch in vain."""
+
+    class Failed(Producer):
+        def raise_failure(self) -> None:
+            raise ConnectionError("the brokers are gone")
+
+        async def send_batch(self, partition: TopicPartition, batch: bytearray) -> Delivery:
+            raise AssertionError("sent all the same")
+
+    client = Client("h:1")
+    client.view.topics["t"] = Topic("t", UUID(int=0), False, {0: Partition(0, 1, 0, [1], [1], [])})
+    sending = _Sending(
+        sink_options({**BASE, "topic": "t"}), ["value"], client, Failed(client, linger_s=0)
+    )
+    with pytest.raises(ConnectionError, match="the brokers are gone"):
+        await sending.send(pa.RecordBatch.from_pydict({"value": [b"x"]}))

@@ -93,6 +93,7 @@ def produce(
 
 
 async def _send(producer: "Producer", topic: str, line: Line, default: Line) -> None:
+    producer.raise_failure()
     await producer.send(
         topic,
         line.value,

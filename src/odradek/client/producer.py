@@ -220,6 +220,15 @@ class Producer:
         if failure is not None:
             raise failure
 
+    def raise_failure(self) -> None:
+        """Raise what the next flush would, if something has failed already.
+
+        For whoever hands in much and awaits no delivery: `send` itself takes what comes, so that
+        those who do await theirs may go on after a failure.
+        """
+        if self._failure is not None:
+            raise self._failure
+
     async def close(self) -> None:
         """Stop at once. What is not acknowledged yet fails."""
         for task in self._tasks:

@@ -198,6 +198,9 @@ class _Sending:
             for encoded in encode_rows(
                 columns, rows, now_ms, self._options.codec, self._options.batch_bytes
             ):
+                # The first failure is the task's: all that follows would be written for nothing,
+                # and without brokers each batch takes its whole time to fail.
+                self._producer.raise_failure()
                 await self._producer.send_batch(target, encoded.data)
 
     async def _partition_count(self, topic: str) -> int:
