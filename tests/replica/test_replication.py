@@ -212,6 +212,47 @@ def test_the_leaders_log_start_reaches_the_followers(simulate: Any) -> None:
     simulate(story)
 
 
+def test_what_the_controller_says_while_the_leader_is_asked_about_another_partition_counts(
+    simulate: Any,
+) -> None:
+    idle, other = TopicPartition("t", 1), TopicPartition("t", 2)
+
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2], of=idle)
+        await world.until(lambda: follower.replicas.fetchers.statistics()["unsettled"] == 0)
+        await world.elect(1, [1], [1])
+        leader.append(b"gone")
+        leader.partition().delete_records(1)
+        await world.elect(1, [1], [1], of=other)
+        leader.append(b"x", of=other)
+        offsets, asked = leader.offsets, []
+
+        def slow_offsets(request: Any) -> Any:
+            answer = offsets(request)
+            held = asyncio.get_running_loop().create_future()
+            asked.append((held, answer))
+            if len(asked) == 1:  # which lets the partition rest, while the idle one is fetched
+                answer.topics[0].partitions[0].error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
+            if len(asked) != 2:
+                held.set_result(answer)
+            return held
+
+        leader.offsets = slow_offsets
+        await world.elect(1, [1], [1, 2], is_new=True)
+        await world.until(lambda: len(asked) == 1)
+        await asyncio.sleep(0.1)
+        await world.elect(1, [1], [1, 2], of=other, is_new=True)
+        await world.until(lambda: len(asked) == 2)
+        await world.elect(1, [1], of=other)
+        held, answer = asked[1]
+        held.set_result(answer)
+        await world.until(lambda: follower.log(other).end_offset == 1)
+        await world.until_stored({1, 2})
+
+    simulate(story)
+
+
 def test_a_follower_waits_until_it_is_told_where_its_leader_is(simulate: Any) -> None:
     async def story(world: Any) -> None:
         leader, follower = await world.start(1, 2)

@@ -286,6 +286,8 @@ class ReplicaFetcher:
     async def _settle_all(self, connection: Connection, rested: list[Followed]) -> None:
         asking = []
         for followed in rested:
+            if not self._is_current(followed):
+                continue  # The controller has spoken while another's range was asked for.
             if followed.phase is Phase.OUT_OF_RANGE:
                 await self._find_range(connection, followed)
             elif followed.phase is Phase.FETCHING:
@@ -380,17 +382,16 @@ class ReplicaFetcher:
 
     async def _find_range(self, connection: Connection, followed: Followed) -> None:
         """The leader does not have the offset we want: cut to its end, or begin at its start."""
-        log = followed.log
         leader_end = await self._leader_offset(connection, followed, LATEST)
         if leader_end is None:
             return
-        if leader_end < log.end_offset:
+        if leader_end < followed.log.end_offset:
             self._truncate(followed, leader_end, complete=True)
             return
         leader_start = await self._leader_offset(connection, followed, EARLIEST)
         if leader_start is None:
             return
-        if leader_start > log.end_offset:
+        if leader_start > followed.log.end_offset:
             start, partition = leader_start, followed.partition
             if not self._locally(followed, lambda: partition.restart_at(start)):
                 return
