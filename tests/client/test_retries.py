@@ -64,6 +64,9 @@ class Script:
         self.expected: dict[int, int] = {}
         self.next_producer_id = 100
         self.has_leader = True
+        # A replica that clients with a rack are sent to, which Metadata does not know.
+        self.preferred = -1
+        self.prefers_for_all = False
         self.outstanding = self.outstanding_max = 0
 
     @property
@@ -136,12 +139,18 @@ class Script:
         if trouble is HANG_UP:
             return None
         assert isinstance(trouble, ErrorCode)
-        records = b""
-        if trouble is ErrorCode.NONE:
+        records, preferred = b"", -1
+        if request.rack_id or self.prefers_for_all:
+            preferred = self.preferred
+        if trouble is ErrorCode.NONE and preferred < 0:
             kept = [b for b in self.log if header_at(b).next_offset > asked.fetch_offset]
             records = b"".join(kept)
         data = PartitionData(
-            partition_index=0, error_code=trouble, high_watermark=self.end, records=records
+            partition_index=0,
+            error_code=trouble,
+            high_watermark=self.end,
+            preferred_read_replica=preferred,
+            records=records,
         )
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
 
@@ -350,6 +359,42 @@ async def test_reading_goes_on_after_trouble(
         await consumer.assign({PARTITION: 1})
         received = [record.value for b in await consumer.poll(5) for record in consumer.open(b)]
     assert received == values[1:]
+
+
+@pytest.fixture
+async def neighbour(script: Script) -> AsyncIterator[Client]:
+    """A client that says where it is."""
+    async with Client(f"127.0.0.1:{script.port}", timeout_s=5.0, rack="a") as client:
+        yield client
+
+
+async def test_a_preferred_replica_that_nobody_knows_is_done_without(
+    script: Script, neighbour: Client
+) -> None:
+    async with Producer(neighbour) as producer:
+        values = await send(producer, 3)
+    script.preferred = 2
+    script.asked.clear()
+    reader = Reader(neighbour)
+    read = [b async for batches in reader.batches(PARTITION, 0, 3) for b in batches.open()]
+    assert [record.value for record in read] == values
+    assert script.asked == [ApiKey.FETCH, ApiKey.METADATA, ApiKey.FETCH], "sent on, looked, read"
+    script.asked.clear()
+    async with Consumer(neighbour) as consumer:
+        await consumer.assign({PARTITION: 0})
+        received = [record.value for b in await consumer.poll(5) for record in consumer.open(b)]
+    assert received == values
+    assert script.asked == [ApiKey.FETCH, ApiKey.METADATA, ApiKey.FETCH]
+
+
+async def test_a_leader_that_will_not_be_read_from_is_not_asked_without_pause(
+    script: Script, neighbour: Client
+) -> None:
+    script.preferred, script.prefers_for_all = 2, True
+    with pytest.raises(KafkaError) as caught:
+        await anext(Reader(neighbour).batches(PARTITION, 0, 3, timeout_s=0.1))
+    assert caught.value.error is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert script.asked.count(ApiKey.FETCH) <= 5
 
 
 async def test_a_log_that_ends_too_early(script: Script, client: Client) -> None:

@@ -6,9 +6,11 @@ such as a Spark task: it asks for the next piece before it hands out the last.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import inf
 from typing import NamedTuple
 
 from odradek.client.client import Client
@@ -37,6 +39,8 @@ CONSUMER = -1
 
 FETCH_BYTES = 16 * 1024 * 1024
 FETCH_WAIT_MS = 500
+# How long a partition is read from its leader when the replica that this prefers is not found.
+STAY_S = 10.0
 # A wait must be over well before the connection counts as dead.
 ANSWER_MARGIN_S = 10.0
 
@@ -145,6 +149,7 @@ class Reader:
         self.wait_ms = wait_ms
         self.min_bytes = min_bytes
         self._preferred: dict[TopicPartition, int] = {}
+        self._stays_until: dict[TopicPartition, float] = {}
         self._fetches = 0
         self._fetched_bytes = 0
 
@@ -174,7 +179,8 @@ class Reader:
             min_bytes=self.min_bytes,
             max_bytes=self.fetch_bytes,
             isolation_level=self.isolation,
-            rack_id=self.client.rack,
+            # A leader that knew our rack would send us again where we cannot go.
+            rack_id="" if any(map(self._stays, offsets)) else self.client.rack,
             topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
         )
         timeout = max(self.client.timeout_s, self.wait_ms / 1000 + ANSWER_MARGIN_S)
@@ -183,20 +189,48 @@ class Reader:
         if response.error_code:
             raise KafkaError(error_code(response.error_code), f"fetch from broker {node}")
         results: dict[TopicPartition, Batches | KafkaError] = {}
+        sent_to: dict[TopicPartition, int] = {}
         for topic_response in response.responses:
             for data in topic_response.partitions:
                 part = TopicPartition(topic_response.topic, data.partition_index)
-                results[part] = self._read(part, offsets[part], data)
+                results[part] = self._read(node, part, offsets[part], data)
+                if data.preferred_read_replica >= 0:
+                    sent_to[part] = data.preferred_read_replica
+        await self._find(sent_to)
         return results
 
+    def _stays(self, partition: TopicPartition) -> bool:
+        """Whether a partition is read from its leader for now, whoever that prefers."""
+        return self._stays_until.get(partition, -inf) > asyncio.get_running_loop().time()
+
+    async def _find(self, sent_to: Mapping[TopicPartition, int]) -> None:
+        """Look for preferred replicas that we know nothing of, and do without those not found."""
+        if all(node in self.client.view.nodes for node in sent_to.values()):
+            return
+        with contextlib.suppress(OSError, TimeoutError, KafkaError):
+            await self.client.refresh({partition.topic for partition in sent_to})
+        until = asyncio.get_running_loop().time() + STAY_S
+        for partition, node in sent_to.items():
+            if node not in self.client.view.nodes:
+                self._preferred.pop(partition, None)
+                self._stays_until[partition] = until
+
     def _read(
-        self, partition: TopicPartition, offset: int, data: PartitionData
+        self, node: int, partition: TopicPartition, offset: int, data: PartitionData
     ) -> Batches | KafkaError:
         error = error_code(data.error_code)
         if error is not ErrorCode.NONE:
             self._preferred.pop(partition, None)
             return KafkaError(error, f"partition {partition} at offset {offset}")
         if data.preferred_read_replica >= 0:
+            if self._stays(partition) or self._preferred.get(partition) == node:
+                # From there we were sent here. They will agree, but perhaps not at once.
+                self._preferred.pop(partition, None)
+                return KafkaError(
+                    ErrorCode.REPLICA_NOT_AVAILABLE,
+                    f"partition {partition} is to be read from broker "
+                    f"{data.preferred_read_replica}, says broker {node}",
+                )
             self._preferred[partition] = data.preferred_read_replica
         assert not isinstance(data.records, list), "a decoder gives one view"
         # A broker may cut the last batch short: what counts is whole batches.
@@ -264,13 +298,13 @@ class Reader:
         while True:
             failure: Exception
             try:
-                node = await self.node_for(partition)
+                node, preferred = await self.node_for(partition), self._preferred.get(partition)
                 batches = (await self.fetch(node, {partition: start}))[partition]
                 if isinstance(batches, Batches):
                     if batches.next_offset > start:
                         return batches
-                    if self._preferred.get(partition, node) != node:
-                        continue
+                    if self._preferred.get(partition) != preferred:
+                        continue  # we were sent on
                     failure = KafkaError(
                         ErrorCode.OFFSET_NOT_AVAILABLE,
                         f"partition {partition} has nothing from offset {start} to {until}: it "
