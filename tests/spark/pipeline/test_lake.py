@@ -1,5 +1,6 @@
 """Landing and compacting, with a process that is killed after every step."""
 
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from odradek.spark.pipeline import compacting
-from odradek.spark.pipeline.compacting import Busy, compact
+from odradek.spark.pipeline import lake as lake_module
+from odradek.spark.pipeline.compacting import Busy, compact, recover
 from odradek.spark.pipeline.lake import BATCHES_KEPT, Lake, Landed, data_files
 
 # Forking is safe here: the children only touch files.
@@ -222,6 +224,88 @@ def test_a_file_landed_during_the_exchange_is_carried_over(
     monkeypatch.setattr(compacting, "swap", late)
     list(compact(lake))
     assert numbers_in(lake.path) == [*range(60), 600, 601]
+
+
+def test_a_batch_landed_while_the_replacement_is_built_is_in_it(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path)
+
+    def compact_and_die() -> None:
+        merge = compacting._merge
+
+        def land_too(*arguments: Any) -> None:
+            merge(*arguments)
+            lake.land(6, Numbers(6))
+
+        compacting._merge = land_too
+        _die_after_first(compacting, "swap")
+        list(compact(lake))
+
+    dies(compact_and_die)
+    assert numbers_in(lake.path) == list(range(70))
+    lake.land(6, Numbers(6))  # Spark repeats it
+    recover(lake)
+    assert numbers_in(lake.path) == list(range(70))
+    assert not any((lake.beside / "compacting").iterdir())
+
+
+def test_nothing_is_landed_in_the_moment_of_the_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = small_lake(tmp_path)
+    exchange, move = compacting.swap, lake_module._move
+    seen = []
+
+    def is_free(how: int) -> bool:
+        descriptor = os.open(lake.beside, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def swapping(one: Path, other: Path) -> None:
+        seen.append(("exchange", is_free(fcntl.LOCK_SH)))
+        exchange(one, other)
+
+    def moving(source: Path, target: Path) -> None:
+        seen.append(("land", is_free(fcntl.LOCK_EX)))
+        # Others may land at the same time.
+        assert is_free(fcntl.LOCK_SH)
+        move(source, target)
+
+    monkeypatch.setattr(compacting, "swap", swapping)
+    monkeypatch.setattr(lake_module, "_move", moving)
+    lake.land(6, Numbers(6))
+    list(compact(lake))
+    assert seen == [("land", False)] * 2 + [("exchange", False)] * 2
+    assert is_free(fcntl.LOCK_EX)
+
+
+def test_a_file_of_somebody_else_is_brought_over_by_whoever_starts_next(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path)
+
+    def compact_and_die() -> None:
+        exchange = compacting.swap
+
+        def late(one: Path, other: Path) -> None:
+            pq.write_table(pa.table({"number": [600]}), one / "late.parquet")
+            exchange(one, other)
+            killed()
+
+        compacting.swap = late
+        list(compact(lake))
+
+    dies(compact_and_die)
+    recover(lake)
+    assert numbers_in(lake.path) == [*range(60), 600]
+    # One that is at work is left alone.
+    at_work = compact(lake)
+    next(at_work)
+    recover(lake)
+    list(at_work)
+    assert numbers_in(lake.path) == [*range(60), 600]
 
 
 def _die_after_first(owner: Any, name: str) -> None:

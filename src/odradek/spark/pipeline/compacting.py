@@ -3,9 +3,10 @@
 Each directory of the lake is compacted by itself. A complete replacement is built beside the lake:
 the small files' rows in new files, and links to the files that are large enough. Then the two
 directories exchange names at one stroke: whoever lists the directory sees all of the old files or
-all of the new, never both and never neither. A file that a pipeline landed meanwhile is carried
-over. A job that was killed is finished or undone by the next, from the note it left. There is one
-at a time: a lock that ends with its process sees to it.
+all of the new, never both and never neither. What was landed while it was built is linked into it
+just before, and pipelines land nothing in that moment; a file that somebody else put there even
+then is carried over. A job that was killed is finished or undone by the next, or by a pipeline that
+starts, from the note it left. There is one at a time: a lock that ends with its process sees to it.
 
 A reader that listed the old files and opens one after the exchange is told that it is gone, and
 reads again.
@@ -53,10 +54,10 @@ class Compacted:
 
 def compact(lake: Lake, target_bytes: int = TARGET_BYTES) -> Iterator[Compacted]:
     """Compact every directory that has something to gain. Busy if somebody does so already."""
-    jobs = lake.beside / "compacting"
+    jobs = _jobs(lake)
     jobs.mkdir(parents=True, exist_ok=True)
     with _alone(jobs):
-        recover(jobs)
+        _clear(jobs)
         for directory in _directories(lake.path):
             done = _compact(lake, jobs, directory, target_bytes)
             if done is not None:
@@ -75,7 +76,7 @@ def _compact(lake: Lake, jobs: Path, directory: Path, target_bytes: int) -> Comp
         job.undo()
         return None
     sizes = sum(file.stat().st_size for file in before), sum(f.stat().st_size for f in after)
-    job.exchange()
+    job.exchange(lake)
     job.finish()
     return Compacted(str(directory.relative_to(lake.path)), len(before), len(after), *sizes)
 
@@ -92,8 +93,23 @@ def _alone(jobs: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def recover(jobs: Path) -> None:
-    """Finish or undo what a killed job left."""
+def recover(lake: Lake) -> None:
+    """Finish or undo what a killed job left; one that is at work is left alone."""
+    jobs = _jobs(lake)
+    if not jobs.is_dir():
+        return
+    try:
+        with _alone(jobs):
+            _clear(jobs)
+    except Busy:
+        pass  # it began with the same
+
+
+def _jobs(lake: Lake) -> Path:
+    return lake.beside / "compacting"
+
+
+def _clear(jobs: Path) -> None:
     for note in sorted(jobs.glob("*.json")):
         job = _Job.read(note)
         if job.is_exchanged():
@@ -131,30 +147,39 @@ class _Job:
         return (self._directory / f"{MARKER}-{self._place.name}").exists()
 
     def build(self, target_bytes: int) -> None:
+        small = [self._directory / name for name in self._replaced]
         self._place.mkdir(parents=True)
+        self._link_others()
+        _merge(small, self._place, target_bytes)
+        (self._place / f"{MARKER}-{self._place.name}").touch()
+
+    def _link_others(self) -> None:
         for file in _visible(self._directory):
             if file.name not in self._replaced:
                 os.link(file, self._place / file.name)
                 # Carried over already: it must not come a second time.
                 self._replaced.append(file.name)
-        small = [self._directory / name for name in self._replaced]
-        small = [file for file in small if not (self._place / file.name).exists()]
-        _merge(small, self._place, target_bytes)
-        (self._place / f"{MARKER}-{self._place.name}").touch()
-        values = {"directory": str(self._directory), "replaced": self._replaced}
-        write_atomically(self._note, json.dumps(values))
 
-    def exchange(self) -> None:
-        swap(self._directory, self._place)
+    def exchange(self, lake: Lake) -> None:
+        """The stroke, with all that was landed while the replacement was built."""
+        with lake.held(alone=True):
+            self._link_others()
+            values = {"directory": str(self._directory), "replaced": self._replaced}
+            write_atomically(self._note, json.dumps(values))
+            swap(self._directory, self._place)
 
     def finish(self) -> None:
-        """After the exchange: bring over what was landed since, and forget the old directory."""
+        """After the exchange: bring over what was put there since, and forget the old directory."""
         while self._place.exists():
+            done = []
             for file in sorted(self._place.iterdir()):
                 if file.name in self._replaced or file.name.startswith(HIDDEN):
-                    file.unlink() if file.is_file() else shutil.rmtree(file)
+                    done.append(file)
                 else:
                     file.rename(self._directory / file.name)
+            # Last, since readers miss what is not brought over yet.
+            for file in done:
+                file.unlink() if file.is_file() else shutil.rmtree(file)
             try:
                 self._place.rmdir()
             except OSError:

@@ -19,11 +19,13 @@ directory. What is kept beside the lake, in `_<name>`, is on the same file syste
 must be a rename. BATCHES_KEPT lists are kept: Spark only ever repeats the last batch.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -106,12 +108,27 @@ class Lake:
     def publish(self, landed: Landed) -> None:
         staged = self._staging / landed.attempt
         directories = {self.path}
-        for file in landed.files:
-            _move(staged / file, self.path / file)
-            directories.add((self.path / file).parent)
+        with self.held():
+            for file in landed.files:
+                _move(staged / file, self.path / file)
+                directories.add((self.path / file).parent)
         for directory in directories:
             if directory.exists():
                 sync(directory)
+
+    @contextmanager
+    def held(self, alone: bool = False) -> Iterator[None]:
+        """Whoever lands shares the lake; whoever exchanges a directory of it has it alone.
+
+        The lock ends with its process. Where the file system has none, nothing is compacted.
+        """
+        descriptor = os.open(self._beside, os.O_RDONLY)
+        try:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)
 
     def clean_up(self, batch: int) -> None:
         for attempt in self._staging.glob(f"{batch}-*"):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from odradek.spark.pipeline.compacting import recover
 from odradek.spark.pipeline.decoding import as_letters, decode
 from odradek.spark.pipeline.lake import FrameRows, Lake
 from odradek.spark.pipeline.spec import AVAILABLE_NOW, Pipeline, Sink, SpecError, Watermark
@@ -188,9 +189,12 @@ class Run:
     # Sinks: each takes a batch and says how many rows it was
 
     def _to_lake(self, sink: Sink, identity: "Future[str]") -> "Callable[[DataFrame, int], int]":
+        path = sink.path.removeprefix("file:")
+        recover(Lake(path, sink.name))
+
         def land(rows: "DataFrame", number: int) -> int:
             # A checkpoint that was thrown away counts its batches from 0 again: not the same ones.
-            lake = Lake(sink.path.removeprefix("file:"), f"{sink.name}-{identity.result()}")
+            lake = Lake(path, f"{sink.name}-{identity.result()}")
             return lake.land(number, FrameRows(rows, sink.partition_by)).rows
 
         return land
