@@ -128,6 +128,28 @@ async def test_a_cleaned_log_is_clean_and_reopens(world: Any) -> None:
     assert fresh.dirtiest() is not None
 
 
+@pytest.mark.parametrize("kafka", [False, True])
+async def test_a_cleaned_log_is_whole_after_a_kill_whatever_its_policy_is_then(
+    world: Any, kafka: bool
+) -> None:
+    """Where Kafka cleaned it there is no mark of ours, but its checkpoint."""
+    config = replace(CONFIG, cleanup_policy=frozenset({"delete"}))
+    log = open_log(world)
+    fill(log)
+    cleaner = await clean(world, log)
+    before = records(log)
+    mark = f"{ROOT}/{TP}/.odradek_holes"
+    assert world.disk().exists(mark)
+    if kafka:
+        world.disk().remove(mark)
+    log.close_files()
+    again = open_log(world, config=config, cleaned=cleaner.has_cleaned(ROOT, TP))
+    assert cleaner.has_cleaned(ROOT, TP) and not cleaner.has_cleaned("/elsewhere", TP)
+    assert records(again) == before and again.end_offset == log.end_offset
+    if not kafka:
+        assert open_log(world, config=config).end_offset == log.end_offset
+
+
 def test_what_may_be_cleaned(world: Any) -> None:
     log = open_log(world)
     fill(log, 20)

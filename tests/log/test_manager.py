@@ -9,54 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.log.managers import CONFIG, TP, A, B, make, put, started, tps
 
 from odradek.log.checkpoints import InconsistentMetaProperties
 from odradek.log.cleaner import CleanerConfig
-from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
 from odradek.log.loading import DuplicateLog
-from odradek.log.log import Log
 from odradek.log.manager import LogManager, NoDirectoryLeft
-from odradek.log.offload import on_the_spot
 from odradek.log.reports import describe_directories
 from odradek.log.upkeep import UpkeepConfig
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
-
-A, B = "/a", "/b"
-CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=1000)
-TP = TopicPartition("t", 0)
-
-
-def make(world: Any, *directories: str, disk: Any = None, **options: Any) -> LogManager:
-    return LogManager(
-        directories or (A, B),
-        disk or world.disk(),
-        world.clock,
-        on_the_spot,
-        rng=random.Random(1),
-        **{"default_config": CONFIG, **options},
-    )
-
-
-async def started(world: Any, *directories: str, **options: Any) -> LogManager:
-    manager = make(world, *directories, **options)
-    manager.open()
-    manager.claim(1, "cluster")
-    await manager.load()
-    return manager
-
-
-def put(log: Log, count: int = 1, value: bytes = b"v") -> None:
-    for _ in range(count):
-        log.append_as_leader(encode_batch([Record(-1, 1_700_000_000_000, b"k", value)]), 0)
-    log.set_high_watermark(log.end_offset)
-
-
-def tps(count: int) -> list[TopicPartition]:
-    return [TopicPartition("t", number) for number in range(count)]
-
 
 # Where logs are made
 
@@ -226,45 +189,7 @@ async def test_a_new_log_inherits_nothing_of_a_deleted_one(world: Any, kill: boo
     assert again.logs[TP].end_offset == 2 and again.logs[TP].recovery_point == 0
 
 
-# Moves between directories
-
-
-async def test_a_future_log_takes_the_place_of_the_current(world: Any) -> None:
-    manager = await started(world)
-    current = manager.get_or_create(TP)
-    put(current, 5)
-    with pytest.raises(KafkaError) as caught:
-        manager.prefer_directory(TP, "/nowhere")
-    assert caught.value.error is ErrorCode.LOG_DIR_NOT_FOUND
-    manager.prefer_directory(TP, B)
-    future = manager.get_or_create(TP, future=True)
-    assert future.directory.startswith(f"{B}/t-0.") and future.directory.endswith("-future")
-    future.append_as_follower(current.read(0, 1 << 20, end_offset=5).records)
-    sizes = {report.path: report.logs for report in describe_directories(manager)}
-    assert sizes[A][0].offset_lag == 0 and not sizes[A][0].is_future
-    assert sizes[B][0].offset_lag == 0 and sizes[B][0].is_future
-
-    restarted = await started(world)
-    assert restarted.get(TP, future=True) is not None
-    restarted.logs[TP].set_high_watermark(5)
-    moved = restarted.replace_current_with_future(TP)
-    assert moved is restarted.logs[TP] and moved.directory == f"{B}/t-0"
-    assert moved.high_watermark == 5 and restarted.future_logs == {}
-    put(moved)
-    await restarted.close()
-    again = await started(world)
-    assert again.logs[TP].directory == f"{B}/t-0" and again.logs[TP].end_offset == 6
-    with pytest.raises(KafkaError):
-        again.replace_current_with_future(TP)
-
-
-async def test_a_cancelled_move(world: Any) -> None:
-    manager = await started(world)
-    put(manager.get_or_create(TP))
-    manager.prefer_directory(TP, B)
-    manager.get_or_create(TP, future=True)
-    assert manager.async_delete(TP, future=True) is not None
-    assert manager.get(TP, future=True) is None and manager.get(TP) is not None
+# Looking
 
 
 async def test_describe(world: Any) -> None:

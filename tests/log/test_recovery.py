@@ -1,5 +1,7 @@
 """Loading what somebody else left: a crash, a cleaner, Kafka, a bad disk."""
 
+import contextlib
+import random
 import zlib
 
 import pytest
@@ -7,6 +9,8 @@ from tests.log.logs import (
     DIRECTORY,
     NOW_MS,
     SMALL,
+    Crash,
+    CrashingDisk,
     batch,
     everything,
     fill,
@@ -14,6 +18,7 @@ from tests.log.logs import (
     mounted,
     offsets,
     open_log,
+    part,
     read_all,
     sim_disk,
 )
@@ -33,6 +38,7 @@ from odradek.wire.records import (
 )
 
 ONE_SEGMENT = LogConfig(index_interval_bytes=100)
+COMPACTED = LogConfig(segment_bytes=1000, cleanup_policy=frozenset({"compact"}))
 
 
 def name(base_offset: int, suffix: str) -> str:
@@ -154,10 +160,48 @@ def test_a_hole_between_segments_ends_the_log_unless_it_is_compacted() -> None:
     log.close_files()
     for file, data in saved.items():
         overwrite(disk, f"{DIRECTORY}/{file}", data)
-    compacted = LogConfig(segment_bytes=1000, cleanup_policy=frozenset({"compact"}))
-    log = open_log(disk, compacted, recovery_point=0)
+    log = open_log(disk, COMPACTED, recovery_point=0)
     assert bases(log) == segments
     assert len(everything(log)) == len(contents) - 1
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one append", "several"])
+@pytest.mark.parametrize("config", [ONE_SEGMENT, SMALL, COMPACTED])
+def test_holes_that_a_leaders_cleaner_made_outlive_the_topics_policy(
+    config: LogConfig, apart: bool
+) -> None:
+    platter = sim_disk()
+    disk = mounted(platter)
+    log = open_log(disk, config)
+    log.append_as_follower(part(0))
+    assert not disk.exists(f"{DIRECTORY}/.odradek_holes")
+    batches = [part(offset) for offset in (*range(1, 20), *range(27, 50), 70)]
+    for data in batches if apart else [b"".join(batches)]:
+        log.append_as_follower(data)
+    fill(log, 3)
+    for segment in log.segments:
+        segment.file.sync()
+    log.close_files()
+    platter.lose_power(random.Random(1))
+    again = open_log(disk, ONE_SEGMENT)
+    assert offsets(everything(again)) == [0, *range(1, 20), *range(27, 50), 70, 71, 72, 73]
+    assert again.end_offset == 74
+
+
+def test_the_mark_for_holes_is_there_before_the_first_of_them() -> None:
+    written = []
+    for changes in range(3):
+        disk = CrashingDisk(mounted(sim_disk()))
+        log = open_log(disk, ONE_SEGMENT)
+        log.append_as_follower(part(0))
+        before = disk.size(name(0, ".log"))
+        disk.changes_left = changes
+        with contextlib.suppress(Crash):
+            log.append_as_follower(part(7))
+        marked = disk.exists(f"{DIRECTORY}/.odradek_holes")
+        written.append((marked, disk.size(name(0, ".log")) > before))
+    # Nothing; the mark and a torn batch; all.
+    assert written == [(False, False), (True, True), (True, True)]
 
 
 def old_message(offset: int, value: bytes = b"x") -> bytes:

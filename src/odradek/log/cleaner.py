@@ -150,8 +150,8 @@ class Cleaner:
         config: CleanerConfig = CleanerConfig(),
         before_swap: Callable[[Log], Awaitable[None]] = _trust,
     ) -> None:
-        """`before_swap` must flush the log and have its recovery point checkpointed: recovery
-        takes a gap between unflushed segments, such as cleaning leaves, for lost data."""
+        """`before_swap` must flush the log and have its recovery point checkpointed: a record
+        must not go for the sake of a newer one that a power failure may still take."""
         self._disk = disk
         self.logs = logs
         self.clock = clock
@@ -183,6 +183,10 @@ class Cleaner:
         if self._written.get(directory, {}) != offsets:
             self._checkpoint(directory).write(offsets)
             self._written[directory] = offsets
+
+    def has_cleaned(self, directory: str, topic_partition: TopicPartition) -> bool:
+        """Whether the directory's checkpoint says that this log was cleaned, by us or by Kafka."""
+        return topic_partition in self._written.get(directory, {})
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The log is deleted; the checkpoint follows when it is next written."""

@@ -24,15 +24,16 @@ from odradek.log.config import LogConfig
 from odradek.log.disk import Disk
 from odradek.log.hooks import Hooks
 from odradek.log.indexes import AbortedTransaction
-from odradek.log.producers import EXPIRATION_MS_DEFAULT, Origin, ProducersUpdate, SequencedBatch
+from odradek.log.producers import EXPIRATION_MS_DEFAULT, Origin, ProducersUpdate
 from odradek.log.recovery import (
     EPOCHS_FILE,
+    HOLES_FILE,
     add_batch,
     load_log,
     marker_of,
     rebuild_producers,
 )
-from odradek.log.results import AppendInfo, Flush, LogRead, UnexpectedOffset
+from odradek.log.results import AppendInfo, Flush, LogRead, UnexpectedOffset, repeated
 from odradek.log.segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment, parts
 from odradek.log.segments import Segments
 from odradek.log.validation import WritableBuffer, check_batch, one_batch, recompressed
@@ -68,13 +69,14 @@ class Log:
         start_offset: int = 0,
         recovery_point: int = 0,
         clean: bool = False,
+        cleaned: bool = False,
         producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
         jitter: Callable[[int], int] = lambda limit_ms: 0,
         hooks: Hooks = Hooks(),
     ) -> None:
-        """Load or create the log in `directory`; OSErrors come as they are. `start_offset` and
-        `recovery_point` are from the checkpoints, `clean` says whether the last owner shut down
-        cleanly, and `jitter` draws a number below its argument."""
+        """Load or create the log in `directory`; OSErrors come as they are. `start_offset`,
+        `recovery_point` and `cleaned` are from the checkpoints, `clean` says whether the last owner
+        shut down cleanly, and `jitter` draws a number below its argument."""
         self.disk = disk
         self.directory = directory
         self.topic_partition = topic_partition
@@ -90,6 +92,7 @@ class Log:
             start_offset=start_offset,
             recovery_point=recovery_point,
             clean=clean,
+            cleaned=cleaned,
             now_ms=clock(),
             producer_expiration_ms=producer_expiration_ms,
         )
@@ -98,6 +101,7 @@ class Log:
         self.start_offset = loaded.start_offset
         self.end_offset = loaded.end_offset
         self.recovery_point = loaded.recovery_point
+        self._has_holes = loaded.has_holes
         self.high_watermark = loaded.start_offset
         self.last_flush_ms = clock()
         self.segments = Segments(loaded.segments)
@@ -175,7 +179,7 @@ class Log:
             if origin is Origin.CLIENT:
                 earlier = self.producers.duplicate_of(header)
                 if earlier is not None:
-                    return self._duplicate(earlier)
+                    return repeated(earlier, self.config, self.start_offset)
             update = self.producers.begin(origin)
             update.add(header, offset, marker_of(buffer, header))
         self._write(buffer, (header,), update, now_ms)
@@ -195,15 +199,17 @@ class Log:
         then nothing of the buffer is appended."""
         if self.offline:
             raise self._storage_error()
-        headers = []
-        next_offset = first = -1
+        headers: list[BatchHeader] = []
+        first, next_offset, has_gap = -1, self.end_offset, False
         max_timestamp = NO_TIMESTAMP
         for header in scan(buffer):
             if not crc_ok(buffer, header) or header.last_offset_delta < 0:
                 raise CorruptBatch(f"damaged batch at offset {header.base_offset}")
-            if header.base_offset < next_offset:
+            if header.base_offset > next_offset:
+                has_gap = True
+            elif header.base_offset < next_offset and headers:
                 raise CorruptBatch(f"offset {header.base_offset} comes after {next_offset - 1}")
-            if first < 0:
+            if not headers:
                 first = header.base_offset
             next_offset = header.base_offset + header.last_offset_delta + 1
             if header.max_timestamp > max_timestamp:
@@ -214,6 +220,8 @@ class Log:
             return AppendInfo(end_offset, end_offset - 1, -1, -1, self.start_offset, 0)
         if first < end_offset:
             raise UnexpectedOffset(first, next_offset - 1, end_offset)
+        if has_gap:
+            self._expect_holes()
         view = memoryview(buffer)
         now_ms = self._clock()
         for part in parts(headers, self.config.segment_bytes):
@@ -256,17 +264,13 @@ class Log:
         except OSError as error:
             raise self.fail(error) from error
 
-    def _duplicate(self, batch: SequencedBatch) -> AppendInfo:
-        append_time_ms = batch.timestamp if self.config.log_append_time else NO_TIMESTAMP
-        return AppendInfo(
-            batch.first_offset,
-            batch.last_offset,
-            batch.timestamp,
-            append_time_ms,
-            self.start_offset,
-            0,
-            duplicate=True,
-        )
+    def _expect_holes(self) -> None:
+        """Mark the log for good, before its first hole: recovery takes one in a log without the
+        mark for lost data, and the topic need not be compacted any more by then."""
+        if not self._has_holes:
+            with self._storage():
+                self.disk.write_atomically(f"{self.directory}/{HOLES_FILE}", b"")
+            self._has_holes = True
 
     def assign_epoch(self, epoch: int, offset: int) -> None:
         """A leader's reign begins at `offset`."""
@@ -524,6 +528,7 @@ class Log:
 
         What a crash leaves: before the last rename to `.swap` the old segments, after it the new
         ones, which loading puts in place."""
+        self._expect_holes()
         with self._storage():
             for segment in sorted(new, key=lambda segment: -segment.base_offset):
                 segment.change_suffix(SWAP_SUFFIX)

@@ -191,6 +191,7 @@ class LogManager:
             start_offset=directory.offsets(LOG_START_OFFSETS).get(topic_partition, 0),
             recovery_point=directory.offsets(RECOVERY_POINTS).get(topic_partition, 0),
             clean=directory.was_clean and not directory.is_loaded,
+            cleaned=self.cleaner.has_cleaned(directory.path, topic_partition),
             producer_expiration_ms=self._producer_expiration_ms,
             jitter=lambda limit_ms: self._rng.randrange(limit_ms) if limit_ms > 0 else 0,
             hooks=Hooks(

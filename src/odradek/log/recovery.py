@@ -7,7 +7,9 @@ Steps, in order (INTERCHANGE.md section D.2, BEHAVIOUR.md section 6):
    batch's checksum, its place in the order, its leader epoch. The first bad batch ends the log:
    it and everything after it is removed. So does a hole in the offsets, which only compaction can
    make rightly: the end of one segment was lost with the power and that of the next was not, or a
-   base offset, which no checksum covers, was damaged.
+   base offset, which no checksum covers, was damaged. Compaction may have made it if the topic is
+   compacted now, or was: then this log has the mark that is set before its first hole, or Kafka
+   cleaned it, and `cleaner-offset-checkpoint` names it.
 4. Producer state is the newest readable snapshot plus the batches after it.
 
 A message of magic 0 or 1 is not corruption: the log is left alone and refuses to load.
@@ -45,6 +47,7 @@ from odradek.wire.records import TransactionEnd, decode_transaction_end
 logger = logging.getLogger(__name__)
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
+HOLES_FILE = ".odradek_holes"
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class LoadedLog:
     start_offset: int
     end_offset: int
     recovery_point: int
+    has_holes: bool
 
 
 def load_log(
@@ -67,19 +71,23 @@ def load_log(
     start_offset: int,
     recovery_point: int,
     clean: bool,
+    cleaned: bool = False,
     now_ms: int,
     producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
 ) -> LoadedLog:
     """Open the log in `directory`, which is created if need be.
 
-    `start_offset` and `recovery_point` are what the checkpoints say; `clean` is whether the marker
-    of a clean shutdown was found. OSErrors are the caller's: the directory has failed."""
+    `start_offset`, `recovery_point` and `cleaned` are what the checkpoints say; `clean` is whether
+    the marker of a clean shutdown was found. OSErrors are the caller's: the directory has failed.
+    """
     disk.make_dirs(directory)
     finish_interrupted_work(disk, directory, config, now_ms)
     epochs = LeaderEpochs(f"{directory}/{EPOCHS_FILE}", disk=disk)
     producers = ProducerStates(disk, directory, expiration_ms=producer_expiration_ms)
     segments = _open_segments(disk, directory, config, now_ms)
-    recovery = _Recovery(disk, segments, epochs, producers, start_offset, config, now_ms)
+    has_holes = disk.exists(f"{directory}/{HOLES_FILE}")
+    holes_allowed = has_holes or cleaned or config.compact
+    recovery = _Recovery(disk, segments, epochs, producers, start_offset, holes_allowed, now_ms)
     recovery.run(recovery_point, clean)
 
     end_offset = segments[-1].next_offset() if segments else -1
@@ -101,7 +109,9 @@ def load_log(
     epochs.truncate_from_start(start_offset)
     producers.remove_stray_snapshots(segment.base_offset for segment in segments)
     rebuild_producers(producers, segments, start_offset, end_offset, now_ms, clean=clean)
-    return LoadedLog(segments, epochs, producers, start_offset, end_offset, recovery_point)
+    return LoadedLog(
+        segments, epochs, producers, start_offset, end_offset, recovery_point, has_holes
+    )
 
 
 # Leftovers
@@ -189,7 +199,7 @@ class _Recovery:
         epochs: LeaderEpochs,
         producers: ProducerStates,
         start_offset: int,
-        config: LogConfig,
+        holes_allowed: bool,
         now_ms: int,
     ) -> None:
         self._disk = disk
@@ -197,7 +207,7 @@ class _Recovery:
         self._epochs = epochs
         self._producers = producers
         self._start_offset = start_offset
-        self._holes_allowed = config.compact
+        self._holes_allowed = holes_allowed
         self._now_ms = now_ms
 
     def run(self, recovery_point: int, clean: bool) -> None:

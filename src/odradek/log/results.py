@@ -4,7 +4,10 @@ import errno
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, File
+from odradek.log.producers import SequencedBatch
+from odradek.wire.records import NO_TIMESTAMP
 
 
 class AppendInfo(NamedTuple):
@@ -17,6 +20,19 @@ class AppendInfo(NamedTuple):
     log_start_offset: int
     size_bytes: int
     duplicate: bool = False
+
+
+def repeated(batch: SequencedBatch, config: LogConfig, start_offset: int) -> AppendInfo:
+    """The answer to a producer that sends again what was appended before."""
+    return AppendInfo(
+        batch.first_offset,
+        batch.last_offset,
+        batch.timestamp,
+        batch.timestamp if config.log_append_time else NO_TIMESTAMP,
+        start_offset,
+        0,
+        duplicate=True,
+    )
 
 
 class LogRead(NamedTuple):

@@ -1,0 +1,44 @@
+"""What the tests of the log manager share."""
+
+import random
+from typing import Any
+
+from odradek.log.config import LogConfig
+from odradek.log.log import Log
+from odradek.log.manager import LogManager
+from odradek.log.offload import on_the_spot
+from odradek.wire.records import Record, encode_batch
+from odradek.wire.topics import TopicPartition
+
+A, B = "/a", "/b"
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=1000)
+TP = TopicPartition("t", 0)
+
+
+def make(world: Any, *directories: str, disk: Any = None, **options: Any) -> LogManager:
+    return LogManager(
+        directories or (A, B),
+        disk or world.disk(),
+        world.clock,
+        on_the_spot,
+        rng=random.Random(1),
+        **{"default_config": CONFIG, **options},
+    )
+
+
+async def started(world: Any, *directories: str, **options: Any) -> LogManager:
+    manager = make(world, *directories, **options)
+    manager.open()
+    manager.claim(1, "cluster")
+    await manager.load()
+    return manager
+
+
+def put(log: Log, count: int = 1, value: bytes = b"v") -> None:
+    for _ in range(count):
+        log.append_as_leader(encode_batch([Record(-1, 1_700_000_000_000, b"k", value)]), 0)
+    log.set_high_watermark(log.end_offset)
+
+
+def tps(count: int) -> list[TopicPartition]:
+    return [TopicPartition("t", number) for number in range(count)]
