@@ -147,3 +147,19 @@ class TestDeleteRecords:
             await world.until(lambda: leader.partition().low_watermark == 2, 1.0)
 
         simulate(story)
+
+    @pytest.mark.parametrize("stopped", [True, False])
+    def test_losing_the_leadership_ends_the_wait(self, simulate: Any, stopped: bool) -> None:
+        async def story(world: Any) -> None:
+            leader, _ = await world.start(1, 2)
+            await world.elect(1, [1, 2], [1, 2])
+            partition = leader.partition()
+            led: list[bool] = []
+            partition.watch_low_watermark(lambda: led.append(partition.is_leader))
+            if stopped:
+                world.stop(leader)
+            else:
+                await world.elect(2, [1, 2])
+            assert led == [False]
+
+        simulate(story)

@@ -198,7 +198,7 @@ class Partition:
         self.leader_epoch_start = None
         self.isr = Isr()
         self.followers.clear()
-        self._fail_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._leads_no_more(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.wake_all()
         return is_new_epoch
 
@@ -223,13 +223,11 @@ class Partition:
         self.leader_id = None
         self.isr = Isr()
         self.proposal = None
-        self._fail_produces(error)
+        self._leads_no_more(error)
         self.wake_all()
         for item in self.watchers:
             item.partition = None
         self.watchers.clear()
-        for watcher in list(self._low_watermark_watchers):
-            watcher()
 
     # Asking
 
@@ -371,10 +369,13 @@ class Partition:
             del queue[produce]
             produce.partition_done(self.topic_partition, self._commit_error())
 
-    def _fail_produces(self, error: ErrorCode) -> None:
+    def _leads_no_more(self, error: ErrorCode) -> None:
+        """Whoever waits for what only a leader can see, a commit or a deletion, waits in vain."""
         while self.produce_queue:
             produce, _ = self.produce_queue.popitem(last=False)
             produce.partition_done(self.topic_partition, error)
+        for watcher in list(self._low_watermark_watchers):
+            watcher()
 
     # Following the followers
 
