@@ -37,6 +37,8 @@ def text(value: str) -> bytes:
     return number(len(value.encode())) + value.encode()
 
 
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
 EVERYTHING = record(
     ("flag", "boolean"),
     ("small", "int"),
@@ -50,8 +52,8 @@ EVERYTHING = record(
     ("counts", {"type": "map", "values": "long"}),
     ("id", {"type": "fixed", "name": "F", "size": 2}),
     ("day", {"type": "int", "logicalType": "date"}),
-    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
-    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}),
+    ("at", MILLIS),
+    ("price", PRICE),
     ("inner", {"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}]}),
     ("again", "I"),
 )
@@ -111,6 +113,18 @@ def test_every_type() -> None:
     assert row["at"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
 
 
+def test_the_largest_numbers_are_columns_to_the_last_digit() -> None:
+    long = {**PRICE, "precision": 38}
+    codec = load_schema(record(("large", "long"), ("at", MILLIS), ("price", long)))
+    for sign in (1, -1):
+        largest, at, digits = sign * (2**63 - 1), sign * (2**63 // 1000), sign * (10**38 - 1)
+        data = number(largest) + number(at) + number(16) + digits.to_bytes(16, "big", signed=True)
+        (row,) = pa.array([decode(codec, data)], codec.type)
+        assert row["large"].as_py() == largest
+        assert row["at"].value == at * 1000
+        assert row["price"].as_py() == decimal.Decimal(f"{digits}e-2")
+
+
 def test_confluents_header() -> None:
     codec = load_schema(record(("x", "int")))
     assert decode(codec, b"\0\0\0\0\x07" + number(4), confluent=True) == {"x": 4}
@@ -131,6 +145,10 @@ def test_confluents_header() -> None:
         (["null", "int"], number(2), "no branch 2"),
         ({"type": "array", "items": "null"}, number(2**40), "more than"),
         ("int", number(1) + b"rest", "4 bytes are left over"),
+        ("long", b"\xff" * 9 + b"\x7f", "field x: the number at byte 0 has more than 64 bits"),
+        (MILLIS, number(2**63 // 1000 + 1), "at byte 0: 9223372036854776 ms do not fit"),
+        (MILLIS, number(-(2**63) // 1000), "ms do not fit microseconds"),
+        (PRICE, number(4) + (10**6).to_bytes(4, "big"), "a decimal of more than 6 digits"),
     ],
 )
 def test_what_is_wrong_is_named(kind: Any, data: bytes, message: str) -> None:
@@ -143,9 +161,11 @@ def test_nonsense_is_refused_or_read_never_worse(noise: bytes, cut: int) -> None
     codec = load_schema(EVERYTHING)
     for data in (noise, BYTES[:cut] + noise):
         try:
-            decode(codec, data)
+            value = decode(codec, data)
         except DecodeError:
             continue
+        # What was read can become a column.
+        pa.array([value], codec.type)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +177,16 @@ def test_nonsense_is_refused_or_read_never_worse(noise: bytes, cut: int) -> None
         (record(("x", ["int", "string"])), "a union can be a type or null"),
         (record(("x", ["null", "R"])), "R contains itself"),
         (record(), "has no fields"),
+        (record(("x", {"type": "array"})), "this has no items that can be used"),
+        (record(("x", {"type": "map"})), "this has no values"),
+        (record(("x", {"type": "enum", "name": "C"})), "this has no symbols"),
+        (record(("x", {"type": "enum", "name": "C", "symbols": [1]})), "symbols are texts"),
+        (record(("x", {"type": "fixed", "name": "F"})), "this has no size"),
+        (record(("x", {"type": "bytes", "logicalType": "decimal"})), "this has no precision"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "x"}]}', "this has no type"),
+        ('{"type": "record", "name": "R", "fields": [{"type": "int"}]}', "this has no name"),
+        ('{"type": "record", "name": "R", "fields": ["x"]}', "this is no field"),
+        ('{"type": "record", "name": "R", "fields": 5}', "this has no fields that"),
     ],
 )
 def test_schemas_that_cannot_be_used(schema: str, message: str) -> None:

@@ -10,17 +10,19 @@ import json
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from odradek.wire.errors import DecodeError
 
+T = TypeVar("T")
 # A value and the position behind it.
 Read = Callable[[bytes, int], tuple[Any, int]]
 
 CONFLUENT_HEADER_BYTES = 5  # a zero and the id of the schema
 ITEMS_MAX = 1_000_000
+DECIMAL_DIGITS_MAX = 38  # Arrow's, and Spark's
 
 
 class AvroSchemaError(ValueError):
@@ -67,6 +69,7 @@ def _take(data: bytes, position: int, size: int) -> tuple[bytes, int]:
 
 
 def _read_long(data: bytes, position: int) -> tuple[int, int]:
+    start = position
     result = shift = 0
     while shift < 70:
         if position >= len(data):
@@ -75,6 +78,8 @@ def _read_long(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if result >> 64:
+                raise DecodeError(f"the number at byte {start} has more than 64 bits")
             return (result >> 1) ^ -(result & 1), position
         shift += 7
     raise DecodeError(f"a number at byte {position} does not end")
@@ -163,9 +168,18 @@ def _codec(schema: Any, named: dict[str, Codec], inside: tuple[str, ...]) -> Cod
         return _codec(kind, named, inside)
     codec = build(schema, named, inside)
     if "name" in schema:
-        for name in (schema["name"], f"{schema.get('namespace', '')}.{schema['name']}"):
+        own = _part(schema, "name", str)
+        for name in (own, f"{schema.get('namespace', '')}.{own}"):
             named[name] = codec
     return codec
+
+
+def _part(schema: dict[str, Any], name: str, kind: type[T]) -> T:
+    """A part that a type cannot be without."""
+    value = schema.get(name)
+    if name not in schema or not isinstance(value, kind):
+        raise AvroSchemaError(f"this has no {name} that can be used: {json.dumps(schema)[:80]}")
+    return value
 
 
 def _logical(schema: dict[str, Any]) -> Codec | None:
@@ -175,18 +189,31 @@ def _logical(schema: dict[str, Any]) -> Codec | None:
     if kind == "long" and logical == "timestamp-micros":
         return Codec(_read_long, UTC_MICROSECONDS)
     if kind == "long" and logical == "timestamp-millis":
-        return Codec(_mapped(_read_long, lambda value: value * 1000), UTC_MICROSECONDS)
+        return Codec(_mapped(_read_long, _milliseconds), UTC_MICROSECONDS)
     if kind == "string" and logical == "uuid":
         return Codec(_mapped(_read_string, lambda value: str(uuid.UUID(value))), pa.string())
     if kind in ("bytes", "fixed") and logical == "decimal":
-        precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
-        read = _read_bytes if kind == "bytes" else _read_fixed(int(schema["size"]))
+        precision = _part(schema, "precision", int)
+        scale = _part({"scale": 0, **schema}, "scale", int)
+        read = _read_bytes if kind == "bytes" else _read_fixed(_part(schema, "size", int))
+        # Python's own would round to 28 digits.
+        context = decimal.Context(prec=DECIMAL_DIGITS_MAX)
 
         def number(raw: bytes) -> decimal.Decimal:
-            return decimal.Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
+            digits = int.from_bytes(raw, "big", signed=True)
+            if abs(digits) >= 10**precision:
+                raise ValueError(f"a decimal of more than {precision} digits")
+            return decimal.Decimal(digits).scaleb(-scale, context)
 
         return Codec(_mapped(read, number), pa.decimal128(precision, scale))
     return None
+
+
+def _milliseconds(value: int) -> int:
+    """As microseconds, which are what a column has."""
+    if not -(2**63) <= value * 1000 < 2**63:
+        raise ValueError(f"{value} ms do not fit microseconds")
+    return value * 1000
 
 
 def _mapped(read: Read, change: Callable[[Any], Any]) -> Read:
@@ -219,9 +246,12 @@ def _union(branches: list[Any], named: dict[str, Codec], inside: tuple[str, ...]
 
 def _record(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
     deeper = (*inside, schema.get("name", ""))
-    fields = [
-        (field["name"], _codec(field["type"], named, deeper)) for field in schema.get("fields", ())
-    ]
+    fields = []
+    for field in _part({"fields": [], **schema}, "fields", list):
+        if not isinstance(field, dict):
+            raise AvroSchemaError(f"this is no field: {json.dumps(field)[:80]}")
+        kind = _codec(_part(field, "type", object), named, deeper)
+        fields.append((_part(field, "name", str), kind))
     if not fields:
         raise AvroSchemaError(f"record {schema.get('name')} has no fields")
 
@@ -238,7 +268,9 @@ def _record(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, 
 
 
 def _enum(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
-    symbols = list(schema["symbols"])
+    symbols = _part(schema, "symbols", list)
+    if not all(isinstance(symbol, str) for symbol in symbols):
+        raise AvroSchemaError(f"symbols are texts: {json.dumps(symbols)[:80]}")
 
     def read(data: bytes, position: int) -> tuple[str, int]:
         index, end = _read_long(data, position)
@@ -269,12 +301,12 @@ def _items(read_item: Read) -> Read:
 
 
 def _array(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
-    item = _codec(schema["items"], named, inside)
+    item = _codec(_part(schema, "items", object), named, inside)
     return Codec(_items(item.read), pa.list_(pa.field("element", item.type)))
 
 
 def _map(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
-    value = _codec(schema["values"], named, inside)
+    value = _codec(_part(schema, "values", object), named, inside)
 
     def read_entry(data: bytes, position: int) -> tuple[tuple[str, Any], int]:
         key, position = _read_string(data, position)
@@ -289,4 +321,4 @@ def _read_fixed(size: int) -> Read:
 
 
 def _fixed(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
-    return Codec(_read_fixed(int(schema["size"])), pa.binary())
+    return Codec(_read_fixed(_part(schema, "size", int)), pa.binary())
