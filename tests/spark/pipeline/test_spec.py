@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.spark.options import Kind, source_options
 from odradek.spark.pipeline.spec import Decode, SpecError, Watermark, load, parse
 
 GOOD = """\
@@ -66,6 +67,12 @@ def test_a_file_with_everything() -> None:
     assert (counts.kind, counts.topic, counts.mode) == ("topic", "out", "update")
     assert spec.dead_letters == "dead"
     assert spec.spark == {"spark.sql.shuffle.partitions": "4"}
+
+
+def test_the_names_of_options_are_read_in_any_case() -> None:
+    text = GOOD.replace("maxOffsetsPerTrigger = 1000", 'startingoffsets = "latest"')
+    (source,) = parse(text, FILE).sources
+    assert source_options(source.options, streaming=True).start.kind is Kind.LATEST
 
 
 def test_an_address_with_a_scheme_is_not_a_path() -> None:
@@ -155,8 +162,32 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path / "nothing.toml")
 
 
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_bytes(b'name = "\xff"')
+    with pytest.raises(SpecError, match=r"bad\.toml: byte 8 is not UTF-8"):
+        load(file)
+
+
+AVRO = GOOD.replace(
+    'format = "json"\nschema = "page string, at timestamp"',
+    'format = "avro"\nschema_file = "x.avsc"',
+)
+
+
 def test_a_schema_file_that_is_not_there() -> None:
-    avro = 'format = "avro"\nschema_file = "x.avsc"'
-    text = GOOD.replace('format = "json"\nschema = "page string, at timestamp"', avro)
     with pytest.raises(SpecError, match=r":11: source\.decode\.schema_file: there is no file"):
-        parse(text, FILE)
+        parse(AVRO, FILE)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (b'{"type": "record", "name": "R", "fields": [{"name": "x"}]}', "this has no type that"),
+        (b"\xff", "can't decode byte 0xff"),
+    ],
+)
+def test_a_schema_file_that_is_none(tmp_path: Path, schema: bytes, message: str) -> None:
+    (tmp_path / "x.avsc").write_bytes(schema)
+    with pytest.raises(SpecError, match=rf":11: source\.decode\.schema_file: .*{message}"):
+        parse(AVRO, tmp_path / "clicks.toml")

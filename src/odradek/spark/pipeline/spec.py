@@ -108,6 +108,8 @@ def load(path: Path) -> Pipeline:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: byte {error.start} is not UTF-8") from None
     return parse(text, path)
 
 
@@ -211,7 +213,10 @@ class _Reader:
         )
         options = table.texts("options")
         options["kafka.bootstrap.servers"] = table.text("bootstrap", bootstrap)
-        options.setdefault("startingOffsets", table.text("starting", "earliest"))
+        starting = table.text("starting", "earliest")
+        # Spark reads the names of options in any case.
+        if "startingoffsets" not in map(str.lower, options):
+            options["startingOffsets"] = starting
         if topics := table.names("topics"):
             options["subscribe"] = ",".join(topics)
         if pattern := table.text("pattern", ""):
