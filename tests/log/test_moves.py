@@ -1,5 +1,6 @@
 """Logs that move between directories: what they are after a kill, and what else a move meets."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -75,3 +76,57 @@ async def test_the_copy_of_a_cleaned_log_is_whole_after_a_kill(world: Any) -> No
     world.now_ms += 1000
     await again.remove_retired()
     assert not any("t-0" in path for path in world.files("/"))
+
+
+async def test_a_copy_that_takes_its_logs_place_while_it_is_flushed(world: Any) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP), 20)
+    future = copied(manager)
+
+    async def offload(work: Callable[[], Any]) -> Any:
+        if TP in manager.future_logs:
+            manager.replace_current_with_future(TP)
+        return work()
+
+    manager.offload = offload
+    await manager.flush(future)
+    assert manager.offline_dirs == {} and manager.logs[TP] is future
+    assert future.recovery_point == 20
+    for path in world.files(f"{B}/t-0/"):
+        assert world.platter.files[path].pending == [], path
+
+
+async def test_a_directory_that_is_gone_and_was_not_renamed_has_failed(world: Any) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP))
+
+    async def offload(work: Callable[[], Any]) -> Any:
+        world.disk().remove_tree(f"{A}/t-0")
+        return work()
+
+    manager.offload = offload
+    await manager.flush(manager.logs[TP])
+    assert list(manager.offline_dirs) == [A]
+
+
+async def test_a_segment_that_retention_takes_while_it_is_flushed(world: Any) -> None:
+    manager = await started(world)
+    log = manager.get_or_create(TP)
+    put(log, 20)
+
+    class Disk:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(log.disk, name)
+
+        def open(self, path: str, create: bool = False) -> Any:
+            """Retention comes between any look at the file and this."""
+            world.now_ms += CONFIG.retention_ms + 1
+            log.delete_old_segments()
+            return log.disk.open(path, create)
+
+    async def offload(work: Any) -> Any:
+        return replace(work.__self__, disk=Disk()).sync()
+
+    manager.offload = offload
+    await manager.flush(log)
+    assert manager.offline_dirs == {} and log.start_offset == 20

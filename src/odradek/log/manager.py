@@ -39,7 +39,7 @@ from odradek.log.directories import (
 from odradek.log.disk import Disk
 from odradek.log.hooks import Hooks
 from odradek.log.loading import load_directory
-from odradek.log.log import Log
+from odradek.log.log import Flush, Log
 from odradek.log.offload import Offload
 from odradek.log.producers import EXPIRATION_MS_DEFAULT
 from odradek.log.upkeep import Upkeep, UpkeepConfig
@@ -440,16 +440,23 @@ class LogManager:
         """Flush a log, off the loop where it blocks."""
         self.to_flush.discard(log)
         try:
-            flush = None if log.offline else log.start_flush()
-            if flush is not None:
-                await self.offload(flush.sync)
-                if not log.offline:
+            while not log.offline and (flush := log.start_flush()) is not None:
+                if await self._sync(log, flush):
                     log.finish_flush(flush)
+                    return
         except KafkaError as error:
             logger.error("cannot flush %s: %s", log, error.message)
+
+    async def _sync(self, log: Log, flush: Flush) -> bool:
+        """Whether all was synced. A copy that took its log's place meanwhile was renamed: that it
+        is not found is no failure of the disk, but it is to be synced again where it is now."""
+        try:
+            await self.offload(flush.sync)
         except OSError as error:
-            if not log.offline:
+            moved = log.directory != flush.directory and isinstance(error, FileNotFoundError)
+            if not log.offline and not moved:
                 log.fail(error)
+        return not log.offline and log.directory == flush.directory
 
     async def _secure(self, log: Log) -> None:
         """Flush a log and let the disk know that it is."""

@@ -55,7 +55,8 @@ class UnexpectedOffset(Exception):
 @dataclass(frozen=True, slots=True)
 class Flush:
     """One flush up to `end_offset`. `sync` blocks and may run off the loop: it touches files only,
-    nothing of the log; `Log.finish_flush` then says on the loop that it was done."""
+    nothing of the log; `Log.finish_flush` then says on the loop that it was done. If the directory
+    was renamed meanwhile it was not: then another must follow."""
 
     disk: Disk
     directory: str
@@ -72,8 +73,10 @@ class Flush:
                 if error.errno != errno.EBADF:
                     raise  # A file closed meanwhile was deleted: nothing to keep.
         for path in self.paths:
-            if self.disk.exists(path):
+            try:
                 opened = self.disk.open(path)
-                opened.sync()
-                opened.close()
+            except FileNotFoundError:
+                continue  # Never written, or deleted.
+            opened.sync()
+            opened.close()
         self.disk.sync_dir(self.directory)

@@ -254,6 +254,7 @@ class MountedDisk:
 
     def sync_dir(self, path: str) -> None:
         self._disk.check(path)
+        self._require_dir(path)
 
     def lock(self, path: str) -> _SimLock:
         holder = self._disk.locks.get(path)
