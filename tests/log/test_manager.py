@@ -470,6 +470,20 @@ async def test_upkeep_runs_on_the_loop(world: Any, monkeypatch: pytest.MonkeyPat
     await manager.close()
 
 
+async def test_upkeep_stops_also_when_there_is_work_at_that_moment(world: Any) -> None:
+    manager = await started(world)
+    manager.start()
+    put(manager.get_or_create(TP))
+    manager.async_delete(TP)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    manager.upkeep.wake()
+    stopping = asyncio.ensure_future(manager.close())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert stopping.done()
+
+
 async def test_rolled_segments_are_flushed_off_the_loop(world: Any) -> None:
     offloaded = []
 

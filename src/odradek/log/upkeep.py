@@ -106,7 +106,9 @@ class Upkeep:
             due_ms = self._manager.retired.next_due_ms
             wait_s = None if due_ms is None else max(0, due_ms - self._manager.clock()) / 1000
             try:
-                await asyncio.wait_for(self._work.wait(), wait_s)
+                # Not wait_for: in Python 3.11 it forgets a cancellation that comes with the event.
+                async with asyncio.timeout(wait_s):
+                    await self._work.wait()
             except TimeoutError:
                 continue  # The next directory is due.
 
