@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.replica.delayed import TICK_S, Delayed, DelayedByKey, TimeoutWheel
+from odradek.replica.delayed import BUCKETS_MIN, TICK_S, Delayed, DelayedByKey, TimeoutWheel
 from odradek.sim.loop import SimLoop
 
 
@@ -65,6 +65,28 @@ def test_one_that_ends_before_does_not_expire(loop: SimLoop) -> None:
     loop.run_until_complete(asyncio.sleep(2))
     assert operation.expired_at is None
     assert (operation.left, len(wheel)) == (1, 0)
+
+
+def test_who_has_ended_leaves_no_bucket_behind_however_late_it_was_due(loop: SimLoop) -> None:
+    wheel = TimeoutWheel(loop)
+    kept = []
+    for number in range(3 * BUCKETS_MIN):
+        operation = Operation(loop)
+        wheel.add(operation, 1_000_000 - number * TICK_S)
+        if number % 1000:
+            operation.finish()
+        else:
+            kept.append(operation)
+    assert wheel.statistics()["buckets"] <= BUCKETS_MIN
+    assert len(wheel) == len(kept)
+    soon = Operation(loop)
+    wheel.add(soon, 1.0)
+    loop.run_until_complete(asyncio.sleep(2))
+    assert soon.expired_at is not None
+    assert not any(operation.done for operation in kept)
+    loop.run_until_complete(asyncio.sleep(1_000_000))
+    assert all(operation.expired_at is not None for operation in kept)
+    assert wheel.statistics()["buckets"] == 0
 
 
 def test_nobody_waiting_no_wakeup(loop: CountingLoop) -> None:

@@ -1,6 +1,7 @@
 """Who is in sync: shrinking, expanding, the store's word, notifications, incarnations."""
 
 import asyncio
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -420,6 +421,44 @@ def test_a_follower_without_sessions_joins_as_well(simulate: Any, sessions: bool
         await world.until_stored({1, 2})
         assert follower.contents() == leader.contents()
         assert bool(leader.sessions.statistics()["sessions"]) is sessions
+
+    simulate(story)
+
+
+def test_one_that_fetches_before_the_metadata_names_it_joins_when_it_does(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        leader.sessions._slots = 0
+        await world.elect(1, [1], [1, 2])
+        world.update_metadata(without=[2], to=1)
+        leader.append(b"a")
+        await world.until(lambda: follower.log().end_offset == 1)
+        await asyncio.sleep(5)
+        assert (await world.stored()).isr == (1,)
+        world.update_metadata()
+        await world.until_stored({1, 2})
+
+    simulate(story)
+
+
+def test_nothing_is_kept_of_what_was_asked_without_a_session_and_of_no_brokers_id_at_all(
+    simulate: Any,
+) -> None:
+    def fetch_sets() -> int:
+        gc.collect()
+        return sum(type(each) is FetchSet for each in gc.get_objects())
+
+    async def story(world: Any) -> None:
+        leader, _ = await world.start(1, 2)
+        await world.elect(1, [1], [1])
+        before = fetch_sets()
+        for broker_id in (2, *range(1000, 1100)):
+            fetch_set = FetchSet(broker_id)
+            fetch_set.put(TopicPartition("nope", 0), 0, 1)
+            leader.replicas.fetch(FetchParams(replica_id=broker_id), fetch_set)
+        del fetch_set
+        assert fetch_sets() == before
+        assert list(leader.replicas._links) == [2]
 
     simulate(story)
 

@@ -8,19 +8,23 @@ Rules
 3. Adding, ending and expiring cost the same whatever the number waiting: time-outs go into buckets
    by their tick, and one timer waits for the earliest bucket. A bucket that emptied meanwhile is
    passed over when its turn comes: when nobody waits, the broker wakes once more and then sleeps.
+   That turn may be weeks away, if a client asked for it: all that are empty go whenever there are
+   twice as many buckets as were in use the last time.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 __all__ = ["Delayed", "DelayedByKey", "TimeoutWheel"]
 
 TICK_S = 0.01
 WAITING_MAX = 1_000_000
+# More than half a minute's ticks, the usual time-out: those come and go without a sweep.
+BUCKETS_MIN = 4096
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -62,6 +66,7 @@ class TimeoutWheel:
         self._tick_s = tick_s
         self._buckets: dict[int, dict[Delayed, None]] = {}
         self._ticks: list[int] = []  # heap of the keys of _buckets
+        self._sweep_at = BUCKETS_MIN
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
         self._waiting = 0
@@ -78,6 +83,8 @@ class TimeoutWheel:
         tick = int((self._loop.time() + timeout_s) / self._tick_s) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
+            if len(self._buckets) >= self._sweep_at:
+                self._sweep()
             bucket = self._buckets[tick] = {}
             heappush(self._ticks, tick)
             if self._timer is None or tick < self._timer_tick:
@@ -92,6 +99,13 @@ class TimeoutWheel:
         del bucket[operation]
         operation._wheel = operation._bucket = None
         self._waiting -= 1
+
+    def _sweep(self) -> None:
+        """Drop the empty buckets. The timer may be left waiting for one: it finds nothing then."""
+        self._buckets = {tick: bucket for tick, bucket in self._buckets.items() if bucket}
+        self._ticks = list(self._buckets)
+        heapify(self._ticks)
+        self._sweep_at = max(BUCKETS_MIN, 2 * len(self._ticks))
 
     def close(self) -> None:
         """Forget all time-outs; who still waits is not told."""

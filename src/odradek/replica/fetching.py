@@ -76,10 +76,10 @@ class FollowerLink:
     __slots__ = (
         "broker_id",
         "epoch",
-        "fetch_set",
         "fetches",
         "is_being_identified",
         "last_fetch_at",
+        "parked",
         "proven_after",
     )
 
@@ -87,7 +87,7 @@ class FollowerLink:
         self.broker_id = broker_id
         self.last_fetch_at = NEVER
         self.fetches = 0
-        self.fetch_set: FetchSet | None = None
+        self.parked: DelayedFetch | None = None  # the last fetch, while it waits
         self.epoch: int | None = None
         self.proven_after = 0
         self.is_being_identified = False
@@ -96,14 +96,10 @@ class FollowerLink:
     def is_proven(self) -> bool:
         return self.epoch is not None and self.fetches >= self.proven_after
 
-    @property
-    def parked(self) -> "DelayedFetch | None":
-        return None if self.fetch_set is None else self.fetch_set.parked
-
-    def fetch_arrived(self, fetch_set: "FetchSet", now: float) -> None:
+    def fetch_arrived(self, now: float) -> None:
         self.last_fetch_at = now
         self.fetches += 1
-        self.fetch_set = fetch_set
+        self.parked = None
 
     def identified(self, epoch: int) -> None:
         """The broker registered with this epoch was alive a moment ago. Is it who fetches here?
@@ -298,6 +294,8 @@ class DelayedFetch(Delayed):
         self.future = future
         self._attempt = attempt
         fetch_set.parked = self
+        if fetch_set.link is not None:
+            fetch_set.link.parked = self
 
     def try_complete(self, *, force: bool = False) -> None:
         if self.done:
@@ -321,5 +319,8 @@ class DelayedFetch(Delayed):
 
     def unregister(self) -> None:
         self.fetch_set.parked = None
+        link = self.fetch_set.link
+        if link is not None and link.parked is self:
+            link.parked = None
         if not self.fetch_set.is_session:
             self.fetch_set.leave_all()

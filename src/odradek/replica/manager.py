@@ -276,12 +276,14 @@ class ReplicaManager:
         """Note a follower's fetch. True if it should be answered at once to prove who is there."""
         link = fetch_set.link
         if link is None:
-            if fetch_set.is_session:
+            if fetch_set.is_session or not self.is_alive(params.replica_id):
+                # Anybody may invent an id: of one that is no broker's nothing is kept. Nor is more
+                # needed of a broker that we do not know yet, for it may not join before we do.
                 link = FollowerLink(params.replica_id)
             else:
                 link = self._links.setdefault(params.replica_id, FollowerLink(params.replica_id))
             fetch_set.link = link
-        link.fetch_arrived(fetch_set, now)
+        link.fetch_arrived(now)
         for item in list(fetch_set.outsiders):
             partition = item.partition
             if item.moved or partition is None or not partition.is_leader:
