@@ -23,7 +23,14 @@ from odradek.spark.decode import (
 )
 from odradek.spark.encode import BytesColumn, Columns, encode_rows, partitions_of
 from odradek.spark.errors import MalformedRecord
-from odradek.wire.batch import CONTROL_BIT, HEADER, header_at, set_crc
+from odradek.wire.batch import (
+    CONTROL_BIT,
+    HEADER,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    header_at,
+    set_crc,
+)
 from odradek.wire.compression import Codec
 from odradek.wire.errors import KafkaError
 from odradek.wire.records import Record, encode_batch
@@ -223,6 +230,24 @@ def test_control_batches_and_aborted_transactions_are_not_rows() -> None:
     assert decoder.start == 6
     everything = only(Decoder("t", 0, 0, MAX), log)
     assert everything["offset"].to_pylist() == [0, 1, 3]
+
+
+def test_a_marker_that_was_emptied_is_passed_over() -> None:
+    """The last batch of a producer stays in a compacted log when its record has gone."""
+
+    def emptied(producer: int, offset: int) -> bytes:
+        raw = bytearray(marker(producer, offset, 0)[:HEADER_BYTES])
+        fields = list(HEADER.unpack_from(raw))
+        fields[1], fields[-1] = HEADER_BYTES - OVERHEAD_BYTES, 0
+        HEADER.pack_into(raw, 0, *fields)
+        set_crc(raw, header_at(raw))
+        return bytes(raw)
+
+    log = emptied(1, 7) + transactional(1, 8, b"aborted") + marker(1, 9, 0)
+    log += transactional(1, 10, b"committed") + marker(1, 11, 1) + emptied(2, 12)
+    decoder = Decoder("t", 0, 0, MAX)
+    assert only(decoder, log, aborted=[(1, 8)])["value"].to_pylist() == [b"committed"]
+    assert decoder.start == 13
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])

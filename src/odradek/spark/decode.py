@@ -193,7 +193,9 @@ class Decoder:
             if header.base_offset >= self.end:
                 break
             if header.is_control:
-                transactions.marker(header.producer_id, self._marker_kind(records, header))
+                # A log's cleaner empties the last marker of a producer: it says nothing any more.
+                if header.record_count:
+                    transactions.marker(header.producer_id, self._marker_kind(records, header))
             elif not transactions.hides(header):
                 part = self._open(records, header)
                 if parts and opened_bytes + len(part.data) > self.piece_bytes:
