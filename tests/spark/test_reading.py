@@ -16,6 +16,8 @@ from odradek.wire.topics import TopicPartition
 PARTITION = TopicPartition("t", 3)
 OUT_OF_RANGE = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "t-3")
 
+NOTHING_YET = KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "t-3")
+
 
 def batch(first: int, count: int) -> bytes:
     records = [Record(first + i, 1000, None, b"%d" % (first + i), ()) for i in range(count)]
@@ -72,6 +74,18 @@ def test_what_is_gone_from_the_front_is_loss_or_left_out() -> None:
     assert offsets(log, 5, 60, failOnDataLoss="false") == list(range(30, 60))
     beyond = Log(OUT_OF_RANGE, earliest=70)
     assert offsets(beyond, 5, 60, failOnDataLoss="false") == []
+
+
+def test_what_is_gone_from_the_end_is_loss_or_left_out() -> None:
+    def log() -> Log:
+        return Log(fetched(5, 10, batch(5, 5)), NOTHING_YET, latest=10)
+
+    with pytest.raises(DataLoss, match="offsets 10 to 60 of t-3 cannot be read: the log has 0 to"):
+        offsets(log(), 5, 60)
+    assert offsets(log(), 5, 60, failOnDataLoss="false") == list(range(5, 10))
+    # It has them and does not hand them out: nothing is lost.
+    with pytest.raises(KafkaError, match="OFFSET_NOT_AVAILABLE"):
+        offsets(Log(NOTHING_YET), 5, 60, failOnDataLoss="false")
 
 
 def test_a_leader_that_does_not_know_its_end_yet_is_asked_again() -> None:

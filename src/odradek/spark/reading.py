@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 # Two fetches and their rows are in memory at a time.
 FETCH_BYTES = 2 * 1024 * 1024
 FETCH_WAIT_MS = 500
+# What an offset outside the log is answered with; just at its end, with nothing for all the time.
+NOT_THERE = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_NOT_AVAILABLE)
 # A broker that has just become leader may not know its log's end yet.
 DOUBTS_MAX = 10
 
@@ -93,7 +95,7 @@ class RangeReader:
                     self._start = max(decoder.start, batches.next_offset)
                 return
             except KafkaError as error:
-                if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                if error.error not in NOT_THERE:
                     raise
                 self._go_on_after(error)
 
@@ -131,7 +133,10 @@ class RangeReader:
     def _go_on_after(self, error: KafkaError) -> None:
         """After an offset out of range: fail, or move the start to what is left."""
         earliest, latest = self._concrete(EARLIEST), self._concrete(LATEST)
-        if earliest <= self._start < latest and self._doubts < DOUBTS_MAX:
+        is_inside = earliest <= self._start < latest
+        if is_inside and error.error is ErrorCode.OFFSET_NOT_AVAILABLE:
+            raise error  # the time for it is over
+        if is_inside and self._doubts < DOUBTS_MAX:
             self._doubts += 1
             logger.warning("%s, yet the log has %d to %d: again", error, earliest, latest)
             return
