@@ -1,5 +1,6 @@
 """Logs that move between directories: what they are after a kill, and what else a move meets."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,29 @@ from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.reports import describe_directories
 from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class ReadOnly:
+    """A disk on which nothing below `path` is renamed, or its names synced."""
+
+    def __init__(self, disk: Any, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def rename(self, source: str, target: str) -> None:
+        self._refuse(source)
+        self._disk.rename(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        self._refuse(path)
+        self._disk.sync_dir(path)
+
+    def _refuse(self, path: str) -> None:
+        if path.startswith(self._path):
+            raise OSError(errno.EROFS, "read-only", path)
 
 
 def copied(manager: LogManager) -> Log:
@@ -59,6 +83,42 @@ async def test_a_cancelled_move(world: Any) -> None:
     manager.get_or_create(TP, future=True)
     assert manager.async_delete(TP, future=True) is not None
     assert manager.get(TP, future=True) is None and manager.get(TP) is not None
+
+
+async def test_a_copy_serves_where_the_log_cannot_be_deleted(world: Any) -> None:
+    manager = await started(world)
+    source = manager.get_or_create(TP)
+    put(source, 5)
+    future = copied(manager)
+    source.disk = ReadOnly(source.disk, A)
+    assert manager.replace_current_with_future(TP) is future is manager.logs[TP]
+    put(future)
+    assert source.offline and list(manager.offline_dirs) == [A]
+    assert world.disk().exists(f"{A}/t-0") and manager.future_logs == {}
+
+
+async def test_a_log_serves_where_its_copy_cannot_take_its_place(world: Any) -> None:
+    manager = await started(world)
+    source = manager.get_or_create(TP)
+    put(source, 5)
+    copied(manager)
+    manager.disk = ReadOnly(manager.disk, B)
+    with pytest.raises(KafkaError) as caught:
+        manager.replace_current_with_future(TP)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    put(source)
+    assert manager.logs[TP] is source and list(manager.offline_dirs) == [B]
+    assert manager.future_logs == {}
+
+
+async def test_a_copy_that_cannot_be_deleted_is_given_up(world: Any) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP), 5)
+    future = copied(manager)
+    future.disk = ReadOnly(future.disk, B)
+    assert manager.async_delete(TP, future=True) is future
+    assert manager.future_logs == {} and list(manager.offline_dirs) == [B]
+    put(manager.logs[TP])
 
 
 async def test_the_copy_of_a_cleaned_log_is_whole_after_a_kill(world: Any) -> None:

@@ -1,10 +1,14 @@
 """Log directories: one fails, replicas move between them. BEHAVIOUR.md section 5.6, KIP-113."""
 
 import asyncio
+import errno
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from odradek.log.config import LogConfig
+from odradek.log.disk import RealDisk
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -41,6 +45,28 @@ class TestFailure:
             await asyncio.sleep(1)
             (name,) = await node.store.log_dir_notifications()
             assert await node.store.log_dir_failures([name]) == {1}
+
+        simulate(story)
+
+    def test_who_orders_a_deletion_hears_that_the_disk_refused_it(
+        self, simulate: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            await world.elect(1, [1], [1], of=T1)
+            where = node.log().directory
+
+            def refuse(disk: RealDisk, source: str, target: str) -> None:
+                raise OSError(errno.EROFS, "read-only", source)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(RealDisk, "rename", refuse)
+                assert world.stop(node, delete=True) == ErrorCode.KAFKA_STORAGE_ERROR
+            await asyncio.sleep(0)
+            assert RealDisk().is_dir(where) and node.replicas.offline == {T0}
+            assert world.stop(node, T1, delete=True) == ErrorCode.NONE
+            assert node.logs.get(T1) is None
 
         simulate(story)
 

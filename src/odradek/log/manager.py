@@ -307,7 +307,8 @@ class LogManager:
         """The copy has caught up: it becomes the log, and the old one is deleted.
 
         A crash between the two renames leaves the partition in two directories, which is fatal at
-        the next start, as it is in Kafka; the other order could lose the partition."""
+        the next start, as it is in Kafka; the other order could lose the partition. An old log that
+        its disk will not let go is left there likewise; that directory fails, and we go on."""
         source, target = self.logs.get(topic_partition), self.future_logs.get(topic_partition)
         if source is None or target is None:
             raise KafkaError(
@@ -315,41 +316,43 @@ class LogManager:
             )
         target_path = posixpath.dirname(target.directory)
         target.rename_directory(f"{target_path}/{topic_partition}")
-        self.disk.sync_dir(target_path)
+        self._on_each([target_path], self.disk.sync_dir)
+        if target.offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target_path} has failed")
         target.set_high_watermark(source.high_watermark)
         del self.future_logs[topic_partition]
         self.logs[topic_partition] = target
-        source_path = self._rename_for_deletion(source)
-        self._checkpoint_directories({source_path, target_path})
+        changed = {target_path}
+        try:
+            changed.add(self._rename_for_deletion(source))
+        except KafkaError as error:
+            logger.error("%s is left behind: %s", source, error.message)
+            source.close_files()
+            self.to_flush.discard(source)
+        self._checkpoint_directories(changed)
         return target
 
     def async_delete(self, topic_partition: TopicPartition, *, future: bool = False) -> Log | None:
-        """Take a log out of use; its files go after `file.delete.delay.ms`."""
-        log = self.get(topic_partition, future=future)
+        """Take a log out of use; its files go after `file.delete.delay.ms`. Where the disk will not
+        have it, its directory fails, and KAFKA_STORAGE_ERROR is raised; not for a copy, which is
+        given up either way."""
+        logs = self.future_logs if future else self.logs
+        log = logs.get(topic_partition)
         if log is None:
             return None
-        self.async_delete_all([topic_partition], future=future)
-        return log
-
-    def async_delete_all(
-        self, partitions: Iterable[TopicPartition], *, future: bool = False
-    ) -> None:
-        """Delete several, with one rewrite of the checkpoints."""
-        logs = self.future_logs if future else self.logs
-        changed = set()
-        for topic_partition in partitions:
-            log = logs.pop(topic_partition, None)
-            if log is None:
-                continue
+        if not future:
+            self.cleaner.forget(topic_partition)
+            self._preferred.pop(topic_partition, None)
+        try:
+            changed = self._rename_for_deletion(log)
+        except KafkaError as error:
             if not future:
-                self.cleaner.forget(topic_partition)
-                self._preferred.pop(topic_partition, None)
-            try:
-                changed.add(self._rename_for_deletion(log))
-            except KafkaError as error:
-                # Its directory has failed with it; the others are still to be deleted.
-                logger.error("cannot delete %s: %s", log, error.message)
-        self._checkpoint_directories(changed)
+                raise
+            logger.error("cannot delete %s: %s", log, error.message)
+            return log
+        del logs[topic_partition]
+        self._checkpoint_directories([changed])
+        return log
 
     def _rename_for_deletion(self, log: Log) -> str:
         parent = posixpath.dirname(log.directory)
