@@ -1,5 +1,6 @@
 """A stream's answers to Spark, from a real cluster and without a Spark session."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 from pyspark.cloudpickle import dumps, loads
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from odradek.client.groups import Groups
+from odradek.spark import lookup
 from odradek.spark.batch_reader import BatchReader
 from odradek.spark.errors import DataLoss, OptionError
 from odradek.spark.options import source_options
-from odradek.spark.stream_reader import StreamReader
+from odradek.spark.stream_reader import COMMIT_AGAIN_S, StreamReader
 from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
 
@@ -269,6 +272,39 @@ def test_finished_batches_are_visible_as_a_group(cluster: Any) -> None:
     query.batch()
     query.reader.commit(query.offset)
     assert cluster.committed(group) == {partition: 6}
+
+
+def test_a_group_that_cannot_be_committed_to_holds_nothing_up(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = []
+
+    async def no_answer(groups: Groups, group: str, offsets: Any) -> None:
+        asked.append(dict(offsets))
+        await asyncio.Event().wait()
+
+    commit = Groups.alter_offsets
+    monkeypatch.setattr(Groups, "alter_offsets", no_answer)
+    monkeypatch.setattr(lookup, "COMMIT_TIMEOUT_S", 0.0)
+    topic = cluster.create()
+    partition, group = TopicPartition(topic, 0), f"group-of-{topic}"
+    options = {"startingOffsets": "earliest", "commitGroup": group}
+    now = 0.0
+    query = Query(cluster, topic, lambda: now, **options).start()
+    for number in range(3):
+        cluster.produce(topic, numbers(number, number + 1))
+        assert query.batch() == numbers(number, number + 1)
+        query.reader.commit(query.offset)
+        query.reader.commit(query.offset)
+    # Once for each batch, and told once.
+    assert asked == [{partition: 1}, {partition: 2}, {partition: 3}]
+    assert caplog.text.count("are not committed: not within 0 s") == 1
+    # A stream that has nothing to do says it again after a while.
+    now = COMMIT_AGAIN_S
+    monkeypatch.setattr(Groups, "alter_offsets", commit)
+    monkeypatch.setattr(lookup, "COMMIT_TIMEOUT_S", 60.0)
+    assert query.batch() == []
+    assert cluster.committed(group) == {partition: 3}
 
 
 def test_a_start_that_does_not_name_every_partition(cluster: Any) -> None:

@@ -4,6 +4,7 @@ SPARK_FORMAT.md section 1: every question is tried `fetchOffset.numRetries` time
 client after each failure, since the driver of a stream outlives many a broker.
 """
 
+import asyncio
 import logging
 import re
 import time
@@ -30,6 +31,7 @@ T = TypeVar("T")
 NO_TOPIC_ID = UUID(int=0)
 # The first record with a time at all: the first of the log.
 BEGINNING_OF_TIME_MS = 0
+COMMIT_TIMEOUT_S = 5.0
 
 
 def connect(options: SourceOptions) -> Blocking:
@@ -142,12 +144,18 @@ class Lookup:
         return {**offsets, **self._offsets(symbolic)}
 
     def commit(self, group: str, offsets: Offsets) -> None:
-        """Set a group's offsets, so that every tool shows its lag."""
+        """Set a group's offsets, so that every tool shows its lag.
+
+        Tried once and not for long: a batch waits for it, and the next one says it again."""
 
         async def ask(client: Client) -> None:
-            check(await Groups(client).alter_offsets(group, offsets))
+            try:
+                async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                    check(await Groups(client).alter_offsets(group, offsets))
+            except TimeoutError:
+                raise TimeoutError(f"not within {COMMIT_TIMEOUT_S:.0f} s") from None
 
-        self._ask(ask)
+        self._ask(ask, attempts=1)
 
     def _offsets(self, wanted: Offsets) -> dict[TopicPartition, int]:
         return {partition: at.offset for partition, at in self._at(wanted).items()}
@@ -158,8 +166,10 @@ class Lookup:
         isolation = isolation_of(self._options)
         return self._ask(lambda client: offsets_at(client, wanted, isolation=isolation))
 
-    def _ask(self, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        attempts = max(1, self._options.attempts)
+    def _ask(
+        self, question: Callable[[Client], Coroutine[Any, Any, T]], attempts: int | None = None
+    ) -> T:
+        attempts = max(1, self._options.attempts) if attempts is None else attempts
         for attempt in range(1, attempts + 1):
             self._questions += 1
             try:

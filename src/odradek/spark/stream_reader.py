@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+COMMIT_AGAIN_S = 30.0
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Answers Spark's questions about one stream, and reads one range in each task."""
@@ -63,6 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fired_at: float | None = None
         self._latest: Offsets | None = None
         self._published: Offsets | None = None
+        # What was not committed at the last try, and when that was.
+        self._failed: tuple[Offsets, float] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lookup": None}
@@ -239,9 +243,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.commit_group
         if group is None or finished.is_first or finished.offsets == self._published:
             return
+        now = self._clock()
+        if self._failed is not None:
+            offsets, failed_at = self._failed
+            if offsets == finished.offsets and now - failed_at < COMMIT_AGAIN_S:
+                return  # Spark asks several times in a batch, which would wait each time
         try:
             self._cluster().commit(group, finished.offsets)
-            self._published = finished.offsets
+            self._published, self._failed = finished.offsets, None
         except (OSError, TimeoutError, KafkaError) as error:
             # The checkpoint has the truth; the group only shows it.
-            logger.warning("the offsets of group %s were not committed: %s", group, error)
+            if self._failed is None:
+                logger.warning("the offsets of group %s are not committed: %s", group, error)
+            self._failed = finished.offsets, now
