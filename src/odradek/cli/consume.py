@@ -140,7 +140,7 @@ async def _read_alone(
     budget = _Budget(wanted.records_max)
     async with Consumer(client, isolation=wanted.isolation) as consumer:
         await consumer.assign(starts)
-        while _unfinished(consumer.positions, ends):
+        while _leave_finished(consumer, ends):
             for batches in await consumer.poll(POLL_S):
                 records = _before(consumer.open(batches), ends)
                 yield budget.take(records), sum(consumer.lag().values())
@@ -179,7 +179,7 @@ async def _read_generation(
     async with Consumer(client, isolation=wanted.isolation) as consumer:
         await consumer.assign(starts)
         try:
-            while not member.must_rejoin and _unfinished(consumer.positions, ends):
+            while not member.must_rejoin and _leave_finished(consumer, ends):
                 for batches in await _poll(consumer):
                     records = _before(consumer.open(batches), ends)
                     taken = budget.take(records)
@@ -221,7 +221,14 @@ def _before(
     return [record for record in records if record.offset < ends[record.partition]]
 
 
-def _unfinished(
-    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
-) -> bool:
-    return ends is None or any(positions[part] < end for part, end in ends.items())
+def _leave_finished(consumer: "Consumer", ends: Mapping[TopicPartition, int] | None) -> bool:
+    """Read no more of the partitions that are read to their ends; whether others are left.
+
+    One that cannot be read any more is then the only one left, and the consumer says so.
+    """
+    if ends is None:
+        return True
+    for part, end in ends.items():
+        if consumer.positions.get(part, -1) >= end:
+            del consumer.positions[part]
+    return bool(consumer.positions)

@@ -1,11 +1,14 @@
 """Following partitions from given offsets, whoever leads them. No group: the caller assigns.
 
-One fetch is outstanding per broker, so that one with nothing new does not hold up the others.
+One fetch is outstanding per broker, so that one with nothing new does not hold up the others. Nor
+does a partition that nobody leads, or whose fetch failed: it waits until we have looked again at
+the cluster, which happens aside and with growing pauses, while the others are read.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import NamedTuple, Self
+from math import inf
+from typing import Any, NamedTuple, Self
 
 from odradek.client.client import Client
 from odradek.client.reading import (
@@ -17,7 +20,7 @@ from odradek.client.reading import (
     Reader,
     offsets_at,
 )
-from odradek.client.retries import is_passing
+from odradek.client.retries import Patience, is_passing
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.records import Headers, Record
 from odradek.wire.topics import TopicPartition
@@ -34,6 +37,16 @@ class Received(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+
+class Trouble(NamedTuple):
+    """Until when it is waited for a partition to be readable, and whether nobody knows it."""
+
+    until: float
+    is_missing: bool
+
+
+FINE = Trouble(inf, False)
 
 
 class Consumer:
@@ -58,6 +71,9 @@ class Consumer:
         self._reader = Reader(client, isolation=isolation, fetch_bytes=fetch_bytes, wait_ms=wait_ms)
         self._fetches: dict[int, FetchTask] = {}
         self._busy: dict[TopicPartition, int] = {}
+        self._troubles: dict[TopicPartition, Trouble] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._patience: Patience | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,12 +83,14 @@ class Consumer:
 
     async def close(self) -> None:
         """Give up what is outstanding; the client stays open."""
-        tasks = list(self._fetches.values())
+        tasks = self._outstanding()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._fetches.clear()
         self._busy.clear()
+        self._troubles.clear()
+        self._looking = self._patience = None
 
     async def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, from an offset, EARLIEST or LATEST on."""
@@ -83,25 +101,27 @@ class Consumer:
         self.positions.update({part: found[part].offset for part in ends})
 
     async def poll(self, timeout_s: float) -> list[Batches]:
-        """What has come in, as soon as there is something; nothing after `timeout_s`."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        patience = self.client.patience()
+        """What has come in, as soon as there is something; nothing after `timeout_s`.
+
+        Raises what does not pass by itself, and what does when for as long as the client's time-out
+        nothing at all could be read, however often this was called meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
         while self.positions:
-            try:
-                await self._start_fetches()
-                remaining = deadline - asyncio.get_running_loop().time()
-                done, _ = await asyncio.wait(
-                    self._fetches.values(),
-                    timeout=max(0.0, remaining),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if not done:
-                    return []
-                if received := await self._collect(done):
-                    return received
-            except (OSError, TimeoutError, KafkaError) as error:
-                await patience.pause(error)
-                await self._reader.refresh_after(error, list(self.positions))
+            self._start_fetches()
+            done, _ = await asyncio.wait(
+                self._outstanding(),
+                timeout=max(0.0, deadline - loop.time()),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not done:
+                return []
+            if (looking := self._looking) in done:
+                self._looking = None
+                await looking  # it raises if no broker could be asked
+            if received := await self._collect(done):
+                return received
         return []
 
     async def records(self) -> AsyncIterator[Received]:
@@ -126,45 +146,85 @@ class Consumer:
             if part in self.positions
         }
 
-    async def _start_fetches(self) -> None:
+    def _outstanding(self) -> "list[asyncio.Task[Any]]":
+        looking = [] if self._looking is None else [self._looking]
+        return [*self._fetches.values(), *looking]
+
+    def _start_fetches(self) -> None:
         """One fetch for each broker that has none, of all its partitions not being read."""
-        idle = [part for part in self.positions if part not in self._busy]
-        await self.client.leaders(idle)
+        waiting = set() if self._looking is None else set(self._troubles)
         by_node: dict[int, dict[TopicPartition, int]] = {}
-        for part in idle:
-            node = await self._reader.node_for(part)
-            by_node.setdefault(node, {})[part] = self.positions[part]
+        for part, position in self.positions.items():
+            if part in self._busy or part in waiting:
+                continue
+            try:
+                by_node.setdefault(self._reader.known_node(part), {})[part] = position
+            except KafkaError as error:
+                self._trouble(part, error, in_view=True)
         for node, offsets in by_node.items():
             if node not in self._fetches:
                 self._fetches[node] = asyncio.ensure_future(self._reader.fetch(node, offsets))
                 self._busy.update(dict.fromkeys(offsets, node))
+        assert self._fetches or self._looking, "each partition is read or looked for"
 
-    async def _collect(self, done: set[FetchTask]) -> list[Batches]:
+    def _trouble(self, part: TopicPartition, error: Exception, *, in_view: bool) -> None:
+        """A partition cannot be read, as the view says or a fetch: look again at the cluster, or
+        raise if all of them have been waited for long enough."""
+        if not is_passing(error):
+            raise error
+        now = asyncio.get_running_loop().time()
+        code = error.error if isinstance(error, KafkaError) else None
+        is_missing = in_view and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        known = self._troubles.get(part)
+        if known is None or known.is_missing != is_missing:
+            within_s = self.client.missing_topic_s if is_missing else self.client.timeout_s
+            self._troubles[part] = Trouble(now + within_s, is_missing)
+        if all(self._troubles.get(each, FINE).until <= now for each in self.positions):
+            raise error
+        if self._looking is None:
+            # What the view lacks may never have been asked for: the first look is at once.
+            failure = None if in_view and self._patience is None else error
+            self._patience = self._patience or Patience(inf, self.client.rng)
+            self._looking = asyncio.ensure_future(self._look(self._patience, failure))
+
+    async def _look(self, patience: Patience, failure: Exception | None) -> None:
+        if failure is not None:
+            await patience.pause(failure)
+        await self.client.refresh({part.topic for part in self._troubles})
+
+    async def _collect(self, done: "set[asyncio.Task[Any]]") -> list[Batches]:
         """The results of finished fetches; positions move on. Raises a failure if nothing came."""
         received: list[Batches] = []
-        failure: Exception | None = None
+        failures: dict[TopicPartition, Exception] = {}
         for node, task in list(self._fetches.items()):
             if task not in done:
                 continue
             del self._fetches[node]
+            parts = [part for part, busy in self._busy.items() if busy == node]
             self._busy = {part: busy for part, busy in self._busy.items() if busy != node}
             if (error := task.exception()) is not None:
                 if not isinstance(error, Exception) or not is_passing(error):
                     raise error
-                failure = error
+                failures.update(dict.fromkeys(parts, error))
                 continue
             for part, result in task.result().items():
+                if part not in self.positions:
+                    continue
                 if isinstance(result, KafkaError):
-                    failure = await self._recover(part, result) or failure
-                elif part in self.positions:
-                    self.high_watermarks[part] = result.high_watermark
-                    if result.next_offset > self.positions[part]:
-                        self.positions[part] = result.next_offset
-                        received.append(result)
-        if failure is not None and not received:
-            raise failure
-        if failure is not None:
-            await self._reader.refresh_after(failure, list(self.positions))
+                    if (failure := await self._recover(part, result)) is not None:
+                        failures[part] = failure
+                    continue
+                self._troubles.pop(part, None)
+                self.high_watermarks[part] = result.high_watermark
+                if result.next_offset > self.positions[part]:
+                    self.positions[part] = result.next_offset
+                    received.append(result)
+        for part, problem in failures.items():
+            # What does not pass is met again by the next fetch, if others brought something.
+            if part in self.positions and (is_passing(problem) or not received):
+                self._trouble(part, problem, in_view=False)
+        if not self._troubles:
+            self._patience = None
         return received
 
     async def _recover(self, part: TopicPartition, error: KafkaError) -> KafkaError | None:

@@ -155,10 +155,16 @@ class Reader:
 
     async def node_for(self, partition: TopicPartition) -> int:
         """Who to ask for a partition: the replica its leader prefers for us, or the leader."""
+        with contextlib.suppress(KafkaError):
+            return self.known_node(partition)
+        return await self.client.leader(partition)
+
+    def known_node(self, partition: TopicPartition) -> int:
+        """The same without waiting; KafkaError says why there is nobody to ask at present."""
         preferred = self._preferred.get(partition)
         if preferred is not None and preferred in self.client.view.nodes:
             return preferred
-        return await self.client.leader(partition)
+        return self.client.view.leader(partition)
 
     async def fetch(
         self, node: int, offsets: Mapping[TopicPartition, int]

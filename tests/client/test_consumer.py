@@ -1,0 +1,143 @@
+"""Following partitions of which some cannot be read, in virtual time: the others do not wait."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from odradek.client import Client, Consumer
+from odradek.client.view import View
+from odradek.sim.loop import SimLoop
+from odradek.wire.batch import set_offset_and_epoch
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from odradek.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek.wire.records import Record, encode_batch
+from odradek.wire.schema import Message
+from odradek.wire.topics import TopicPartition
+
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+TIMEOUT_S = 30.0
+BROKERS = (1, 2)
+
+
+class Played(Client):
+    """A cluster of two brokers, one partition each, that are there or not."""
+
+    def __init__(self) -> None:
+        super().__init__("h:1", timeout_s=TIMEOUT_S, rng=Random(1))
+        self.leaders_now = {0: 1, 1: 2}
+        self.topic_error = ErrorCode.NONE
+        self.dead: set[int] = set()
+        self.fetched: list[int] = []
+        self.refreshed = 0
+
+    async def refresh(self, topics: Iterable[str] | None = ()) -> View:
+        self.refreshed += 1
+        await asyncio.sleep(0.001)
+        partitions = [
+            MetadataResponsePartition(partition_index=index, leader_id=leader)
+            for index, leader in self.leaders_now.items()
+        ]
+        topic = MetadataResponseTopic(name="t", error_code=self.topic_error, partitions=partitions)
+        brokers = [MetadataResponseBroker(node_id=node, host="h", port=node) for node in BROKERS]
+        self.view.update(MetadataResponse(brokers=brokers, topics=[topic]), whole=False)
+        return self.view
+
+    async def ask(self, node: int, message: Message, *, timeout: float | None = None) -> Any:
+        """One record at each offset, for ever; a second goes by for each."""
+        assert isinstance(message, FetchRequest)
+        self.fetched.append(node)
+        if node in self.dead:
+            raise ConnectionError(f"broker {node} is gone")
+        await asyncio.sleep(1.0)
+        data = []
+        for wanted in message.topics[0].partitions:
+            batch = encode_batch([Record(-1, 0, None, b"v")])
+            set_offset_and_epoch(batch, 0, wanted.fetch_offset, 0)
+            data.append(PartitionData(partition_index=wanted.partition, records=batch))
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=data)])
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    loop = SimLoop()
+    yield loop
+    loop.close()
+
+
+def run(loop: SimLoop, story: Coroutine[Any, Any, None]) -> None:
+    loop.run_until_complete(story)
+
+
+async def read_for(consumer: Consumer, seconds: float) -> set[TopicPartition]:
+    """Which partitions something came from in this time."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    seen = set()
+    while (now := loop.time()) < until:
+        seen |= {batches.partition for batches in await consumer.poll(0.4)}
+        assert loop.time() - now <= 0.4 + 1e-6, "a poll keeps to its time"
+    return seen
+
+
+@pytest.mark.parametrize("leader_is_gone", [True, False])
+def test_a_partition_that_cannot_be_read_holds_up_no_other(
+    loop: SimLoop, leader_is_gone: bool
+) -> None:
+    async def story() -> None:
+        client = Played()
+        if leader_is_gone:
+            client.leaders_now[1] = -1
+        else:
+            client.dead.add(2)
+        async with Consumer(client) as consumer:
+            await consumer.assign({FIRST: 0, SECOND: 0})
+            assert await read_for(consumer, 10 * TIMEOUT_S) == {FIRST}
+            assert consumer.positions[FIRST] >= 10 * TIMEOUT_S - 2
+            assert 100 < client.refreshed < 500, "looked for again and again, with pauses"
+            assert client.fetched.count(2) < 500
+            client.leaders_now[1] = 2
+            client.dead.clear()
+            assert await read_for(consumer, 4) == {FIRST, SECOND}
+            refreshed = client.refreshed
+            await read_for(consumer, 10)
+            assert client.refreshed == refreshed, "there is nothing to look for"
+
+    run(loop, story())
+
+
+@pytest.mark.parametrize(
+    ("error", "leader", "within_s", "says"),
+    [
+        (ErrorCode.NONE, -1, TIMEOUT_S, "has no leader at present"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1, 3.0, "does not exist"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1, 0.0, "cannot be described"),
+    ],
+)
+def test_what_is_wrong_with_all_is_told_in_time(
+    loop: SimLoop, error: ErrorCode, leader: int, within_s: float, says: str
+) -> None:
+    async def story() -> None:
+        client = Played()
+        client.leaders_now = {0: leader, 1: leader}
+        client.topic_error = error
+        async with Consumer(client) as consumer:
+            await consumer.assign({FIRST: 0, SECOND: 0})
+            with pytest.raises(KafkaError, match=says):
+                await read_for(consumer, 10 * TIMEOUT_S)
+            assert within_s <= loop.time() <= within_s + 1.5
+
+    run(loop, story())
