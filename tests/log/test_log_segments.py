@@ -22,6 +22,7 @@ from tests.log.logs import (
     sim_disk,
 )
 
+from odradek.log import recovery
 from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, RealDisk
 from odradek.log.log import Hooks, Log
@@ -137,6 +138,21 @@ def test_truncation_forgets_what_producers_did_after_it() -> None:
     assert state is not None
     assert state.last_sequence == 3
     assert produce(log, 4) == 4
+
+
+def test_a_cut_where_no_producer_is_known_replays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed: list[int] = []
+    monkeypatch.setattr(recovery, "_replay", lambda *_: replayed.append(1))
+    log = open_log()
+    fill(log, 40)
+    log.truncate_to(33)
+    assert replayed == [] and log.producers.end_offset == 33
+    produce(log, 0)
+    log.truncate_to(32)
+    assert replayed == [1]
+    monkeypatch.undo()
+    log.truncate_to(31)
+    assert log.producers.end_offset == 31 and len(log.producers) == 0
 
 
 def test_a_log_thrown_away_starts_where_it_is_told() -> None:

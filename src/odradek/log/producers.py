@@ -268,6 +268,11 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is known, nor any transaction that readers must still wait for."""
+        return not self._producers and not self._unreplicated
+
     def get(self, producer_id: int) -> ProducerState | None:
         return self._producers.get(producer_id)
 

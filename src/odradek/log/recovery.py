@@ -318,7 +318,11 @@ def rebuild_producers(
             producers.end_offset = offset
             producers.take_snapshot()
         return
+    was_empty = producers.is_empty and producers.end_offset >= end_offset
     position = producers.reload(start_offset, end_offset, now_ms)
+    if was_empty and producers.is_empty:
+        # A cut brings nobody back: there is nothing to replay, however much is left of the log.
+        position = end_offset
     for index, segment in enumerate(segments):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
         if following <= position or segment.base_offset >= end_offset:
@@ -340,7 +344,8 @@ def _replay(
     for chunk, header in segment.batches(found.position):
         if header.base_offset >= end_offset:
             return
-        update = producers.begin(Origin.REPLICATION)
-        add_batch(update, chunk, header)
-        producers.apply(update)
+        if header.producer_id >= 0:
+            update = producers.begin(Origin.REPLICATION)
+            add_batch(update, chunk, header)
+            producers.apply(update)
         producers.end_offset = header.next_offset
