@@ -1,10 +1,73 @@
 """What `produce` reads and how it ends, without a cluster."""
 
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
 import pytest
 
-from odradek.cli.formats import Line
-from odradek.cli.produce import _send
-from odradek.client import Client, Producer
+from odradek.cli.formats import Line, reader, writer
+from odradek.cli.produce import _send, lines
+from odradek.client import Client, Producer, Received
+from odradek.wire.topics import TopicPartition
+
+
+@pytest.fixture
+def nothing() -> Iterator[BinaryIO]:
+    with open(os.devnull, "rb") as file:
+        yield file
+
+
+async def test_a_device_that_is_no_terminal_is_read_like_a_file(nothing: BinaryIO) -> None:
+    async with asyncio.timeout(10):
+        assert [line async for line in lines(nothing)] == []
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[BinaryIO, int]]:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as file:
+        yield file, writing
+
+
+async def test_a_pipe_is_read_as_it_comes(pipe: tuple[BinaryIO, int]) -> None:
+    file, writing = pipe
+    os.write(writing, b"one\ntw")
+    found = lines(file)
+    assert await anext(found) == b"one"
+    os.write(writing, b"o")
+    os.close(writing)
+    assert [line async for line in found] == [b"two"]
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, 1714564800000])
+def test_json_goes_round_with_bytes_that_are_no_text(timestamp_ms: int) -> None:
+    binary = b"\xff\x00\x80"
+    headers = (("h", binary), ("h", b"text"), ("none", None), ("empty", b""), ("h", binary))
+    record = Received(TopicPartition("t", 3), 7, timestamp_ms, binary, binary, headers)
+    line = reader("json", ":", None)(writer("json", ":", None)(record))
+    assert line == Line(binary, binary, headers, 3, timestamp_ms)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"timestamp": "2024-01-01"}', 'a timestamp is a whole number, not "2024-01-01"'),
+        ('{"timestamp": 1.5}', "a timestamp is a whole number, not 1.5"),
+        ('{"timestamp": 9223372036854775808}', "a timestamp is a whole number, not 92"),
+        ('{"partition": true}', "a partition is a whole number, not true"),
+        ('{"partition": -1}', "a partition is a whole number, not -1"),
+        ('{"headers": 5}', "headers are an object, or a list of pairs"),
+        ('{"headers": [1]}', "a header is a pair or has a key and a value, unlike 1"),
+        ('{"headers": [["h"]]}', r'a header is a pair .*, unlike \["h"\]'),
+        ('{"headers": [{"value": "v"}]}', "a header is a pair or has a key and a value"),
+        ("[]", "a record is a JSON object"),
+    ],
+)
+def test_json_that_is_no_record_is_told_in_words(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        reader("json", ":", None)(text.encode())
 
 
 async def test_a_failure_is_told_before_more_is_sent() -> None:

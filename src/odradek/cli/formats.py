@@ -5,7 +5,9 @@
     json     {"key": "user-1", "value": "hello", "headers": {"h": "x"}, "timestamp": 1714564800000}
 
 In JSON a null value is a tombstone, a text is its UTF-8, anything else is its JSON; bytes that are
-no UTF-8 stand under `key_base64` and `value_base64`. What `consume` prints, `produce` takes.
+no UTF-8 stand under `key_base64` and `value_base64`. Headers are an object, or a list where names
+may repeat: of pairs, and of objects {"key": "h", "value_base64": "/wCA"} where a pair will not do.
+What `consume` prints, `produce` takes.
 """
 
 import base64
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.client import Received
 
 FORMATS = ("value", "keyed", "json")
+NO_TIMESTAMP = -1
 
 
 class Line(NamedTuple):
@@ -52,15 +55,38 @@ def _from_json(line: bytes) -> Line:
     fields = json.loads(line)
     if not isinstance(fields, dict):
         raise ValueError("a record is a JSON object")
-    headers = fields.get("headers") or {}
-    pairs = headers.items() if isinstance(headers, dict) else headers
     return Line(
         _json_bytes(fields, "value"),
         _json_bytes(fields, "key"),
-        tuple((str(name), _encoded(content)) for name, content in pairs),
-        fields.get("partition"),
-        fields.get("timestamp"),
+        _json_headers(fields.get("headers")),
+        _json_number(fields, "partition", range(2**31)),
+        _json_number(fields, "timestamp", range(NO_TIMESTAMP, 2**63)),
     )
+
+
+def _json_headers(headers: object) -> Headers:
+    if isinstance(headers, dict):
+        return tuple((name, _encoded(content)) for name, content in headers.items())
+    if not isinstance(headers, list | None):
+        raise ValueError("headers are an object, or a list of pairs")
+    return tuple(_json_header(header) for header in headers or ())
+
+
+def _json_header(header: object) -> tuple[str, bytes | None]:
+    if isinstance(header, dict) and isinstance(header.get("key"), str):
+        return header["key"], _json_bytes(header, "value")
+    if isinstance(header, list) and len(header) == 2:
+        return str(header[0]), _encoded(header[1])
+    raise ValueError(f"a header is a pair or has a key and a value, unlike {json.dumps(header)}")
+
+
+def _json_number(fields: dict[str, object], name: str, allowed: range) -> int | None:
+    number = fields.get(name)
+    if number is None:
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or number not in allowed:
+        raise ValueError(f"a {name} is a whole number, not {json.dumps(number)}")
+    return number
 
 
 def _json_bytes(fields: dict[str, object], name: str) -> bytes | None:
@@ -104,8 +130,12 @@ def _to_json(record: "Received") -> bytes:
         except UnicodeDecodeError:
             fields[f"{name}_base64"] = base64.b64encode(content or b"").decode()
     if record.headers:
-        fields["headers"] = [
-            [name, None if content is None else content.decode(errors="replace")]
-            for name, content in record.headers
-        ]
+        fields["headers"] = [_header_json(name, content) for name, content in record.headers]
     return json.dumps(fields, ensure_ascii=False).encode()
+
+
+def _header_json(name: str, content: bytes | None) -> list[str | None] | dict[str, str]:
+    try:
+        return [name, None if content is None else content.decode()]
+    except UnicodeDecodeError:
+        return {"key": name, "value_base64": base64.b64encode(content or b"").decode()}

@@ -116,7 +116,7 @@ async def lines(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    if _file_bytes(file) is not None:
+    if not _comes_by_and_by(file):
         while chunk := file.read(CHUNK_BYTES):
             yield chunk
         return
@@ -131,8 +131,16 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
         transport.close()
 
 
+def _comes_by_and_by(file: BinaryIO) -> bool:
+    """Whether a file is a pipe, a socket or a terminal, which have an end when somebody says so.
+    Other devices, such as /dev/null, are always ready and cannot be waited for."""
+    if _file_bytes(file) is not None:
+        return False
+    return file.isatty() or not stat.S_ISCHR(os.fstat(file.fileno()).st_mode)
+
+
 def _file_bytes(file: BinaryIO) -> int | None:
-    """How large a file is; None for a pipe or a terminal."""
+    """How large a file is; None for what is no file in a directory, and has no size."""
     try:
         status = os.fstat(file.fileno())
     except io.UnsupportedOperation:
