@@ -155,7 +155,8 @@ class ClusterStore(Configs, Acls):
         self, path: str, owner: int, gone: asyncio.Event, seconds: float
     ) -> None:
         try:
-            await asyncio.wait_for(gone.wait(), max(seconds, 0))
+            async with asyncio.timeout(max(seconds, 0)):
+                await gone.wait()
         except TimeoutError:
             raise NodeExists(
                 path, f"{path} belongs to session {owner:#x}: is a broker of this id running?"
