@@ -39,6 +39,7 @@ def test_help_lists_every_verb_without_importing_any() -> None:
         (["--id", "1", "--data", "x", "--set", "log.segment.bytes=1"], "at least 14"),
         (["--id", "1", "--set", "log.dirs=/tmp/x"], "--store"),
         (["--id", "1", "--data", "x", "--store", "mongodb://x"], "mongodb"),
+        (["--id", "1", "--data", "/dev/null/home"], "/dev/null/home: Not a directory"),
     ],
 )
 def test_slips(
@@ -48,6 +49,19 @@ def test_slips(
     output = refused(*arguments)
     assert said in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "65535", "-n", "2"], "2 brokers from port 65535 on need more ports"),
+        (["--data", "/dev/null/home"], "/dev/null/home: Not a directory"),
+    ],
+)
+def test_slips_with_a_cluster(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["up", *arguments])
+    assert isinstance(result.exception, SystemExit)
+    assert said in result.output
 
 
 @pytest.mark.parametrize(("limit", "complains"), [("-Sn", False), ("-n", True)])

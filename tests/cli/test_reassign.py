@@ -54,6 +54,12 @@ def test_plan_cost_execute_verify(odradek: CommandLine, tmp_path: Path) -> None:
     assert odradek("consume", "moving") == "x" * 1000 + "\n"
 
 
+def test_a_plan_anew_with_another_number_of_replicas(odradek: CommandLine) -> None:
+    odradek("topics", "create", "anew", "--replicas", "1,1")
+    shown = odradek.json("reassign", "generate", "-t", "anew", "--anew", "-r", "2")
+    assert [len(part["replicas"]) for part in shown["proposed"]["partitions"]] == [2, 2]
+
+
 def test_a_move_that_cannot_finish_is_listed_and_cancelled(
     odradek: CommandLine, tmp_path: Path
 ) -> None:
@@ -93,6 +99,9 @@ def test_plans_that_cannot_be(odradek: CommandLine, tmp_path: Path) -> None:
     assert "more than once" in odradek.refused("reassign", "execute", twice)
     plan.write_text("{")
     assert "not valid JSON" in odradek.refused("reassign", "execute", str(plan))
+    plan.write_bytes(b"\xff")
+    for verb in ("execute", "verify", "cancel"):
+        assert "JSON is UTF-8, and this" in odradek.refused("reassign", verb, str(plan))
     assert "10MB" in odradek.refused("reassign", "execute", str(plan), "--throttle", "fast", code=2)
     assert "--all" in odradek.refused("reassign", "cancel", code=2)
     assert "nothing has to move" in odradek("reassign", "generate", "-t", "still", "-B", "1")

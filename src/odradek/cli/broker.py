@@ -32,7 +32,11 @@ log = logging.getLogger(__name__)
     help="The cluster's metadata: sqlite:FILE or zookeeper://HOST:PORT[/CHROOT]. "
     "Without it, a file in the data directory.",
 )
-@click.option("--host", help=f"The address to listen on; {DEFAULT_HOST} unless configured.")
+@click.option(
+    "--host",
+    help="The address to listen on, which clients and other brokers are told. Unless configured "
+    f"it is {DEFAULT_HOST}, and nobody on another machine reaches the broker.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
 @click.option("--rack", help="The rack it stands in (broker.rack).")
 @click.option(
@@ -87,6 +91,8 @@ def broker(
         url = store or _store_of(settings, data)
     except KafkaError as error:
         raise click.ClickException(error.message) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
     _allow_many_files()
     reason = asyncio.run(_run(settings, url, stop_on_eof))
     if reason is not None:

@@ -64,6 +64,13 @@ def _rate(context: click.Context, parameter: click.Parameter, value: str | None)
         raise click.BadParameter(str(error)) from None
 
 
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise click.ClickException(f"{file}: JSON is UTF-8, and this file is not") from None
+
+
 @reassign.command(
     "generate", epilog=examples("odradek reassign generate --brokers 1,2,3 -t orders")
 )
@@ -93,7 +100,7 @@ def generate_plan(
 ) -> None:
     """Make a plan that levels the brokers with the fewest moves, and say what it costs."""
     if topics_file is not None:
-        topics = (*topics, *parse_topics_to_move(topics_file.read_text()))
+        topics = (*topics, *parse_topics_to_move(_text_of(topics_file)))
     names = list(topics) or cluster.run(cluster.admin.list_topics(internal=True))
     view = cluster.run(cluster.client.known_topics(names))
     chosen = sorted(view.nodes) if brokers is None else parse_broker_list(brokers)
@@ -101,7 +108,12 @@ def generate_plan(
     targets = [Broker(id, None if disable_rack_aware else racks.get(id)) for id in chosen]
     current = moving.assignment_of(view, names)
     if anew:
-        proposed = generate(current, targets, rack_aware=not disable_rack_aware)
+        proposed = generate(
+            current,
+            targets,
+            rack_aware=not disable_rack_aware,
+            replication_factor=replication_factor,
+        )
         changes = {part: to for part, to in proposed.items() if to != current[part]}
     else:
         changes = plan_minimal(current, targets, replication_factor=replication_factor).changes
@@ -177,7 +189,7 @@ def execute(
     wait: bool,
 ) -> None:
     """Carry out a plan, throttled if wanted, and show how it comes along."""
-    wanted = parse_reassignment(plan.read_text())
+    wanted = parse_reassignment(_text_of(plan))
     names = {partition.topic for partition in wanted.replicas}
     view = cluster.run(cluster.client.known_topics(names))
     current = moving.assignment_of(view, sorted(names))
@@ -247,7 +259,7 @@ async def _watch(cluster: "Blocking", partitions: Iterable[TopicPartition]) -> f
 @with_cluster
 def verify(cluster: "Blocking", plan: Path, preserve_throttles: bool, as_json: bool) -> None:
     """Say how far a plan is; take the throttles away when all is done. Exits with 1 until then."""
-    wanted = parse_reassignment(plan.read_text())
+    wanted = parse_reassignment(_text_of(plan))
     states, percent = cluster.run(_states(cluster, wanted))
     under_way = cluster.run(cluster.admin.list_reassignments())
     done = all(state == "completed" for state in states.values())
@@ -316,7 +328,7 @@ def cancel(
         raise click.UsageError("say what to cancel: a plan file, or --all")
     ongoing = cluster.run(cluster.admin.list_reassignments())
     if plan is not None:
-        wanted = parse_reassignment(plan.read_text()).replicas
+        wanted = parse_reassignment(_text_of(plan)).replicas
         ongoing = {part: state for part, state in ongoing.items() if part in wanted}
     outcomes = cluster.run(cluster.admin.alter_reassignments(dict.fromkeys(ongoing)))
     if not preserve_throttles:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 ASK_TIMEOUT_S = 3.0
+PORT_MAX = 65535
 BROKER_HEADINGS = ("broker", "address", "role", "leads", "holds", "size", "growth")
 TOPIC_HEADINGS = ("topic", "partitions", "isr", "not well", "records", "rate")
 
@@ -40,7 +41,7 @@ TOPIC_HEADINGS = ("topic", "partitions", "isr", "not well", "records", "rate")
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=click.IntRange(1, PORT_MAX),
     default=9092,
     show_default=True,
     help="The first broker's; the others take those that follow.",
@@ -63,6 +64,10 @@ def up(
     """
     from odradek.cluster import Cluster, ClusterError
 
+    if port + brokers - 1 > PORT_MAX:
+        raise click.UsageError(
+            f"{brokers} brokers from port {port} on need more ports than there are: {PORT_MAX}"
+        )
     signal.signal(signal.SIGTERM, _interrupt)
     config: dict[str, object] = {"group.initial.rebalance.delay.ms": 3000}
     try:
@@ -76,6 +81,8 @@ def up(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
     started = time.monotonic()
     try:
         with cluster:
@@ -91,6 +98,8 @@ def up(
                 _stop(cluster)
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
+    except PermissionError as error:  # of a log in a directory that is not ours
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:

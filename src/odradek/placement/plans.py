@@ -46,6 +46,7 @@ def generate(
     brokers: Iterable[Broker],
     *,
     rack_aware: bool = True,
+    replication_factor: int | None = None,
     rng: Random | None = None,
 ) -> dict[TopicPartition, list[int]]:
     """Place each topic anew on the brokers, as if just created. It ignores where replicas are."""
@@ -54,7 +55,9 @@ def generate(
     rng = rng or Random()
     by_topic: dict[str, list[int]] = {}
     for partition in sorted(current):
-        by_topic.setdefault(partition.topic, []).append(len(current[partition]))
+        by_topic.setdefault(partition.topic, []).append(
+            replication_factor or len(current[partition])
+        )
     return {
         TopicPartition(topic, index): replicas
         for topic, factors in by_topic.items()
