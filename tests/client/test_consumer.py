@@ -1,7 +1,7 @@
 """Following partitions of which some cannot be read, in virtual time: the others do not wait."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -41,6 +41,7 @@ class Played(Client):
         self.leaders_now = {0: 1, 1: 2}
         self.topic_error = ErrorCode.NONE
         self.dead: set[int] = set()
+        self.fetch_errors: dict[int, ErrorCode] = {}
         self.fetched: list[int] = []
         self.refreshed = 0
 
@@ -56,6 +57,11 @@ class Played(Client):
         self.view.update(MetadataResponse(brokers=brokers, topics=[topic]), whole=False)
         return self.view
 
+    async def ask_leaders(self, wanted: Mapping[TopicPartition, Any], *_: Any, **__: Any) -> Any:
+        if not wanted:
+            return {}
+        raise ConnectionError("nobody says where the log begins")
+
     async def ask(self, node: int, message: Message, *, timeout: float | None = None) -> Any:
         """One record at each offset, for ever; a second goes by for each."""
         assert isinstance(message, FetchRequest)
@@ -65,6 +71,9 @@ class Played(Client):
         await asyncio.sleep(1.0)
         data = []
         for wanted in message.topics[0].partitions:
+            if error := self.fetch_errors.get(wanted.partition):
+                data.append(PartitionData(partition_index=wanted.partition, error_code=error))
+                continue
             batch = encode_batch([Record(-1, 0, None, b"v")])
             set_offset_and_epoch(batch, 0, wanted.fetch_offset, 0)
             data.append(PartitionData(partition_index=wanted.partition, records=batch))
@@ -139,5 +148,21 @@ def test_what_is_wrong_with_all_is_told_in_time(
             with pytest.raises(KafkaError, match=says):
                 await read_for(consumer, 10 * TIMEOUT_S)
             assert within_s <= loop.time() <= within_s + 1.5
+
+    run(loop, story())
+
+
+def test_what_came_with_a_failure_is_handed_out(loop: SimLoop) -> None:
+    """Both partitions in one answer: where the one goes on cannot be found out, the other came."""
+
+    async def story() -> None:
+        client = Played()
+        client.leaders_now = {0: 1, 1: 1}
+        client.fetch_errors[1] = ErrorCode.OFFSET_OUT_OF_RANGE
+        async with Consumer(client) as consumer:
+            await consumer.assign({FIRST: 0, SECOND: 5})
+            for offset in range(10):
+                (batches,) = await consumer.poll(5)
+                assert (batches.partition, batches.start) == (FIRST, offset)
 
     run(loop, story())

@@ -203,7 +203,7 @@ class Consumer:
             parts = [part for part, busy in self._busy.items() if busy == node]
             self._busy = {part: busy for part, busy in self._busy.items() if busy != node}
             if (error := task.exception()) is not None:
-                if not isinstance(error, Exception) or not is_passing(error):
+                if not isinstance(error, Exception):
                     raise error
                 failures.update(dict.fromkeys(parts, error))
                 continue
@@ -227,11 +227,16 @@ class Consumer:
             self._patience = None
         return received
 
-    async def _recover(self, part: TopicPartition, error: KafkaError) -> KafkaError | None:
+    async def _recover(self, part: TopicPartition, error: KafkaError) -> Exception | None:
         """Go on elsewhere when a position is outside the log; any other error is for the caller."""
         if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE or self.out_of_range is None:
             return error
-        found = await offsets_at(self.client, {part: self.out_of_range}, isolation=self.isolation)
+        try:
+            found = await offsets_at(
+                self.client, {part: self.out_of_range}, isolation=self.isolation
+            )
+        except (OSError, TimeoutError, KafkaError) as failure:
+            return failure  # not raised here: other partitions may have brought something
         self.positions[part] = found[part].offset
         return None
 
