@@ -23,6 +23,20 @@ from odradek.spark.pipeline.lake import BATCHES_KEPT, Lake, Landed, data_files
 FORK = multiprocessing.get_context("fork")
 
 
+LISTED_AFTER_S = compacting.LISTED_AFTER_S
+
+
+@pytest.fixture(autouse=True)
+def nobody_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a lake is compacted: then nobody need be waited for."""
+    monkeypatch.setattr(compacting, "LISTED_AFTER_S", 0.0)
+
+
+@pytest.fixture
+def somebody_lists(nobody_lists: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacting, "LISTED_AFTER_S", LISTED_AFTER_S)
+
+
 class Numbers:
     """Rows with the numbers of a batch, in two partitions."""
 
@@ -365,6 +379,21 @@ def test_one_compaction_at_a_time(tmp_path: Path) -> None:
     assert numbers_in(lake.path) == list(range(60))
 
 
+def test_whoever_is_listing_when_a_directory_is_exchanged_finds_what_was_there(
+    tmp_path: Path,
+) -> None:
+    lake = small_lake(tmp_path)
+    there = set(os.listdir(lake.path / "even=0"))
+    listing = os.scandir(lake.path / "even=0")  # opened now, read after the exchange
+    jobs = compact(lake)
+    assert next(jobs).directory == "even=0"
+    assert len(there) == 6
+    assert there <= {entry.name for entry in listing}
+    list(jobs)
+    assert not any((lake.beside / "compacting").iterdir())
+
+
+@pytest.mark.usefixtures("somebody_lists")
 def test_readers_meanwhile_find_every_row_once(tmp_path: Path) -> None:
     """A reader that lists and opens files while they are landed and compacted."""
     lake = small_lake(tmp_path, batches=4)
@@ -399,6 +428,7 @@ def test_readers_meanwhile_find_every_row_once(tmp_path: Path) -> None:
     assert numbers_in(lake.path) == list(range(160))
 
 
+@pytest.mark.usefixtures("somebody_lists")
 def test_whoever_lists_sees_all_or_all(tmp_path: Path) -> None:
     """A reader that lists again and again while directories are exchanged."""
     lake = small_lake(tmp_path, batches=4)

@@ -3,7 +3,8 @@
 Each directory of the lake is compacted by itself. A complete replacement is built beside the lake:
 the small files' rows in new files, and links to the files that are large enough. Then the two
 directories exchange names at one stroke: whoever lists the directory sees all of the old files or
-all of the new, never both and never neither. What was landed while it was built is linked into it
+all of the new, never both and never neither; the old ones stay where they are for a moment, for
+whoever was in the middle of listing them. What was landed while it was built is linked into it
 just before, and pipelines land nothing in that moment; a file that somebody else put there even
 then is carried over. A job that was killed is finished or undone by the next, or by a pipeline that
 starts, from the note it left. There is one at a time: a lock that ends with its process sees to it.
@@ -16,7 +17,9 @@ import fcntl
 import json
 import os
 import shutil
+import time
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TARGET_BYTES = 128 * 1024 * 1024
+# By then, whoever was listing a directory when it was exchanged has come to its end.
+LISTED_AFTER_S = 1.0
 # A file of this part of the target is large enough to be left alone.
 LARGE_ENOUGH = 0.75
 ROWS_AT_A_TIME = 65_536
@@ -58,18 +63,27 @@ def compact(lake: Lake, target_bytes: int = TARGET_BYTES) -> Iterator[Compacted]
     jobs.mkdir(parents=True, exist_ok=True)
     with _alone(jobs):
         _clear(jobs)
+        exchanged: deque[tuple[float, _Job]] = deque()
         for directory in _directories(lake.path):
-            done = _compact(lake, jobs, directory, target_bytes)
+            small = [file.name for file in _small(directory, target_bytes)]
+            if len(small) < 2:
+                continue
+            job = _Job(jobs / uuid.uuid4().hex, directory, small)
+            done = _compact(lake, job, target_bytes)
             if done is not None:
+                exchanged.append((time.monotonic() + LISTED_AFTER_S, job))
                 yield done
+            while exchanged and exchanged[0][0] <= time.monotonic():
+                exchanged.popleft()[1].finish()
+        for due, job in exchanged:
+            time.sleep(max(0.0, due - time.monotonic()))
+            job.finish()
 
 
-def _compact(lake: Lake, jobs: Path, directory: Path, target_bytes: int) -> Compacted | None:
-    small = _small(directory, target_bytes)
-    if len(small) < 2:
-        return None
+def _compact(lake: Lake, job: "_Job", target_bytes: int) -> Compacted | None:
+    """Build the replacement and exchange it, if there is something to gain."""
+    directory = job.directory
     before = _visible(directory)
-    job = _Job(jobs / uuid.uuid4().hex, directory, [file.name for file in small])
     job.build(target_bytes)
     after = _visible(job.replacement)
     if len(after) >= len(before):
@@ -77,7 +91,7 @@ def _compact(lake: Lake, jobs: Path, directory: Path, target_bytes: int) -> Comp
         return None
     sizes = sum(file.stat().st_size for file in before), sum(f.stat().st_size for f in after)
     job.exchange(lake)
-    job.finish()
+    job.bring_over()
     return Compacted(str(directory.relative_to(lake.path)), len(before), len(after), *sizes)
 
 
@@ -126,7 +140,7 @@ class _Job:
 
     def __init__(self, place: Path, directory: Path, replaced: list[str]) -> None:
         self._place = place
-        self._directory = directory
+        self.directory = directory
         self._replaced = replaced
 
     @classmethod
@@ -144,17 +158,17 @@ class _Job:
         return self._place.with_suffix(".json")
 
     def is_exchanged(self) -> bool:
-        return (self._directory / f"{MARKER}-{self._place.name}").exists()
+        return (self.directory / f"{MARKER}-{self._place.name}").exists()
 
     def build(self, target_bytes: int) -> None:
-        small = [self._directory / name for name in self._replaced]
+        small = [self.directory / name for name in self._replaced]
         self._place.mkdir(parents=True)
         self._link_others()
         _merge(small, self._place, target_bytes)
         (self._place / f"{MARKER}-{self._place.name}").touch()
 
     def _link_others(self) -> None:
-        for file in _visible(self._directory):
+        for file in _visible(self.directory):
             if file.name not in self._replaced:
                 os.link(file, self._place / file.name)
                 # Carried over already: it must not come a second time.
@@ -164,28 +178,31 @@ class _Job:
         """The stroke, with all that was landed while the replacement was built."""
         with lake.held(alone=True):
             self._link_others()
-            values = {"directory": str(self._directory), "replaced": self._replaced}
+            values = {"directory": str(self.directory), "replaced": self._replaced}
             write_atomically(self._note, json.dumps(values))
-            swap(self._directory, self._place)
+            swap(self.directory, self._place)
+
+    def bring_over(self) -> list[Path]:
+        """After the exchange: what was put into the old directory even so. Answers the rest."""
+        rest = []
+        for file in sorted(self._place.iterdir()):
+            if file.name in self._replaced or file.name.startswith(HIDDEN):
+                rest.append(file)
+            else:
+                file.rename(self.directory / file.name)
+        return rest
 
     def finish(self) -> None:
-        """After the exchange: bring over what was put there since, and forget the old directory."""
+        """Forget the old directory."""
         while self._place.exists():
-            done = []
-            for file in sorted(self._place.iterdir()):
-                if file.name in self._replaced or file.name.startswith(HIDDEN):
-                    done.append(file)
-                else:
-                    file.rename(self._directory / file.name)
-            # Last, since readers miss what is not brought over yet.
-            for file in done:
+            for file in self.bring_over():
                 file.unlink() if file.is_file() else shutil.rmtree(file)
             try:
                 self._place.rmdir()
             except OSError:
                 continue  # one more was landed in this moment
         self._note.unlink(missing_ok=True)
-        (self._directory / f"{MARKER}-{self._place.name}").unlink(missing_ok=True)
+        (self.directory / f"{MARKER}-{self._place.name}").unlink(missing_ok=True)
 
     def undo(self) -> None:
         shutil.rmtree(self._place, ignore_errors=True)
