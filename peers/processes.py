@@ -106,6 +106,9 @@ class Member(ABC):
             self._process.kill()
             self._process.wait()
             self._process = None
+            # Half a line says nothing, and must not run into the first of the next life.
+            written = self.log.read_bytes()
+            os.truncate(self.log, written.rfind(b"\n") + 1)
 
     def stop(self) -> None:
         """A clean stop: it hands its leaderships over first."""
