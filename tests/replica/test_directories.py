@@ -229,6 +229,26 @@ class TestMoving:
 
         simulate(story)
 
+    def test_a_name_too_long_for_a_copy_is_refused_and_costs_no_directory(
+        self, simulate: Any
+    ) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            longest, too_long = (TopicPartition("x" * length, 0) for length in (213, 214))
+            for of in (longest, too_long):
+                await world.elect(1, [1], [1], of=of)
+                node.append(b"x", of=of)
+                target = other_directory(node, of)
+                error = node.replicas.alter_replica_log_dirs({of: target})[of]
+                assert len(node.logs.live_dirs) == 2
+                if of is longest:
+                    assert error == ErrorCode.NONE
+                    await world.until(lambda path=target: directory_of(node, longest) == path)
+                else:
+                    assert error == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+        simulate(story)
+
     def test_it_can_be_called_off(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)

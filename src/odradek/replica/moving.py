@@ -12,6 +12,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from odradek.log.directories import NAME_BYTES_MAX, DirectoryKind, name_for
 from odradek.log.log import Log
 from odradek.replica.copying import append_copied
 from odradek.replica.partition import Partition
@@ -54,6 +55,9 @@ class Mover:
         return errors
 
     def _alter(self, of: TopicPartition, path: str) -> None:
+        # No file system takes such a name, and the refusal would look like a disk's failure.
+        if len(name_for(of, DirectoryKind.FUTURE, 0)) > NAME_BYTES_MAX:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
         logs = self._manager.logs
         if of in self._manager.offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{of} is on a failed directory")
