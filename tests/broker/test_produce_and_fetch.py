@@ -88,6 +88,35 @@ async def test_where_a_produce_cannot_go(tmp_path: Path) -> None:
         assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
+async def test_a_transaction_is_refused_and_holds_nobody_back(tmp_path: Path) -> None:
+    options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", partitions=2)
+        connection = await made.connect(1)
+        request = produce_request("t", batch_of(b"open", **options))
+        request.topic_data += produce_request("t", batch_of(b"plain"), partition=1).topic_data
+
+        async def codes(version: int = 9) -> dict[int, ErrorCode]:
+            response = await connection.request(request, version)
+            return {
+                answer.index: ErrorCode(answer.error_code)
+                for topic in response.responses
+                for answer in topic.partition_responses
+            }
+
+        nobody = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        for version in (2, 9):
+            assert await codes(version) == {0: nobody, 1: nobody}, "the whole request"
+        request.transactional_id = "somebody"
+        assert await codes() == {0: ErrorCode.INVALID_TXN_STATE, 1: ErrorCode.NONE}
+        assert (await produce(connection, "t", b"after")).base_offset == 0
+        response = await connection.request(fetch_request("t", isolation_level=1), 11)
+        assert values_in(response.responses[0].partitions[0].records) == [b"after"]
+        request = produce_request("t", batch_of(b"open", **options), acks=0)
+        connection.send_no_response(request, 9)
+        await until(lambda: connection.closed)
+
+
 async def test_one_bad_partition_does_not_spoil_the_others(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         await made.create_topic("t", partitions=2)

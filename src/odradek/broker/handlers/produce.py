@@ -2,8 +2,9 @@
 
 acks=0 is never answered; on an error the connection is closed, which is all its client can notice.
 v0–v2 are listed because librdkafka reads that as leave to compress; their record formats, magic 0
-and 1, are refused. Records go to the log in the buffer they were received in. BEHAVIOUR.md section
-5.4.
+and 1, are refused. So are transactional batches: nobody here would ever end their transaction, and
+who reads what is committed would wait for that for good. Records go to the log in the buffer they
+were received in. BEHAVIOUR.md section 5.4.
 """
 
 import logging
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.requests import Waiting
 from odradek.replica.producing import ProduceResult
+from odradek.wire.batch import MAGIC, TRANSACTIONAL_BIT
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.produce import (
@@ -57,6 +59,11 @@ def handle(
                 )
             elif version < 7 and _is_zstd(records):
                 refused[of] = ProduceResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            elif len(records) > ATTRIBUTES_POSITION and (
+                records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT
+                and records[MAGIC_POSITION] == MAGIC
+            ):
+                refused[of] = _transactional(request)
             else:
                 entries[of] = records
     if broker.quotas.are_set:
@@ -82,6 +89,14 @@ def refuse(
             for topic in request.topic_data
         ]
     )
+
+
+def _transactional(request: ProduceRequest) -> ProduceResult:
+    if request.transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without an id"
+        )
+    return ProduceResult(ErrorCode.INVALID_TXN_STATE, message="transactions are not served")
 
 
 def _is_zstd(records: memoryview) -> bool:
