@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from odradek.broker import server
+from odradek.broker.handlers import fetch, produce
 from odradek.controller import (
     brokers,
     incarnations,
@@ -37,7 +38,7 @@ from odradek.sim.run import Report, run
 from odradek.store import paths
 from odradek.store.api import Check
 from odradek.store.cluster import ClusterStore
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 
 SECONDS = 60.0
 SEEDS_MAX = 40
@@ -341,6 +342,24 @@ def never_grow_the_isr() -> Patches:
     return attribute(partition, "may_join", lambda *_: False)
 
 
+def take_no_records() -> Patches:
+    def refuse(*_: Any) -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nobody may write")
+
+    return attribute(produce, "handle", refuse)
+
+
+def give_no_records() -> Patches:
+    original = fetch.handle
+
+    def refuse(broker: Any, request: Any, context: Any) -> Any:
+        if request.replica_id < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nobody may read")
+        return original(broker, request, context)
+
+    return attribute(fetch, "handle", refuse)
+
+
 def join_below_the_epochs_start() -> Patches:
     """A follower joins the ISR at a new leader's high watermark, which may be behind."""
     original = isr.may_join
@@ -486,6 +505,8 @@ BUGS = [
         blackouts,
     ),
     Bug("nobody joins the ISR again", frozenset(), never_grow_the_isr, 1),
+    Bug("nobody may write", frozenset(), take_no_records, 1),
+    Bug("nobody may read", frozenset(), give_no_records, 1),
 ]
 
 

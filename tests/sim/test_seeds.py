@@ -24,6 +24,7 @@ def test_seed(seed: int, repeatable: Executor) -> None:
     outcome: Outcome = repeatable.submit(try_seed, (seed, SECONDS)).result()
     assert outcome.reason is None
     assert outcome.virtual_s >= SECONDS
+    assert outcome.counts["acknowledged"] > 0
 
 
 @pytest.mark.parametrize("file", REGRESSIONS, ids=lambda file: file.stem)

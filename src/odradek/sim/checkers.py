@@ -147,28 +147,36 @@ class LogMatching(Checker):
 
     def _compare(self, of: TopicPartition, replicas: list[tuple[int, Log]]) -> None:
         (first, log), *others = replicas
-        batches = {
-            header.base_offset: piece[header.position : header.end_position]
-            for header, piece in batches_of(log, log.high_watermark)
-        }
+        batches = _batches_below(log, log.high_watermark)
         for other, other_log in others:
+            start = max(log.start_offset, other_log.start_offset)
             end = min(log.high_watermark, other_log.high_watermark)
-            if all(  # the same bytes are the same records: most need not be opened
-                batches.get(header.base_offset) == piece[header.position : header.end_position]
-                for header, piece in batches_of(other_log, end)
-            ):
-                continue
-            contents = {r.offset: (r.key, r.value) for r in records_of(log, log.high_watermark)}
-            for record in records_of(other_log, end):
-                known = contents.get(record.offset)
-                if record.offset < log.start_offset or (known is None and log.config.compact):
-                    continue  # deleted here already, as it will be there
-                if known != (record.key, record.value):
+            if _batches_below(other_log, end) == {
+                offset: batch for offset, batch in batches.items() if offset < end
+            }:
+                continue  # the same bytes are the same records: most need not be opened
+            ours, theirs = _contents(log, start, end), _contents(other_log, start, end)
+            for offset in sorted(ours.keys() | theirs.keys()):
+                known, found = ours.get(offset), theirs.get(offset)
+                if (known is None or found is None) and log.config.compact:
+                    continue  # deleted by one already, as it will be by the other
+                if known != found:
                     self.violated(
-                        f"{of} offset {record.offset}: broker {other} has {record.value!r}, "
+                        f"{of} offset {offset}: broker {other} has {found!r}, "
                         f"broker {first} {known!r}"
                     )
                     break
+
+
+def _batches_below(log: Log, end: int) -> dict[int, bytes]:
+    return {
+        header.base_offset: piece[header.position : header.end_position]
+        for header, piece in batches_of(log, end)
+    }
+
+
+def _contents(log: Log, start: int, end: int) -> dict[int, tuple[bytes | None, bytes | None]]:
+    return {r.offset: (r.key, r.value) for r in records_of(log, end) if r.offset >= start}
 
 
 class OneLeaderPerEpoch(Checker):

@@ -24,6 +24,7 @@ LOOK_S = 0.25
 START_S = 60.0
 HEAL_S = 180.0
 GROUP_S = 60.0
+SERVE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -127,6 +128,7 @@ class _Run:
             self.findings.append(f"not well: {client} waits for an answer after {HEAL_S:.0f} s")
         await self._become_well()
         await self._groups_go_on()
+        await self._everybody_is_served()
         looking.cancel()
         if not self.findings:
             for checker in self.checkers:
@@ -234,3 +236,21 @@ class _Run:
         async with self.load.client(name, GROUP_S) as client:
             await Member(self.world, self.history, client, group, self.world.dice(name)).join()
             await check_committed(self.world, self.history, client, group)
+
+    async def _everybody_is_served(self) -> None:
+        """Every partition takes a record, and gives it back."""
+        if self.findings:
+            return
+        topics = self.world.ledger.topics
+        partitions = [
+            of
+            for of in sorted(self.world.ledger.states)
+            if of.topic in topics
+            and of.topic != OFFSETS_TOPIC
+            and not self.history.waits_for_an_operator(of)
+        ]
+        try:
+            async with asyncio.timeout(SERVE_S):
+                await self.world.process("last").run(self.load.ask_once("last", partitions))
+        except (TimeoutError, *EXPECTED) as error:
+            self.findings.append(f"not well: not everybody is served: {error!r}")

@@ -84,6 +84,9 @@ class Workload:
             self.world.bootstrap, client_id=name, timeout_s=timeout_s, rng=self.world.dice(name)
         )
 
+    def _clock(self) -> int:
+        return EPOCH_MS + int(self.world.loop.time() * 1000)
+
     async def create_topic(self, client: Client, name: str, partitions: int) -> None:
         """Make a topic; it counts once the controller has said so."""
         request = CreateTopicsRequest(
@@ -146,7 +149,7 @@ class Workload:
                 idempotent=idempotent,
                 linger_s=rng.choice([0.0, 0.005, 0.05]),
                 delivery_timeout_s=30.0,
-                clock=lambda: EPOCH_MS + int(self.world.loop.time() * 1000),
+                clock=self._clock,
             )
             sent = 0
             # An impatient one does not wait for an answer before it sends the next.
@@ -274,6 +277,26 @@ class Workload:
             known_epoch, known_end = self.history.ends.get(of, (-1, 0))
             if found.leader_epoch >= known_epoch:
                 self.history.ends[of] = (found.leader_epoch, max(found.offset, known_end))
+
+    # Both, once
+
+    async def ask_once(self, name: str, partitions: Sequence[TopicPartition]) -> None:
+        """One record to each partition, and read back. Raises what a client would see."""
+        async with self.client(name) as client:
+            producer = Producer(client, clock=self._clock)
+            sent = {
+                of: await producer.send(of.topic, b"%s:0" % name.encode(), partition=of.partition)
+                for of in partitions
+            }
+            placed = {of: (await delivery).offset for of, delivery in sent.items()}
+            await producer.close()
+            for of, offset in placed.items():
+                self.history.acknowledge(of, offset, [b"%s:0" % name.encode()])
+            async with Consumer(client) as consumer:
+                await consumer.assign(placed)
+                while any(consumer.positions[of] <= offset for of, offset in placed.items()):
+                    for batches in await consumer.poll(1.0):
+                        self._check_batches(consumer, batches)
 
     # Belonging to groups
 

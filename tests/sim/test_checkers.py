@@ -1,0 +1,49 @@
+"""What a checker sees, where no run shows it: each is given what must not be."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from odradek.log.config import LogConfig
+from odradek.log.log import Log
+from odradek.sim.checkers import LogMatching
+from odradek.sim.disk import SimDisk
+from odradek.sim.history import History
+from odradek.sim.loop import SimLoop
+from odradek.wire.records import Record, encode_batch
+from odradek.wire.topics import TopicPartition
+
+MAIN = TopicPartition("main", 0)
+
+
+def a_log(name: str, values: dict[int, bytes], **config: str) -> Log:
+    loop = SimLoop()
+    disk = SimDisk(lambda: 0).mounted(loop.process("host"))
+    disk.make_dirs(f"/{name}")
+    log = Log(disk, f"/{name}/main-0", MAIN, LogConfig(**config), lambda: 0)  # type: ignore[arg-type]
+    for offset, value in values.items():
+        batch = encode_batch([Record(-1, 0, None, value)])
+        batch[0:8] = offset.to_bytes(8, "big")
+        log.append_as_follower(batch)
+    log.set_high_watermark(log.end_offset)
+    return log
+
+
+WHOLE = {offset: b"%d" % offset for offset in range(10)}
+HOLE = {offset: value for offset, value in WHOLE.items() if not 3 <= offset < 7}
+OTHER = {**WHOLE, 4: b"four"}
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(
+    ("values", "offset"), [(HOLE, 3), (OTHER, 4), (WHOLE, None)], ids=["hole", "other", "same"]
+)
+def test_logs_must_match_whichever_is_looked_at_first(
+    values: dict[int, bytes], offset: int | None, in_order: bool
+) -> None:
+    history = History()
+    checker = LogMatching(SimpleNamespace(loop=SimLoop()), history)  # type: ignore[arg-type]
+    replicas = [(1, a_log("one", WHOLE)), (2, a_log("two", values))]
+    checker._compare(MAIN, replicas if in_order else replicas[::-1])
+    found = [violation.what.split(":")[0] for violation in history.violations]
+    assert found == ([] if offset is None else [f"main-0 offset {offset}"])
