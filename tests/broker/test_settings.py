@@ -139,6 +139,48 @@ async def test_settings_that_cannot_be(tmp_path: Path) -> None:
         ]
 
 
+async def test_what_a_request_says_twice_or_leaves_out_is_refused_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", retention_ms="1000")
+        connection = await made.connect(1)
+
+        async def whole(*resources: list[tuple[str, str | None]]) -> list[ErrorCode]:
+            request = AlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=TOPIC,
+                        resource_name="t",
+                        configs=[AlterableConfig(name=key, value=value) for key, value in each],
+                    )
+                    for each in resources
+                ]
+            )
+            answers = (await connection.request(request, 1)).responses
+            return [ErrorCode(answer.error_code) for answer in answers]
+
+        invalid = ErrorCode.INVALID_REQUEST
+        assert await whole([("retention.ms", None)]) == [invalid]
+        assert await whole([("segment.ms", "5"), ("retention.ms", None)]) == [invalid]
+        assert await whole([("retention.ms", "1"), ("retention.ms", "2")]) == [invalid]
+        assert await whole([("retention.ms", "5")], [("segment.ms", "7")]) == [invalid] * 2
+        changes = [
+            ConfigChanges(
+                resource_type=TOPIC,
+                resource_name=name,
+                configs=[ConfigChange(name=key, config_operation=SET, value="7")],
+            )
+            for name, key in (("t", "retention.ms"), ("t", "segment.ms"), ("u", "segment.ms"))
+        ]
+        request = IncrementalAlterConfigsRequest(resources=changes)
+        answers = (await connection.request(request, 1)).responses
+        codes = [ErrorCode(answer.error_code) for answer in answers]
+        assert codes == [invalid, invalid, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        kept = await made.brokers[1].store.config(ConfigKind.TOPICS, "t")
+        assert kept == {"retention.ms": "1000"}
+
+
 async def test_a_brokers_settings(tmp_path: Path) -> None:
     async with cluster(tmp_path, brokers=2) as made:
         await made.create_topic("t", replicas=2)
@@ -158,6 +200,8 @@ async def test_a_brokers_settings(tmp_path: Path) -> None:
             await until(lambda log=log: log.config.retention_ms == 123)
         await until(lambda: made.brokers[1].replicas.leader_quota.bytes_per_second == 5000)
         assert made.brokers[2].replicas.leader_quota.bytes_per_second > 5000
+        await change(connection, BROKER, "01", ("leader.replication.throttled.rate", SET, "6000"))
+        await until(lambda: made.brokers[1].replicas.leader_quota.bytes_per_second == 6000)
         told = await describe(connection, TOPIC, "t", ["retention.ms"])
         assert told["retention.ms"].value == "123"
         assert [(each.name, each.source) for each in told["retention.ms"].synonyms] == [

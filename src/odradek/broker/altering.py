@@ -4,7 +4,8 @@ The store keeps them; a notification makes every broker, this one included, read
 (INTERCHANGE.md section B.1).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.config import validate_dynamic, validate_topic
@@ -16,7 +17,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.broker.server import Broker
 
-__all__ = ["BROKER", "TOPIC", "Change", "alter_each", "told", "write"]
+__all__ = ["BROKER", "TOPIC", "Change", "alter_each", "check_keys", "told", "write"]
 
 TOPIC = 2
 BROKER = 4
@@ -38,7 +39,7 @@ R = TypeVar("R")
 
 async def alter_each(
     broker: "Broker",
-    resources: Iterable[A],
+    resources: Collection[A],
     change_of: Callable[[A], Change],
     answer: Callable[..., R],
     *,
@@ -46,14 +47,29 @@ async def alter_each(
 ) -> list[R]:
     """Changes the settings of each resource as `change_of` it says, and answers for each."""
     answers = []
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
     for resource in resources:
         error = KafkaError(ErrorCode.NONE)
         try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
             await _alter(broker, resource, change_of(resource), validate_only=validate_only)
         except KafkaError as failed:
             error = failed
         answers.append(told(answer, resource, error))
     return answers
+
+
+def check_keys(names: Collection[str], nulls: Collection[str]) -> None:
+    """Refuses a resource that names a key twice, or wants one of them to have no value."""
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if nulls:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for: {', '.join(nulls)}"
+        )
 
 
 def told(answer: Callable[..., R], resource: Resource, error: KafkaError) -> R:
@@ -126,7 +142,7 @@ def _entity(broker: "Broker", resource_type: int, name: str) -> tuple[ConfigKind
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {broker.id}, but received {name}",
             )
-        return ConfigKind.BROKERS, name
+        return ConfigKind.BROKERS, str(broker.id)  # it may have been written 01
     raise KafkaError(
         ErrorCode.INVALID_REQUEST,
         f"AlterConfigs is only supported for topics and brokers, not for type {resource_type}",

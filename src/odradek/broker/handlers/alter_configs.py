@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.altering import Change, alter_each, told
+from odradek.broker.altering import Change, alter_each, check_keys, told
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -40,4 +40,8 @@ def refuse(
 
 def _change(resource: AlterConfigsResource) -> Change:
     wanted = {each.name: each.value for each in resource.configs if each.value is not None}
+    check_keys(
+        [each.name for each in resource.configs],
+        [each.name for each in resource.configs if each.value is None],
+    )
     return lambda current: wanted

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from odradek.broker.altering import TOPIC, Change, alter_each, told
+from odradek.broker.altering import TOPIC, Change, alter_each, check_keys, told
 from odradek.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Kind, unknown_name
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.incremental_alter_configs import (
@@ -52,23 +52,15 @@ def refuse(
 
 
 def _change(resource: AlterConfigsResource) -> Change:
-    _check(resource)
+    check_keys(
+        [each.name for each in resource.configs],
+        [
+            each.name
+            for each in resource.configs
+            if each.value is None and each.config_operation != Operation.DELETE
+        ],
+    )
     return lambda current: _changed(resource, current)
-
-
-def _check(resource: AlterConfigsResource) -> None:
-    names = [each.name for each in resource.configs]
-    if len(set(names)) < len(names):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    empty = [
-        each.name
-        for each in resource.configs
-        if each.value is None and each.config_operation != Operation.DELETE
-    ]
-    if empty:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Null value not supported for: {', '.join(empty)}"
-        )
 
 
 def _changed(resource: AlterConfigsResource, current: Mapping[str, str]) -> dict[str, str]:
