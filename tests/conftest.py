@@ -7,11 +7,32 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster import Cluster
+from odradek.store.zookeeper_server import CannotStart, find_jars, find_java
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that runs us in the background has us ignore Ctrl-C, and children inherit that; tests
     # that press it would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without Java there is no Spark session: its tests are skipped, and say why."""
+    try:
+        find_java()
+    except CannotStart as error:
+        missing = pytest.mark.skip(reason=str(error).replace("ZooKeeper", "Spark", 1))
+        for item in items:
+            if item.get_closest_marker("spark"):
+                item.add_marker(missing)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_is_here() -> None:
+    """Skips what needs a ZooKeeper where there is none. One that does not start is a failure."""
+    try:
+        find_java(), find_jars()
+    except CannotStart as error:
+        pytest.skip(str(error))
 
 
 def assert_no_traceback(log: Path) -> None:
