@@ -34,7 +34,8 @@ def quotas() -> None:
     controller_mutation_rate  partitions a second to create and delete
 
     The most specific quota counts: of a user and client id, of a user, of a client id. Who goes
-    over is not refused but slowed down. Without authentication every user is ANONYMOUS.
+    over is slowed down; creating and deleting too many partitions is refused, to be tried again
+    later. Without authentication every user is ANONYMOUS.
     """
 
 

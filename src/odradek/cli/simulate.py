@@ -36,7 +36,9 @@ PROGRESS_S = 10  # between two lines of progress where there is no terminal to r
 @click.option("--minutes", type=float, help="Run fresh seeds on all cores for so long.")
 @click.option("--seeds", "count", type=int, help="Run so many seeds on all cores.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first of many seeds.")
-@click.option("--jobs", type=int, help="So many at a time, instead of one on each core.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="So many at a time, instead of one on each core."
+)
 def simulate(
     seed: int | None,
     seconds: float,
@@ -60,11 +62,11 @@ def simulate(
         # The order of sets is part of a run: without this, it is another one each time.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "odradek", *sys.argv[1:]])
-    from odradek.sim.plan import Plan, draw_plan
+    from odradek.sim.plan import draw_plan
 
     plan = None
     if file is not None:
-        plan = Plan.from_json(file.read())
+        plan = _saved(file)
     elif seed is not None:
         plan = draw_plan(seed, seconds)
     if plan is not None:
@@ -72,6 +74,15 @@ def simulate(
     else:
         failed = _many(first, seconds, minutes, count, jobs)
     sys.exit(1 if failed else 0)
+
+
+def _saved(file: TextIO) -> "Plan":
+    from odradek.sim.plan import Plan
+
+    try:
+        return Plan.from_json(file.read())
+    except (ValueError, KeyError, TypeError):
+        raise click.UsageError(f"{file.name} is not a plan that --save has written") from None
 
 
 def _one(
