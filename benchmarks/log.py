@@ -58,10 +58,8 @@ def report(what: str, seconds: float, unit: str) -> None:
     print(f"{what:<52} {seconds:>10.1f} {unit}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--directory", default=None)
-    with tempfile.TemporaryDirectory(dir=parser.parse_args().directory) as directory:
+def main(where: str | None = None) -> None:
+    with tempfile.TemporaryDirectory(dir=where) as directory:
         measure(directory)
 
 
@@ -135,4 +133,6 @@ def measure_follower(log: Log) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--directory", default=None)
+    main(parser.parse_args().directory)
