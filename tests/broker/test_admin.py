@@ -213,6 +213,31 @@ async def test_only_the_controller_changes_topics(tmp_path: Path) -> None:
         assert metadata.controller_id == made.controller.id
 
 
+@pytest.mark.parametrize("version", range(3))
+async def test_a_refused_election_is_refused_for_each_partition(
+    tmp_path: Path, version: int
+) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t", partitions=2)
+        other = next(each for each in made.brokers.values() if not each.controller.is_active)
+        named = [TopicPartitions(topic="t", partitions=[0, 1])]
+
+        async def codes(broker: int, **options: Any) -> dict[int, ErrorCode]:
+            connection = await made.connect(broker)
+            response = await connection.request(ElectLeadersRequest(**options), version)
+            (result,) = response.replica_election_results
+            return {
+                part.partition_id: ErrorCode(part.error_code) for part in result.partition_result
+            }
+
+        for asked in (named, None):
+            found = await codes(other.id, topic_partitions=asked)
+            assert found == dict.fromkeys((0, 1), ErrorCode.NOT_CONTROLLER)
+        if version:
+            found = await codes(made.controller.id, topic_partitions=named, election_type=7)
+            assert found == dict.fromkeys((0, 1), ErrorCode.INVALID_REQUEST)
+
+
 async def test_delete_topics(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         await made.create_topic("t", partitions=2)

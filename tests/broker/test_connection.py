@@ -17,11 +17,13 @@ from tests.broker.clusters import (
 )
 
 from odradek.broker import connection as connection_module
+from odradek.broker.handlers import describe_log_dirs
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.header import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest
+from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.wire.messages.list_offsets import ListOffsetsRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.produce import ProduceRequest
@@ -161,6 +163,11 @@ async def test_an_unexpected_error_is_logged_and_answered(
         answer = await produce(connection, "t", b"value")
         assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "ZeroDivisionError" in caplog.text
+        monkeypatch.setattr(describe_log_dirs, "describe_directories", broken)
+        response = await connection.request(DescribeLogDirsRequest(topics=None), 3)
+        assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        with pytest.raises(ConnectionError):
+            await (await made.connect(1)).request(DescribeLogDirsRequest(topics=None), 2)
         monkeypatch.setattr(made.brokers[1].replicas, "hosted", broken)
         response = await connection.request(MetadataRequest(topics=[]), 9)
         assert response.brokers

@@ -119,7 +119,8 @@ class Routes:
 def refusal(
     route: Route, request: Message, context: RequestContext, error: KafkaError
 ) -> Message | None:
-    """The answer that carries `error` for the whole request, where the API has a place for one.
+    """The answer that carries `error` for the whole request, where this version of the API has a
+    place for one: an answer without it would be a success with nothing in it.
 
     A handler whose response has no error code of its own says with `refuse` where it goes.
     """
@@ -128,7 +129,8 @@ def refusal(
         answer: Message | None = refuse(request, error, context)
         return answer
     fields = route.response.FIELDS
-    if "error_code" not in fields:
+    place = fields.get("error_code")
+    if place is None or not place.first <= route.version <= place.last:
         return None
     response = route.response(error_code=int(error.error))
     if "error_message" in fields:

@@ -1,20 +1,22 @@
-"""ElectLeaders (43), v0–v2. Only the controller; others answer NOT_CONTROLLER.
+"""ElectLeaders (43), v0–v2. Only the controller; others answer NOT_CONTROLLER for each partition.
 
 Answered when this broker's metadata shows the new leaders, or at the time-out. With a null list all
 partitions are meant, and those that need no election are left out. BEHAVIOUR.md section 4.6.
 """
 
 import asyncio
+from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from odradek.controller.balance import ElectionType
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+    TopicPartitions,
 )
 from odradek.wire.topics import TopicPartition
 
@@ -27,11 +29,17 @@ async def handle(
     broker: "Broker", request: ElectLeadersRequest, context: "RequestContext"
 ) -> ElectLeadersResponse:
     if not broker.controller.is_active:
-        return ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        meant = request.topic_partitions
+        if meant is None:
+            meant = [
+                TopicPartitions(topic=name, partitions=sorted(broker.cache.partitions(name)))
+                for name in broker.cache.topics()
+            ]
+        return _refused(meant, KafkaError(ErrorCode.NOT_CONTROLLER))
     try:
         kind = ElectionType(request.election_type)
     except ValueError:
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return refuse(request, KafkaError(ErrorCode.INVALID_REQUEST), context)
     asked = None
     if request.topic_partitions is not None:
         asked = {
@@ -61,6 +69,33 @@ async def handle(
             )
             for topic, group in groupby(sorted(codes), lambda of: of.topic)
         ]
+    )
+
+
+def refuse(
+    request: ElectLeadersRequest, error: KafkaError, context: "RequestContext"
+) -> ElectLeadersResponse:
+    return _refused(request.topic_partitions or (), error)
+
+
+def _refused(meant: Iterable[TopicPartitions], error: KafkaError) -> ElectLeadersResponse:
+    """Says it of each partition too: v0 has no other place for it."""
+    return ElectLeadersResponse(
+        error_code=error.error,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(
+                        partition_id=partition,
+                        error_code=error.error,
+                        error_message=error.message or None,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in meant
+        ],
     )
 
 
