@@ -47,6 +47,8 @@ from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartit
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 
 async def create(
@@ -66,6 +68,7 @@ async def test_api_versions_lists_what_is_served(tmp_path: Path) -> None:
         assert ranges[0] == (0, 11)
         assert ranges[1] == (0, 12)
         assert ranges[3] == (0, 12)
+        assert (ranges[17], ranges[36]) == ((0, 1), (0, 2))
         assert not {55, 64, 68, 69, 71, 72, 74, 75} & ranges.keys()
         bad = ApiVersionsRequest(client_software_name="", client_software_version="1.0")
         assert (await connection.request(bad, 3)).error_code == ErrorCode.INVALID_REQUEST
@@ -498,6 +501,18 @@ async def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
         assert (await produce(connection, "t", b"after")).base_offset == 10
         response = await connection.request(fetch_request("t"), 11)
         assert response.responses[0].partitions[0].high_watermark == 11
+
+
+async def test_nobody_authenticates(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        connection = await made.connect(1)
+        for request, versions in (
+            (SaslHandshakeRequest(mechanism="PLAIN"), range(2)),
+            (SaslAuthenticateRequest(auth_bytes=b"\0user\0password"), range(3)),
+        ):
+            for version in versions:
+                response = await connection.request(request, version)
+                assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 async def test_there_is_no_authorizer(tmp_path: Path) -> None:
