@@ -173,6 +173,21 @@ async def test_min_bytes_holds_a_fetch_back(tmp_path: Path) -> None:
         assert len(values_in(response.responses[0].partitions[0].records)) == 3
 
 
+@pytest.mark.parametrize("is_follower", [False, True])
+async def test_more_than_may_be_sent_is_not_waited_for(tmp_path: Path, is_follower: bool) -> None:
+    async with cluster(tmp_path, brokers=2, fetch_max_bytes="2048") as made:
+        await made.create_topic("t", replicas=2)
+        leader = made.controller.cache.partitions("t")[0].leader
+        replica_id = 3 - leader if is_follower else -1
+        connection = await made.connect(leader)
+        for _ in range(3):
+            await produce(connection, "t", b"x" * 1000)
+        for options in ({"min_bytes": 5000}, {"min_bytes": 1000, "max_bytes": 100}):
+            request = fetch_request("t", replica_id=replica_id, max_wait_ms=2**31 - 1, **options)
+            response = await connection.request(request, 11)
+            assert len(values_in(response.responses[0].partitions[0].records)) == 1
+
+
 def session_request(
     session_id: int, epoch: int, offsets: dict[str, int], forgotten: tuple[str, ...] = ()
 ) -> FetchRequest:

@@ -39,14 +39,13 @@ def handle(
     except KafkaError as error:
         return FetchResponse(error_code=error.error)
     version = context.header.api_version
-    is_follower = request.replica_id >= 0
+    bytes_max = _bytes_max(broker, request, context)
     params = FetchParams(
         replica_id=request.replica_id,
         max_wait_ms=request.max_wait_ms,
-        min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes
-        if is_follower
-        else _bytes_max(broker, request.max_bytes, context),
+        # More than may be sent would never be found, and always be waited for.
+        min_bytes=min(request.min_bytes, bytes_max),
+        max_bytes=bytes_max,
         read_committed=request.isolation_level == 1,
         rack_id=request.rack_id,
         may_read_follower=version >= 11,
@@ -85,9 +84,9 @@ def refuse(request: FetchRequest, error: KafkaError, context: "RequestContext") 
     )
 
 
-def _bytes_max(broker: "Broker", asked: int, context: "RequestContext") -> int:
-    bytes_max = min(asked, broker.fetch_max)
-    if broker.quotas.are_set:
+def _bytes_max(broker: "Broker", request: FetchRequest, context: "RequestContext") -> int:
+    bytes_max = min(request.max_bytes, broker.fetch_max)
+    if broker.quotas.are_set and request.replica_id < 0:
         return int(min(bytes_max, broker.quotas.fetch_bytes_max(context)))
     return bytes_max
 
