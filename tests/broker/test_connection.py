@@ -274,6 +274,24 @@ async def test_too_many_connections(tmp_path: Path) -> None:
         assert (await again.request(MetadataRequest(topics=[]), 9)).brokers
 
 
+async def test_clients_do_not_keep_the_other_brokers_out(tmp_path: Path) -> None:
+    async with cluster(
+        tmp_path,
+        brokers=2,
+        max_connections="8",
+        listeners="CLIENTS://127.0.0.1:0,INTERNAL://127.0.0.1:0",
+        inter_broker_listener_name="INTERNAL",
+    ) as made:
+        connections = made.brokers[1].connections
+        for _ in range(8):
+            await made.connect(1)
+        await until(lambda: connections.statistics()["refused"])
+        internal = made.brokers[1].endpoints[1]
+        peer = await Connection.open(internal.host, internal.port, client_id="2", timeout=20)
+        assert (await peer.request(MetadataRequest(topics=[]), 9)).brokers
+        peer.close()
+
+
 async def test_idle_connections_are_closed_and_busy_ones_are_not(tmp_path: Path) -> None:
     async with cluster(tmp_path, connections_max_idle_ms="200") as made:
         await made.create_topic("t")

@@ -217,7 +217,15 @@ _BROKER = (
     _number(INT, "socket.send.buffer.bytes", -1, "SO_SNDBUF of connections; -1 leaves it.", -1),
     _number(INT, "socket.receive.buffer.bytes", -1, "SO_RCVBUF of connections; -1 leaves it.", -1),
     _number(INT, "socket.listen.backlog.size", 50, "Connections waiting to be accepted.", 1),
-    _number(INT, "max.connections", INT_MAX, "Connections in all.", 0, INT_MAX, WIDE),
+    _number(
+        INT,
+        "max.connections",
+        INT_MAX,
+        "Connections in all. A listener that is only the brokers' own takes more.",
+        0,
+        INT_MAX,
+        WIDE,
+    ),
     _number(
         INT, "max.connections.per.ip", INT_MAX, "Connections from one address.", 0, INT_MAX, ONE
     ),
