@@ -21,12 +21,15 @@ HEAP = ["-Xmx512m", "-Xms128m"]
 TOOLS_HEAP = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 # For tests, which start brokers often and measure nothing.
 QUICK_START = ["-Xmx384m", "-Xms96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-# What Kafka's own start script gives its JVM.
-STOCK = [
-    *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+# What Kafka's own start scripts give every JVM, a broker's, and that of ZooKeeper.
+PERFORMANCE = [
+    *("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
     *("-XX:MaxInlineLevel=15", "-Djava.awt.headless=true"),
 ]
+STOCK = ["-Xmx1G", "-Xms1G", *PERFORMANCE]
+STOCK_ZOOKEEPER = ["-Xmx512M", "-Xms512M", *PERFORMANCE]
+OURS_TOO = "2.6"  # the inter-broker protocol that ours speak
 LOGGING = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
@@ -69,7 +72,7 @@ def write_properties(path: Path, properties: Mapping[str, object]) -> None:
 
 
 class KafkaBroker(Member):
-    """One Apache Kafka 3.9 broker in ZooKeeper mode at inter-broker protocol 2.6."""
+    """One Apache Kafka 3.9 broker in ZooKeeper mode, to be in one cluster with ours unless said."""
 
     def __init__(
         self,
@@ -80,7 +83,9 @@ class KafkaBroker(Member):
         settings: Mapping[str, object] | None = None,
         *,
         jvm: Sequence[str] = HEAP,
+        protocol: str | None = OURS_TOO,
     ) -> None:
+        """`protocol` is the inter-broker protocol's version, None for Kafka's default."""
         super().__init__(broker_id, port, directory, directory.with_suffix(".kafka.log"))
         self._jvm = jvm
         self._properties = directory.with_suffix(".properties")
@@ -92,7 +97,7 @@ class KafkaBroker(Member):
                 "zookeeper.connect": zookeeper,
                 "zookeeper.session.timeout.ms": 6000,
                 "log.dirs": directory,
-                "inter.broker.protocol.version": "2.6",
+                **({"inter.broker.protocol.version": protocol} if protocol else {}),
                 "offsets.topic.replication.factor": 3,
                 "group.initial.rebalance.delay.ms": 0,
                 "controlled.shutdown.retry.backoff.ms": 1000,

@@ -1,8 +1,9 @@
 """`make peers-bench`: measures ours and Apache Kafka in turns and writes docs/benchmark.md.
 
-The figures of every repetition are kept in peers/lib/benchmark.json, so that the page can be
-written again (`--report`), and a part can be measured again (`--only throughput`). It refuses to
-run while something else keeps the machine busy; `--anyway` measures all the same.
+The figures of every repetition, and when and on what they were taken, are kept in
+peers/lib/benchmark.json, so that the page can be written again (`--report`), and a part can be
+measured again (`--only throughput`). It refuses to run while something else keeps the machine busy;
+`--anyway` measures all the same.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from peers.bench import measures, report
@@ -48,8 +50,16 @@ SYSTEMS: dict[Make, tuple[str, ...]] = {
 Results = dict[str, dict[str, list[float]]]
 
 
-def measure(repetitions: int, only: list[str], home: Path) -> Iterator[Results]:
-    """All the figures so far, after each system's turn."""
+@dataclass
+class Kept:
+    """What is known from runs: figures, and by part when and on what they were taken."""
+
+    figures: Results = field(default_factory=dict)
+    conditions: dict[str, str] = field(default_factory=dict)
+
+
+def measure(repetitions: int, only: list[str], home: Path) -> Iterator[tuple[str, Results]]:
+    """A part, and all the figures so far, after each system's turn."""
     results: Results = {}
     for repetition in range(1, repetitions + 1):
         for name in only:
@@ -58,7 +68,7 @@ def measure(repetitions: int, only: list[str], home: Path) -> Iterator[Results]:
                     with new(make, home / "cluster") as system:
                         for figures in run(system, PARTS[name]):
                             keep(results, system.name, figures, repetition)
-                    yield results
+                    yield name, results
 
 
 def run(system: System, parts: tuple[Part, ...]) -> list[measures.Figures]:
@@ -83,18 +93,25 @@ def quiet_or_end(is_forced: bool) -> float:
     return busy
 
 
-def measure_and_keep(chosen: argparse.Namespace, results: Results) -> None:
+def measure_and_keep(chosen: argparse.Namespace, kept: Kept) -> None:
     """Adds to what is known; what is measured again replaces what was."""
     began = time.monotonic()
     busy = quiet_or_end(chosen.anyway)
+    machine = report.machine()
+    measured: set[str] = set()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=chosen.home) as home:
-        for so_far in measure(chosen.repetitions, chosen.only, Path(home)):
+        for part, so_far in measure(chosen.repetitions, chosen.only, Path(home)):
             for name, figures in so_far.items():
-                results.setdefault(name, {}).update(figures)
+                kept.figures.setdefault(name, {}).update(figures)
             minutes = (time.monotonic() - began) / 60
-            results[report.RUN] = {"busy cores": [busy], "minutes": [minutes]}
+            measured.add(part)
+            conditions = (
+                f"{machine} The run took {minutes:.0f} minutes;"
+                f" others kept {busy:.2f} cores busy when it began."
+            )
+            kept.conditions.update(dict.fromkeys(measured, conditions))
             if not chosen.trial:
-                FIGURES.write_text(json.dumps(results, indent=1))
+                FIGURES.write_text(json.dumps(asdict(kept), indent=1))
     print(f"took {minutes:.1f} minutes")
 
 
@@ -109,11 +126,11 @@ def main() -> None:
     chosen = parser.parse_args()
     classpath(), classpath(KAFKA_4)  # says at once if Kafka is not here
     known = FIGURES.exists() and not chosen.trial
-    results: Results = json.loads(FIGURES.read_text()) if known else {}
+    kept = Kept(**json.loads(FIGURES.read_text())) if known else Kept()
     if not chosen.report:
-        measure_and_keep(chosen, results)
+        measure_and_keep(chosen, kept)
     notes = NOTES.read_text() if NOTES.exists() else ""
-    page = report.page(results, notes)
+    page = report.page(kept.figures, kept.conditions, notes)
     if chosen.trial:
         print(page)
     else:

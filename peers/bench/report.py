@@ -13,9 +13,10 @@ from typing import NamedTuple
 from odradek.store.zookeeper_server import find_java
 from peers.bench.systems import APACHE, KRAFT, ON_ZOOKEEPER, OURS
 
-RUN = "the run"  # figures about the run itself
 # By system, then by measure: one figure per repetition.
 Results = Mapping[str, Mapping[str, Sequence[float]]]
+# By part of the benchmark: when and on what its figures were taken.
+Conditions = Mapping[str, str]
 
 HALF_WIDTH = 30
 
@@ -86,7 +87,7 @@ def median_or_none(results: Results, row: Row) -> float | None:
     return statistics.median(figures) if figures and row.system == OURS else None
 
 
-def page(results: Results, notes: str) -> str:
+def page(results: Results, conditions: Conditions, notes: str) -> str:
     found = lines(results)
     return "\n".join(
         [
@@ -94,16 +95,16 @@ def page(results: Results, notes: str) -> str:
             "",
             "`make peers-bench` writes this page: all systems in turns on one machine and disk,",
             "three brokers, 12 partitions, RF 3, `min.insync.replicas=2`, no forced flush, one",
-            "librdkafka client on the same machine; Apache Kafka with the JVM settings of its",
-            "start script: 3.9 on ZooKeeper, 4.x (KRaft) as three nodes that are broker and",
-            "controller at once; ours with its embedded store unless said. Medians of",
-            "so many runs as the table says, each on a new cluster. 3.9's time to start and its",
-            "memory include ZooKeeper, without which it does not run. Sessions, with ZooKeeper",
-            "or with KRaft's controller, last 6 s. The leader that is killed is not the",
+            "librdkafka client on the same machine; Apache Kafka and ZooKeeper with the JVM",
+            "settings of Kafka's start scripts unless said: 3.9 on ZooKeeper, 4.x (KRaft) as three",
+            "nodes that are broker and controller at once; ours with its embedded store unless",
+            "said. Medians of so many runs as the table says, each on a new cluster. 3.9's time to",
+            "start and its memory include ZooKeeper, without which it does not run. Sessions, with",
+            "ZooKeeper or with KRaft's controller, last 6 s. The leader that is killed is not the",
             "controller: what that costs is a measure of its own. The targets are for the ratio",
             "to 3.9.",
             "",
-            *machine(results.get(RUN, {})),
+            *condition_lines(conditions),
             "",
             f"| measure | ours | {APACHE} | {KRAFT} | ours / 3.9 | target | | runs |",
             "|---|---:|---:|---:|---:|---:|---|---:|",
@@ -115,6 +116,12 @@ def page(results: Results, notes: str) -> str:
             "```",
             *(chart_line(line) for line in found),
             "```",
+            "",
+            "From the lowest to the highest of the runs:",
+            "",
+            f"| measure | ours | {APACHE} | {KRAFT} |",
+            "|---|---:|---:|---:|",
+            *(spread_line(results, line.row) for line in found),
             "",
             notes.strip(),
             "",
@@ -131,6 +138,14 @@ def table_line(line: Line) -> str:
         f"| {line.row.title} | {figures} | {line.ratio:.{digits}f} | {sign} {line.row.target:g}"
         f" | {verdict} | {line.runs} |"
     )
+
+
+def spread_line(results: Results, row: Row) -> str:
+    """How far the runs are apart: what a median hides."""
+    kraft = results.get(KRAFT, {}).get(row.measure, ()) if row.system == OURS else ()
+    runs = (results[row.system][row.measure], results[APACHE][row.measure], kraft)
+    spreads = (f"{figure(min(run))} to {figure(max(run))}" if run else figure(None) for run in runs)
+    return f"| {row.title} | {' | '.join(spreads)} |"
 
 
 def figure(value: float | None) -> str:
@@ -150,8 +165,18 @@ def chart_line(line: Line) -> str:
     return f"{line.row.title:40}{left:>{HALF_WIDTH}}|{right:<{HALF_WIDTH}} {better:.2f}x"
 
 
-def machine(run: Mapping[str, Sequence[float]]) -> list[str]:
-    """What it ran on, with what, how long, and what else the machine did."""
+def condition_lines(conditions: Conditions) -> list[str]:
+    """Said once of all parts that were measured together."""
+    parts: dict[str, list[str]] = {}
+    for part, text in conditions.items():
+        parts.setdefault(text, []).append(part)
+    if len(parts) == 1:
+        return list(parts)
+    return [f"- {', '.join(names)}: {text}" for text, names in parts.items()]
+
+
+def machine() -> str:
+    """Today, and what a run of today is on and with."""
     model = next(
         (
             text.split(":")[1].strip()
@@ -162,15 +187,8 @@ def machine(run: Mapping[str, Sequence[float]]) -> list[str]:
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     version = subprocess.run([str(find_java()), "-version"], capture_output=True, text=True)
-    return [
+    return (
         f"{datetime.now(UTC):%Y-%m-%d}; {os.cpu_count()} cores {model}, {memory:.0f} GiB,"
         f" Linux {platform.release()}; Python {platform.python_version()};"
         f" {version.stderr.splitlines()[0]}."
-        + "".join(
-            f" The last run took {minutes:.0f} minutes;" for minutes in run.get("minutes", ())
-        )
-        + "".join(
-            f" others kept {busy:.2f} cores busy when it began."
-            for busy in run.get("busy cores", ())
-        ),
-    ]
+    )

@@ -10,7 +10,7 @@ from odradek.cluster import _free_ports as free_ports
 from odradek.cluster import ask
 from odradek.store.zookeeper_server import ZooKeeperServer
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from peers.kafka import STOCK, KafkaBroker, KraftNode
+from peers.kafka import STOCK, STOCK_ZOOKEEPER, KafkaBroker, KraftNode
 from peers.members import HOST, Members
 from peers.ours import OurBroker
 from peers.processes import Member, descendants
@@ -115,8 +115,13 @@ def ours_embedded(home: Path) -> System:
     )
 
 
+def zookeeper_of(home: Path) -> ZooKeeperServer:
+    """The same for ours and for Kafka: with the JVM settings of Kafka's start script for it."""
+    return ZooKeeperServer(home / "zookeeper", port=0, jvm=STOCK_ZOOKEEPER)
+
+
 def ours_on_zookeeper(home: Path) -> System:
-    zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
+    zookeeper = zookeeper_of(home)
     return System(
         ON_ZOOKEEPER,
         {
@@ -128,13 +133,19 @@ def ours_on_zookeeper(home: Path) -> System:
 
 
 def apache(home: Path) -> System:
-    """Apache Kafka 3.9 on ZooKeeper, with the JVM settings of its start script."""
-    zookeeper = ZooKeeperServer(home / "zookeeper", port=0)
+    """Apache Kafka 3.9 on ZooKeeper, with its own protocol and the JVM settings of its scripts."""
+    zookeeper = zookeeper_of(home)
     return System(
         APACHE,
         {
             broker: KafkaBroker(
-                broker, port, zookeeper.address, home_of(home, broker), SETTINGS, jvm=STOCK
+                broker,
+                port,
+                zookeeper.address,
+                home_of(home, broker),
+                SETTINGS,
+                jvm=STOCK,
+                protocol=None,
             )
             for broker, port in ports().items()
         },

@@ -56,6 +56,18 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.process
+def test_whoever_measures_chooses_the_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher(tmp_path / "home").write_text('#!/bin/sh\necho "$@"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(zookeeper_server, "find_jars", lambda: tmp_path)
+    for jvm, given in ({}, "-Xmx512m -XX:+UseSerialGC"), ({"jvm": ["-Xmx1G"]}, "-Xmx1G -Dlog4j2"):
+        server = ZooKeeperServer(tmp_path / given, port=0, **jvm)
+        with pytest.raises(CannotStart, match="ended at once"):
+            server.start()
+        assert server.log.read_text().startswith(given)
+
+
+@pytest.mark.process
 def test_a_taken_port_is_named(zookeeper_address: str, tmp_path: Path) -> None:
     port = int(zookeeper_address.split(":")[1])
     with pytest.raises(CannotStart, match=f"port {port} is taken"):

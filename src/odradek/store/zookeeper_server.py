@@ -13,12 +13,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
+# What development and tests want: up soon, and small.
+QUICK_START = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 _LOG4J = """\
 status = error
@@ -96,12 +98,19 @@ class ZooKeeperServer:
     """One server process. ``address`` is where it listens once ``start`` returned."""
 
     def __init__(
-        self, data: Path, *, port: int = 2181, host: str = "127.0.0.1", tick_ms: int = 2000
+        self,
+        data: Path,
+        *,
+        port: int = 2181,
+        host: str = "127.0.0.1",
+        tick_ms: int = 2000,
+        jvm: Sequence[str] = QUICK_START,
     ) -> None:
         self._data = data.absolute()
         self._host = host
         self._port = port or _free_port(host)
         self._tick_ms = tick_ms
+        self._jvm = jvm
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -132,9 +141,7 @@ class ZooKeeperServer:
                 [
                     *_GUARDED,
                     str(java),
-                    "-Xmx512m",
-                    "-XX:+UseSerialGC",
-                    "-XX:TieredStopAtLevel=1",
+                    *self._jvm,
                     f"-Dlog4j2.configurationFile={logging}",
                     "-Dzookeeper.4lw.commands.whitelist=ruok,srvr,mntr",
                     "-Djute.maxbuffer=4194304",
