@@ -36,6 +36,17 @@ def test_who_may_commit() -> None:
     World().run(story)
 
 
+@pytest.mark.parametrize(("character", "count_max"), [("x", 4096), ("é", 4096), ("🪶", 2048)])
+def test_metadata_is_measured_as_java_measures_a_string(character: str, count_max: int) -> None:
+    async def story(world: World) -> None:
+        most = await commit(world, -1, "", {T0: 1}, character * count_max)
+        assert most == {T0: ErrorCode.NONE}
+        too_much = await commit(world, -1, "", {T0: 2}, character * (count_max + 1))
+        assert too_much == {T0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+
+    World().run(story)
+
+
 def test_a_commit_is_not_seen_before_it_is_stored() -> None:
     async def story(world: World) -> None:
         world.log.held = []

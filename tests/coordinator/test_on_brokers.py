@@ -98,6 +98,7 @@ def test_a_topic_that_does_not_exist_cannot_be_committed() -> None:
     async def story(world: World, client: Client) -> None:
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await Groups(client).alter_offsets("g", {TopicPartition("none", 0): 1})
+        assert all(broker.groups.storage.get("g") is None for broker in world.brokers())
 
     run(story)
 

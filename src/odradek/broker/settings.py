@@ -412,7 +412,9 @@ _BROKER = (
     _number(INT, "group.max.session.timeout.ms", 1800000, "Longest session of a member."),
     _number(INT, "group.initial.rebalance.delay.ms", 3000, "Wait for more members at first."),
     _number(INT, "group.max.size", INT_MAX, "Members of one group.", 1),
-    _number(INT, "offset.metadata.max.bytes", 4096, "Metadata with a committed offset."),
+    _number(
+        INT, "offset.metadata.max.bytes", 4096, "Metadata with a committed offset, in UTF-16 units."
+    ),
     _number(INT, "offsets.retention.minutes", 10080, "Offsets of an empty group expire.", 1),
     _number(LONG, "offsets.retention.check.interval.ms", 600000, "How often that is looked at.", 1),
     _number(INT, "offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1),

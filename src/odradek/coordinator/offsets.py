@@ -71,7 +71,7 @@ class GroupOffsets:
             self._touch(group, member)
         limit = self._config.offset_metadata_max_bytes
         accepted = {
-            tp: offset for tp, offset in offsets.items() if len(offset.metadata.encode()) <= limit
+            tp: offset for tp, offset in offsets.items() if java_length(offset.metadata) <= limit
         }
         errors = dict.fromkeys(offsets.keys() - accepted, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not accepted:
@@ -205,6 +205,11 @@ class GroupOffsets:
                 group.forget_offset(tp)
             self._storage.store_tombstones(group, going, whole_group=False)
         return bool(going)
+
+
+def java_length(text: str) -> int:
+    """Of which a limit on bytes speaks in Kafka: 16-bit units of the string."""
+    return len(text.encode("utf-16-le")) // 2
 
 
 def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:

@@ -1,7 +1,8 @@
 """OffsetCommit (8), v0–v9. A group remembers how far it has read.
 
 All versions write to the offsets topic; Kafka's v0 wrote to ZooKeeper, which no client reads any
-more. Topics that do not exist are refused one by one; the others are committed.
+more. Topics that do not exist are refused one by one; the others are committed. Where nothing is
+left to commit, no group is made for it.
 """
 
 import inspect
@@ -47,6 +48,8 @@ async def handle(
                 one.committed_leader_epoch,
                 expires,
             )
+    if not offsets:
+        return _response(request, errors)
     committed = broker.groups.offsets.commit(
         request.group_id,
         request.generation_id_or_member_epoch,
