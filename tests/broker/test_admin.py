@@ -181,6 +181,19 @@ async def test_creating_details(tmp_path: Path) -> None:
         twice = CreateTopicsRequest(topics=[defaults, defaults], timeout_ms=1000)
         results = (await connection.request(twice, 5)).topics
         assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST]
+        alike = [
+            CreatableTopic(name=name, num_partitions=1, replication_factor=factor)
+            for name, factor in (("a.b", 7), ("a_b", 1), ("a.b.c", 1), ("a_b.c", 1), ("a_b_c", 1))
+        ]
+        request = CreateTopicsRequest(topics=alike, timeout_ms=10_000)
+        results = (await connection.request(request, 5)).topics
+        assert {each.name: ErrorCode(each.error_code) for each in results} == {
+            "a.b": ErrorCode.INVALID_REPLICATION_FACTOR,
+            "a_b": ErrorCode.NONE,
+            "a.b.c": ErrorCode.NONE,
+            "a_b.c": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "a_b_c": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }
         manual = CreatableTopic(
             name="manual",
             num_partitions=-1,
@@ -325,6 +338,12 @@ async def test_delete_records(tmp_path: Path) -> None:
         assert await delete("t", 11) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         assert await delete("t", -1) == (ErrorCode.NONE, 10)
         assert (await delete("t", 0, 5))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        internal = "__consumer_offsets"
+        assert (await delete(internal, 0))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await made.create_topic(internal, partitions=2, cleanup_policy="compact")
+        for partition in range(2):  # of which one is led by another broker
+            code = (await delete(internal, 0, partition))[0]
+            assert code is ErrorCode.INVALID_TOPIC_EXCEPTION
         response = await connection.request(fetch_request("t", 3), 11)
         code = response.responses[0].partitions[0].error_code
         assert code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -345,12 +364,15 @@ async def test_metadata(tmp_path: Path) -> None:
             assert len(response.topics[0].partitions) == 2
         nothing = await connection.request(MetadataRequest(topics=[]), 9)
         assert nothing.topics == []
-        asked = [MetadataRequestTopic(name=name) for name in ("t", "nowhere", "a b")]
+        internal = "__consumer_offsets"
+        asked = [MetadataRequestTopic(name=name) for name in ("t", "nowhere", "a b", internal)]
         response = await connection.request(
             MetadataRequest(topics=asked, include_topic_authorized_operations=True), 9
         )
         told = {topic.name: topic for topic in response.topics}
         assert told["nowhere"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert told[internal].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert made.brokers[1].cache.topics() == ["t"]
         assert told["a b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert told["t"].topic_authorized_operations == 3576
         response = await connection.request(MetadataRequest(topics=asked[:1]), 9)
@@ -386,9 +408,12 @@ async def test_describe_cluster(tmp_path: Path) -> None:
             assert response.controller_id == made.controller.id
             assert len(response.cluster_id) == 22
             assert response.cluster_authorized_operations == 8096
-        wrong = DescribeClusterRequest(endpoint_type=2)
-        response = await connection.request(wrong, 1)
-        assert response.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        for endpoint_type, error in (
+            (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+            (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+        ):
+            wrong = DescribeClusterRequest(endpoint_type=endpoint_type)
+            assert (await connection.request(wrong, 1)).error_code == error
 
 
 async def test_producer_ids_are_different_everywhere(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition, validate_topic_name
 
-__all__ = ["NewTopic", "Permit", "Topics"]
+__all__ = ["NewTopic", "Permit", "Topics", "metric_name"]
 
 # Told how many partitions are about to be created or deleted; raises KafkaError if it may not be.
 Permit = Callable[[int], None]
@@ -140,9 +140,9 @@ class Topics:
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion."
             )
         if "." in name or "_" in name:
-            alike = name.replace(".", "_")
+            wanted = metric_name(name)
             for other in await self._store.topics():
-                if other != name and other.replace(".", "_") == alike:
+                if other != name and metric_name(other) == wanted:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION,
                         f"Topic '{name}' collides with existing topic '{other}'.",
@@ -151,10 +151,11 @@ class Topics:
         validate_topic(self._config, config)
 
     async def create_automatically(self, name: str, wait_ms: int) -> ErrorCode:
-        """Creates a topic somebody asked about; NONE once its leaders are known here."""
+        """Creates a topic somebody asked about; NONE once its leaders are known here.
+
+        Who only asked about it must have looked at `auto.create.topics.enable` first.
+        """
         internal = self.internal.get(name)
-        if internal is None and not self._config.flag("auto.create.topics.enable"):
-            return _name_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         error = _name_error(name)
         if error is not None:
             return error
@@ -288,6 +289,11 @@ def _check_count(count: int) -> None:
 
 def _exists(name: str) -> KafkaError:
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def metric_name(topic: str) -> str:
+    """What Kafka's metrics call a topic, so that of those with the same there can be only one."""
+    return topic.replace(".", "_")
 
 
 def _name_error(name: str) -> ErrorCode | None:

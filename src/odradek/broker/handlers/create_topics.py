@@ -5,11 +5,11 @@ time-out of zero does the work and says REQUEST_TIMED_OUT. BEHAVIOUR.md section 
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.topics import NewTopic, Permit
+from odradek.broker.topics import NewTopic, Permit, metric_name
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_topics import (
     CreatableTopic,
@@ -35,9 +35,16 @@ async def handle(
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
+    # Of a.b and a_b only one can be: the second must find the first, if that could be created.
+    rivals: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def create(topic: CreatableTopic) -> CreatableTopicResult:
+        async with rivals[metric_name(topic.name)]:
+            return await _create(broker, topic, request, permit)
+
     results = await asyncio.gather(
         *(
-            _create(broker, topic, request, permit)
+            create(topic)
             if times[name] == 1
             else _failed(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
             for name, topic in asked.items()

@@ -1,6 +1,6 @@
 """DeleteRecords (21), v0–v2. Raises a log's start offset; answers when every live replica has.
 
--1 asks for the high watermark. Compacted logs refuse. BEHAVIOUR.md section 5.6.
+-1 asks for the high watermark. Compacted logs and internal topics refuse. BEHAVIOUR.md section 5.6.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.requests import RequestContext
@@ -67,8 +67,11 @@ async def _delete(
     broker: "Broker", topic: str, asked: DeleteRecordsPartition, timeout_ms: int
 ) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
+    of = TopicPartition(topic, index)
+    if topic in INTERNAL_TOPICS and of in broker.cache:
+        return _result(index, NO_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION)
     try:
-        partition = broker.replicas.hosted(TopicPartition(topic, index))
+        partition = broker.replicas.hosted(of)
         wanted = partition.delete_records(asked.offset)
         mark = await _reached(partition, wanted, timeout_ms)
     except KafkaError as error:

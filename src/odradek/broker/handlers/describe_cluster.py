@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from odradek.broker.server import Broker
 
 BROKERS = 1
+CONTROLLERS = 2
 
 
 def handle(
@@ -22,7 +23,9 @@ def handle(
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="Only the brokers' endpoints are known in a cluster with ZooKeeper",
             endpoint_type=request.endpoint_type,
         )

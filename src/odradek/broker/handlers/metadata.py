@@ -40,7 +40,11 @@ def handle(
         return _response(broker, request, context, _known(broker, None, context))
     names, errors = _named(broker, asked, context)
     missing = [name for name in names if not broker.cache.has_topic(name)]
-    if missing and request.allow_auto_topic_creation:
+    if (
+        missing
+        and request.allow_auto_topic_creation
+        and broker.config.flag("auto.create.topics.enable")
+    ):
         return _creating(broker, request, context, names, missing, errors)
     errors += [_error(name, _unknown(name)) for name in missing]
     return _response(broker, request, context, [*_known(broker, names, context), *errors])
