@@ -10,6 +10,7 @@ import pytest
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.fetching import FetchParams, FetchSet
 from odradek.store import open_store
+from odradek.store.api import StoreUnavailable
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -338,6 +339,38 @@ class TestIncarnations:
 
         simulate(story)
 
+    def test_it_restarts_after_a_write_whose_answer_never_came(self, simulate: Any) -> None:
+        """What may stand in the store is taken back there, not only here."""
+
+        async def story(world: Any) -> None:
+            leader = await led(world, [1], 2)
+            puppet = Puppet(leader, 2)
+            read, written = leader.store.broker, leader.store.update_isr
+            seen: list[tuple[int, ...]] = []
+            failures = [StoreUnavailable("", "disk full")]
+
+            async def write(of: Any, state: Any) -> Any:
+                seen.append(state.isr)
+                return await written(of, state)
+
+            async def fail_once(broker_id: int) -> Any:
+                if seen and failures:
+                    await self.come_back_empty(world)
+                    raise failures.pop()
+                return await read(broker_id)
+
+            leader.store.update_isr, leader.store.broker = write, fail_once
+            for _ in range(3):
+                puppet.fetch(1)
+                await asyncio.sleep(0.01)
+            await world.until(lambda: seen and not leader.partition().isr.in_flight)
+            assert seen == [(1, 2), (1, 2), (1,)]
+            state = await world.stored()
+            assert state.isr == (1,)
+            assert leader.partition().partition_epoch == state.partition_epoch
+
+        simulate(story)
+
     def test_a_fetch_left_over_from_the_dead_lets_nobody_in(self, simulate: Any) -> None:
         """The old incarnation's last fetch is served after the new one's registration was read."""
 
@@ -421,6 +454,18 @@ def test_a_follower_without_sessions_joins_as_well(simulate: Any, sessions: bool
         await world.until_stored({1, 2})
         assert follower.contents() == leader.contents()
         assert bool(leader.sessions.statistics()["sessions"]) is sessions
+
+    simulate(story)
+
+
+def test_a_follower_for_whose_session_there_is_no_room_joins_as_well(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, *_ = await world.start(1, 2, 3)
+        leader.sessions._slots = 1
+        await world.elect(1, [1], [1, 2, 3])
+        leader.append(b"a")
+        await world.until_stored({1, 2, 3})
+        assert leader.sessions.statistics()["sessions"] == 1
 
     simulate(story)
 

@@ -61,7 +61,7 @@ class FetchSessions:
         """The partitions this request is about, as they stand with its changes applied.
 
         A new session gets its id from `keep` once there is an answer. None says that the request
-        asks for no session. Raises KafkaError for the whole request.
+        asks for no session, or that there is no room. Raises KafkaError for the whole request.
         """
         if request.session_epoch in (FULL_WITHOUT_SESSION, FULL_WITH_SESSION):
             self.close(request.session_id)
@@ -70,7 +70,13 @@ class FetchSessions:
             _apply(fetch_set, request)
             if not wants_session:
                 return fetch_set, None
-            return fetch_set, FetchSession(fetch_set, request.replica_id >= 0, self._now())
+            new = FetchSession(fetch_set, request.replica_id >= 0, self._now())
+            if new.is_follower and len(self._sessions) >= self._slots and not self._victim(new):
+                # Found out now: each session has to prove anew who fetches, and one that is never
+                # kept never does. Without any, a follower is known by its broker.
+                fetch_set.is_session = False
+                return fetch_set, None
+            return fetch_set, new
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -90,9 +96,12 @@ class FetchSessions:
 
     def keep(self, session: FetchSession) -> int:
         """Gives a new session an id, or 0 if there is no room for it."""
-        if len(self._sessions) >= self._slots and not self._make_room(session):
-            session.fetch_set.close()
-            return NO_SESSION
+        if len(self._sessions) >= self._slots:
+            victim = self._victim(session)
+            if victim is None:
+                session.fetch_set.close()
+                return NO_SESSION
+            self._evict(victim)
         while True:
             session.id = self._rng.randrange(1, EPOCH_MAX)
             if session.id not in self._sessions:
@@ -105,24 +114,21 @@ class FetchSessions:
         if session is not None:
             session.fetch_set.close()
 
-    def _make_room(self, newcomer: FetchSession) -> bool:
+    def _victim(self, newcomer: FetchSession) -> FetchSession | None:
+        """Which session goes for the sake of another."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
-            return False
+            return None
         stale = self._now() - EVICTION_S
         if oldest.used_at < stale:
-            self._evict(oldest)
-            return True
+            return oldest
         candidates = [
             session
             for session in self._sessions.values()
             if session.created_at < stale or (newcomer.is_follower and not session.is_follower)
         ]
         least = min(candidates, key=lambda session: session.worth, default=None)
-        if least is None or newcomer.worth < least.worth:
-            return False
-        self._evict(least)
-        return True
+        return None if least is None or newcomer.worth < least.worth else least
 
     def _evict(self, session: FetchSession) -> None:
         self._evicted += 1

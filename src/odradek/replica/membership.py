@@ -13,7 +13,8 @@ Fetch does not carry it. So:
    alive after that read (`FollowerLink.identified`): a fetch left over from a dead predecessor
    cannot.
 2. Right before the write the registration is read again; another epoch, or none, voids the
-   proposal, and what the leader knew of the follower's log with it.
+   proposal, and what the leader knew of the follower's log with it. Not if it was sent before, and
+   the store broke off: it may stand there, and is written again, to be taken back as in 3.
 3. Right after the write it is read once more. If the epoch is still the same, the write happened in
    that incarnation's life, and its death will be seen by the controller, which removes it. If not,
    the write is taken back at once, before the leader counts it as done.
@@ -121,7 +122,7 @@ class Membership:
         before = await self._epochs(joining)
         writing = []
         for proposal in batch:
-            if self._is_present(proposal, before):
+            if proposal.is_sent or self._is_present(proposal, before):
                 writing.append(proposal)
             else:
                 self._void(proposal, None)
@@ -140,6 +141,7 @@ class Membership:
         partition = proposal.partition
         if proposal is not partition.proposal:
             return None
+        proposal.is_sent = True
         return await self._store.update_isr(
             partition.topic_partition,
             PartitionState(

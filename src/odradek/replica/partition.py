@@ -46,7 +46,7 @@ EARLIEST_LOCAL = -4
 class IsrProposal:
     """A change of the ISR on its way to the store. Who joins does so in one incarnation only."""
 
-    __slots__ = ("broker_epoch", "isr", "link", "partition")
+    __slots__ = ("broker_epoch", "is_sent", "isr", "link", "partition")
 
     def __init__(
         self, partition: "Partition", isr: tuple[int, ...], link: FollowerLink | None = None
@@ -55,6 +55,7 @@ class IsrProposal:
         self.isr = isr
         self.link = link
         self.broker_epoch = None if link is None else link.epoch
+        self.is_sent = False  # the store may have it, whatever came back
 
     @property
     def joining(self) -> int | None:
