@@ -21,7 +21,7 @@ from odradek.store import paths
 from odradek.wire.topics import TopicPartition
 
 from .looking import Ledger, hosted
-from .world import Host, World
+from .world import CAPACITY_BYTES, Host, World
 
 
 class Kind(StrEnum):
@@ -246,6 +246,8 @@ class Mischief:
     def _is_well(host: Host) -> bool:
         if not host.is_up or host.is_paused or host.store is None:
             return False
+        if host.disk.failed or host.disk.capacity_bytes < CAPACITY_BYTES:
+            return False  # its next write takes it away
         return bool(host.store.statistics()["connected"])
 
     def _are_known(self) -> bool:
