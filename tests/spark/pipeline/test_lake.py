@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.spark.conftest import wait_until
 
 from odradek.spark.pipeline import compacting
 from odradek.spark.pipeline import lake as lake_module
@@ -23,18 +24,29 @@ from odradek.spark.pipeline.lake import BATCHES_KEPT, Lake, Landed, data_files
 FORK = multiprocessing.get_context("fork")
 
 
-LISTED_AFTER_S = compacting.LISTED_AFTER_S
+class Clock:
+    """A compaction's time, in which its wait lasts until a reader is done with what it lists."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        # None while nobody lists: then nobody need be waited for.
+        self.listed: Any = None
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+        if self.listed is not None and seconds > 0:
+            before = self.listed.value
+            wait_until(lambda: self.listed.value > before, "the reader to have listed")
 
 
 @pytest.fixture(autouse=True)
-def nobody_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a lake is compacted: then nobody need be waited for."""
-    monkeypatch.setattr(compacting, "LISTED_AFTER_S", 0.0)
-
-
-@pytest.fixture
-def somebody_lists(nobody_lists: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacting, "LISTED_AFTER_S", LISTED_AFTER_S)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(compacting, "time", clock)
+    return clock
 
 
 class Numbers:
@@ -63,6 +75,12 @@ def numbers_in(path: Path) -> list[int]:
     if not path.exists():
         return []
     return sorted(ds.dataset(path, partitioning="hive").to_table()["number"].to_pylist())
+
+
+def numbers_of(file: Path) -> list[int]:
+    with pq.ParquetFile(file) as opened:
+        numbers: list[int] = opened.read()["number"].to_pylist()
+    return numbers
 
 
 def dies(job: Callable[[], object]) -> None:
@@ -380,76 +398,104 @@ def test_one_compaction_at_a_time(tmp_path: Path) -> None:
 
 
 def test_whoever_is_listing_when_a_directory_is_exchanged_finds_what_was_there(
-    tmp_path: Path,
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = small_lake(tmp_path)
     there = set(os.listdir(lake.path / "even=0"))
     listing = os.scandir(lake.path / "even=0")  # opened now, read after the exchange
-    jobs = compact(lake)
-    assert next(jobs).directory == "even=0"
+    found: set[str] = set()
+
+    def read_meanwhile(seconds: float) -> None:
+        assert seconds > 0
+        found.update(entry.name for entry in listing)
+
+    monkeypatch.setattr(clock, "sleep", read_meanwhile)
+    assert [done.directory for done in compact(lake)] == ["even=0", "even=1"]
     assert len(there) == 6
-    assert there <= {entry.name for entry in listing}
-    list(jobs)
+    assert there <= found
     assert not any((lake.beside / "compacting").iterdir())
 
 
-@pytest.mark.usefixtures("somebody_lists")
-def test_readers_meanwhile_find_every_row_once(tmp_path: Path) -> None:
-    """A reader that lists and opens files while they are landed and compacted."""
+class Reader:
+    """Another process that lists a lake and looks at it, again and again."""
+
+    def __init__(self, clock: Clock, look: Callable[[Callable[[], None]], str]) -> None:
+        """`look` calls what it is given when it has listed, and says what was wrong."""
+        self._look = look
+        self._listed = clock.listed = FORK.Value("i", 0)
+        self._stop = FORK.Event()
+        self._verdict = FORK.Queue()
+        self._process = FORK.Process(target=self._read)
+        self._process.start()
+
+    def _read(self) -> None:
+        verdict = ""
+        while not self._stop.is_set():
+            verdict = self._look(self._has_listed) or verdict
+        self._verdict.put(self._look(self._has_listed) or verdict)
+
+    def _has_listed(self) -> None:
+        self._listed.value += 1
+
+    def verdict(self) -> str:
+        self._stop.set()
+        verdict: str = self._verdict.get(timeout=60)
+        self._process.join()
+        return verdict
+
+
+def land_and_compact(lake: Lake, landed: Any = None) -> None:
+    for batch in range(4, 34, 3):
+        list(compact(lake))
+        for number in range(batch, batch + 3):
+            lake.land(number, Numbers(number))
+            if landed is not None:
+                landed.value = (number + 1) * 10
+
+
+def test_readers_meanwhile_find_every_row_once(tmp_path: Path, clock: Clock) -> None:
+    """A reader that lists and opens files while they are landed and compacted.
+
+    Not by `ds.dataset`: that looks up each listed name once more, and passes over what is gone.
+    """
     lake = small_lake(tmp_path, batches=4)
     landed = FORK.Value("i", 40)
-    stop = FORK.Event()
-    verdicts = FORK.Queue()
 
-    def read() -> None:
-        reads = 0
-        while not (stop.is_set() and reads):
-            expected = set(range(landed.value))
-            try:
-                found = numbers_in(lake.path)
-            except FileNotFoundError:
-                continue  # it had listed files that were compacted since, and reads again
-            reads += 1
-            if len(found) != len(set(found)) or not expected <= set(found):
-                verdicts.put(sorted(expected - set(found)) or "a row twice")
-                return
-        verdicts.put("")
+    def read(has_listed: Callable[[], None]) -> str:
+        expected = set(range(landed.value))
+        files = [
+            directory / name
+            for directory in (lake.path / "even=0", lake.path / "even=1")
+            for name in os.listdir(directory)
+            if not name.startswith(".")
+        ]
+        has_listed()
+        try:
+            found = [row for file in files for row in numbers_of(file)]
+        except FileNotFoundError:
+            return ""  # it had listed files that were compacted since, and reads again
+        if len(found) != len(set(found)):
+            return "a row twice"
+        missing = sorted(expected - set(found))
+        return f"missing: {missing}" if missing else ""
 
-    reader = FORK.Process(target=read)
-    reader.start()
-    for batch in range(4, 16, 3):
-        list(compact(lake))
-        for number in range(batch, batch + 3):
-            lake.land(number, Numbers(number))
-            landed.value = (number + 1) * 10
-    stop.set()
-    assert verdicts.get() == ""
-    reader.join()
-    assert numbers_in(lake.path) == list(range(160))
+    reader = Reader(clock, read)
+    land_and_compact(lake, landed)
+    assert reader.verdict() == ""
+    assert numbers_in(lake.path) == list(range(340))
 
 
-@pytest.mark.usefixtures("somebody_lists")
-def test_whoever_lists_sees_all_or_all(tmp_path: Path) -> None:
+def test_whoever_lists_sees_all_or_all(tmp_path: Path, clock: Clock) -> None:
     """A reader that lists again and again while directories are exchanged."""
     lake = small_lake(tmp_path, batches=4)
-    stop = FORK.Event()
-    seen = FORK.Queue()
 
-    def read() -> None:
-        directory = lake.path / "even=0"
-        counts = set()
-        while not stop.is_set():
-            counts.add(len([name for name in os.listdir(directory) if not name.startswith(".")]))
-        seen.put(counts)
+    def read(has_listed: Callable[[], None]) -> str:
+        names = os.listdir(lake.path / "even=0")
+        has_listed()
+        seen = len([name for name in names if not name.startswith(".")])
+        return "" if 1 <= seen <= 4 else f"{seen} files"
 
-    reader = FORK.Process(target=read)
-    reader.start()
-    for batch in range(4, 16, 3):
-        list(compact(lake))
-        for number in range(batch, batch + 3):
-            lake.land(number, Numbers(number))
-    stop.set()
-    counts = seen.get()
-    reader.join()
-    assert counts <= {1, 2, 3, 4}
-    assert numbers_in(lake.path) == list(range(160))
+    reader = Reader(clock, read)
+    land_and_compact(lake)
+    assert reader.verdict() == ""
+    assert numbers_in(lake.path) == list(range(340))

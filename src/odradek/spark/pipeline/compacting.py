@@ -10,7 +10,8 @@ then is carried over. A job that was killed is finished or undone by the next, o
 starts, from the note it left. There is one at a time: a lock that ends with its process sees to it.
 
 A reader that listed the old files and opens one after the exchange is told that it is gone, and
-reads again.
+reads again. One that looks the names it listed up once more, and passes over those that are gone,
+is not told: no exchange of names can help it.
 """
 
 import fcntl
