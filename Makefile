@@ -14,7 +14,7 @@ setup: $(READY)  ## make the environment in .venv
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "odradek needs Python 3.11 or newer on the PATH"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv  # one without pip is half made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	$(BIN)/python -m compileall -q src  # a broker starts twice as fast, also where nothing else may write it
