@@ -153,6 +153,21 @@ async def test_deletion_renames_at_once_and_removes_later(world: Any) -> None:
     assert manager.async_delete(TP) is None
 
 
+async def test_a_stray_log_is_out_of_use_and_never_removed(world: Any) -> None:
+    manager = await started(world)
+    put(manager.get_or_create(TP))
+    log = manager.async_delete(TP, stray=True)
+    assert log is not None and manager.get(TP) is None
+    assert log.directory.startswith(f"{A}/t-0.") and log.directory.endswith("-stray")
+    assert manager.get_or_create(TP).end_offset == 0
+    again = await started(world)
+    for each in (manager, again):
+        world.now_ms += 1000
+        assert each.statistics()["directories_to_remove"] == 0
+        await each.remove_retired()
+    assert world.disk().exists(log.directory)
+
+
 async def test_deletion_goes_on_after_a_restart(world: Any) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP))

@@ -394,12 +394,14 @@ class World:
                 response = node.replicas.update_metadata(request)
                 assert response.error_code == ErrorCode.NONE
 
-    def request(self, of: TopicPartition, *, is_new: bool = False) -> LeaderAndIsrRequest:
+    def request(
+        self, of: TopicPartition, *, is_new: bool = False, broker_epoch: int = -1
+    ) -> LeaderAndIsrRequest:
         state = self.states[of]
         return LeaderAndIsrRequest(
             controller_id=9,
             controller_epoch=self.controller_epoch,
-            broker_epoch=-1,
+            broker_epoch=broker_epoch,
             topic_states=[
                 LeaderAndIsrTopicState(
                     topic_name=of.topic,
@@ -449,8 +451,9 @@ class World:
         errors = {}
         for broker_id in self.replicas_of[of]:
             if broker_id in self.nodes and broker_id not in without:
-                response = await self.nodes[broker_id].replicas.leader_and_isr(
-                    self.request(of, is_new=is_new or found is None)
+                node = self.nodes[broker_id]
+                response = await node.replicas.leader_and_isr(
+                    self.request(of, is_new=is_new or found is None, broker_epoch=node.epoch)
                 )
                 errors[broker_id] = error_of(response)
         return errors

@@ -332,10 +332,12 @@ class LogManager:
         self._checkpoint_directories(changed)
         return target
 
-    def async_delete(self, topic_partition: TopicPartition, *, future: bool = False) -> Log | None:
-        """Take a log out of use; its files go after `file.delete.delay.ms`. Where the disk will not
-        have it, its directory fails, and KAFKA_STORAGE_ERROR is raised; not for a copy, which is
-        given up either way."""
+    def async_delete(
+        self, topic_partition: TopicPartition, *, future: bool = False, stray: bool = False
+    ) -> Log | None:
+        """Take a log out of use; its files go after `file.delete.delay.ms`, those of a stray one
+        are left to whoever knows better. Where the disk will not have it, its directory fails, and
+        KAFKA_STORAGE_ERROR is raised; not for a copy, which is given up either way."""
         logs = self.future_logs if future else self.logs
         log = logs.get(topic_partition)
         if log is None:
@@ -344,7 +346,7 @@ class LogManager:
             self.cleaner.forget(topic_partition)
             self._preferred.pop(topic_partition, None)
         try:
-            changed = self._rename_for_deletion(log)
+            changed = self._rename_for_deletion(log, stray=stray)
         except KafkaError as error:
             if not future:
                 raise
@@ -354,15 +356,17 @@ class LogManager:
         self._checkpoint_directories([changed])
         return log
 
-    def _rename_for_deletion(self, log: Log) -> str:
+    def _rename_for_deletion(self, log: Log, *, stray: bool = False) -> str:
         parent = posixpath.dirname(log.directory)
-        name = name_for(log.topic_partition, DirectoryKind.DELETE, self._rng.getrandbits(128))
+        kind = DirectoryKind.STRAY if stray else DirectoryKind.DELETE
+        name = name_for(log.topic_partition, kind, self._rng.getrandbits(128))
         log.rename_directory(f"{parent}/{name}")
         log.close_files()
         self.to_flush.discard(log)
         self._live[parent].log_count -= 1
-        self.retire(log.directory)
-        logger.info("%s will be deleted", log)
+        if not stray:
+            self.retire(log.directory)
+            logger.info("%s will be deleted", log)
         return parent
 
     def retire(self, path: str) -> None:

@@ -351,6 +351,19 @@ class ReplicaManager:
         self.mover.cancel(of)
         self.logs.async_delete(of)
 
+    def set_log_aside(self, of: TopicPartition) -> None:
+        """Out of use, and left on disk: it is not known to be of the partition of this name now."""
+        self._checkpoints.forget(of)
+        self.mover.cancel(of)
+        log = self.logs.async_delete(of, stray=True)
+        assert log is not None
+        logger.warning(
+            "%s begins anew: what an earlier replica of this name left here is now in %s, and is"
+            " yours to keep or delete",
+            of,
+            log.directory,
+        )
+
     def begin_checkpoints(self) -> None:
         """From the first LeaderAndIsr on, so that no partition is missing from the file."""
         if self._checkpointer is None:

@@ -15,6 +15,19 @@ Rules
 5. A partition that was moved away while this broker was paused or cut off is never stopped by the
    controller, which has forgotten that it was here. The metadata says so: a later epoch, and
    replicas without us. We give it up then, and clients that still ask us look elsewhere.
+6. Nobody deletes such a log either. Once the topic is deleted and made again, it is a log of
+   another partition: the same name, the same epochs, other records. So a log that is here before
+   the first word about its partition, or was given up, is set aside, and the partition begins anew
+   - if the controller calls our replica new, and it is not in the ISR. All that is committed is
+     elsewhere; if the log was good, copying it again costs only time.
+   - if the controller calls it new at leader epoch 0. Then the partition is new, and its ISR is
+     whoever was alive. This is said to the incarnation that was there when the partition was made,
+     before it has a record: a later one, or one that has a new controller, hears first of all
+     where it stands, without isNew.
+   - if it has records of a later leader epoch than the partition's, and is not in the ISR.
+   It is kept while nobody leads, for it may be the best that is left, and where the request does
+   not say which incarnation it means. It is renamed (`-stray`), not deleted: to whoever has lost
+   the store and makes the topics again over their logs, the controller says the same.
 """
 
 import logging
@@ -65,6 +78,8 @@ class StateChanges:
         self.controller_epoch = 0
         # States whose leader is not among the live brokers yet, and the settings for their logs.
         self._postponed: States = {}
+        # Given up by rule 5, and not heard of since.
+        self._moved_away: set[TopicPartition] = set()
 
     def _stale(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         if broker_epoch != -1 and broker_epoch < self._manager.broker_epoch:
@@ -80,13 +95,19 @@ class StateChanges:
     ) -> LeaderAndIsrResponse:
         """Settings are read first: from the first check to the last change nothing waits."""
         states = _states(request)
-        topics = {of.topic for of in states if self._manager.logs.get(of) is None}
+        topics = {
+            of.topic
+            for of, state in states.items()
+            if self._manager.logs.get(of) is None or self._is_leftover(of, state)
+        }
         configs = await self._topic_configs(topics) if topics else {}
         error = self._stale(request.broker_epoch, request.controller_epoch)
         if error != ErrorCode.NONE:
             logger.warning("LeaderAndIsr of controller %d: %s", request.controller_id, error.name)
             return _response(request, version, error, dict.fromkeys(states, error))
         self.controller_epoch = request.controller_epoch
+        if request.broker_epoch != EPOCH_UNKNOWN:
+            self._set_leftovers_aside(states)
         errors: Errors = {}
         to_lead: dict[Partition, LeaderAndIsrPartitionState] = {}
         to_follow: dict[Partition, LeaderAndIsrPartitionState] = {}
@@ -98,6 +119,7 @@ class StateChanges:
         led = self._make_leaders(to_lead, configs, errors)
         followed = self._make_followers(to_follow, configs, errors)
         for partition in (*to_lead, *to_follow):
+            self._moved_away.discard(partition.topic_partition)
             self._manager.mover.resume(partition)
         if any(partition.lost_tail for partition in (*to_lead, *to_follow)):
             # Now, or a crash makes us forget; and only now, with every partition of the request.
@@ -105,6 +127,33 @@ class StateChanges:
         self._manager.begin_checkpoints()
         self._manager.roles_changed(led, followed)
         return _response(request, version, ErrorCode.NONE, errors)
+
+    def _set_leftovers_aside(self, states: States) -> None:
+        """Rule 6. Where the disk will not let it go, the partition is offline from here on."""
+        for of, state in states.items():
+            if not self._is_leftover(of, state):
+                continue
+            self._manager.partitions.pop(of, None)
+            self._moved_away.discard(of)
+            try:
+                self._manager.set_log_aside(of)
+            except KafkaError as error:
+                logger.error("cannot set the log of %s aside: %s", of, error)
+                self._manager.mark_offline(of)
+
+    def _is_leftover(self, of: TopicPartition, state: LeaderAndIsrPartitionState) -> bool:
+        manager = self._manager
+        log = manager.logs.get(of)
+        if log is None or of in manager.offline or manager.broker_id not in state.replicas:
+            return False
+        if of in manager.partitions and not (state.is_new and of in self._moved_away):
+            return False
+        if manager.broker_id in state.isr:
+            return state.is_new and state.leader_epoch == 0
+        latest = log.epochs.latest_epoch
+        return state.leader != NO_LEADER and (
+            state.is_new or (latest is not None and latest > state.leader_epoch)
+        )
 
     def _acceptable(
         self, of: TopicPartition, state: LeaderAndIsrPartitionState, errors: Errors
@@ -250,6 +299,7 @@ class StateChanges:
 
     def _stop(self, of: TopicPartition, partition: Partition | None, *, delete: bool) -> ErrorCode:
         self._postponed.pop(of, None)
+        self._moved_away.discard(of)
         if partition is not None:
             partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._delete(of) if delete else ErrorCode.NONE
@@ -300,6 +350,7 @@ class StateChanges:
             manager.fetchers.remove(partition.topic_partition for partition in moved)
             for partition in moved:
                 self._postponed.pop(partition.topic_partition, None)
+                self._moved_away.add(partition.topic_partition)
                 partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             manager.roles_changed([], moved)
 
