@@ -63,5 +63,6 @@ def check_kept(
     """
     if offset < high_watermark and elected_from_isr and not unclean_allowed:
         raise LostCommittedRecords(
-            f"the leader ends at {offset}, but records up to {high_watermark} were committed"
+            f"the leader ends at {offset}, but records up to {high_watermark} were committed;"
+            " a restart of this broker gives them up and follows"
         )
