@@ -232,6 +232,13 @@ def test_control_batches_and_aborted_transactions_are_not_rows() -> None:
     assert everything["offset"].to_pylist() == [0, 1, 3]
 
 
+def test_a_read_that_begins_at_an_abort_has_what_is_committed_after_it() -> None:
+    log = marker(1, 20, 0) + transactional(1, 21, b"committed") + marker(1, 22, 1)
+    decoder = Decoder("t", 0, 20, MAX)
+    assert only(decoder, log, aborted=[(1, 10)])["value"].to_pylist() == [b"committed"]
+    assert decoder.start == 23
+
+
 def test_a_marker_that_was_emptied_is_passed_over() -> None:
     """The last batch of a producer stays in a compacted log when its record has gone."""
 

@@ -61,9 +61,12 @@ class AbortedTransactions:
         self._coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
         self._open: set[int] = set()
 
-    def hides(self, header: BatchHeader) -> bool:
+    def reach(self, header: BatchHeader) -> None:
+        """Open what begins up to this batch: a marker too may be the first that is read of it."""
         while self._coming and self._coming[-1][0] <= header.last_offset:
             self._open.add(self._coming.pop()[1])
+
+    def hides(self, header: BatchHeader) -> bool:
         return header.is_transactional and header.producer_id in self._open
 
     def marker(self, producer_id: int, kind: int) -> None:
@@ -192,6 +195,7 @@ class Decoder:
                 continue
             if header.base_offset >= self.end:
                 break
+            transactions.reach(header)
             if header.is_control:
                 # A log's cleaner empties the last marker of a producer: it says nothing any more.
                 if header.record_count:
