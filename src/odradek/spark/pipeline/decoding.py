@@ -47,7 +47,7 @@ def _decode_text(spark: "SparkSession", frame: "DataFrame", how: Decode) -> Deco
     from pyspark.sql.functions import col, from_csv, from_json, udf
     from pyspark.sql.types import StringType, StructType
 
-    from odradek.spark.pipeline.explaining import why_not_csv, why_not_json
+    from odradek.spark.pipeline.explaining import reason
 
     schema = declared_schema(spark, how.schema)
     marked = StructType([*schema.fields]).add(CORRUPT, StringType())
@@ -61,9 +61,9 @@ def _decode_text(spark: "SparkSession", frame: "DataFrame", how: Decode) -> Deco
     tried = frame.withColumn("event", parsed)
     is_bad = col("value").isNull() | col("event").isNull() | col(f"event.{CORRUPT}").isNotNull()
     columns = [col(f"event.`{name}`") for name in schema.fieldNames()]
-    explain = why_not_json if how.format == "json" else why_not_csv
-    reason = udf(lambda value: explain(value and bytes(value), schema), "string")
-    letters = tried.where(is_bad).select("*", reason("value").alias("reason"))
+    form = how.format
+    explained = udf(lambda value: reason(form, value and bytes(value), schema), "string")
+    letters = tried.where(is_bad).select("*", explained("value").alias("reason"))
     return Decoded(tried.where(~is_bad).select(*columns, _record()), letters)
 
 

@@ -20,6 +20,17 @@ from pyspark.sql.types import (
 
 BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 NO_VALUE = "the record has no value"
+MISFIT = "it does not fit the schema"
+
+
+def reason(form: str, value: bytes | None, schema: StructType) -> str:
+    """Why a value is no JSON or CSV of this schema. Never raises: whatever cannot be explained is
+    still a letter, and a failure here would come again with each attempt at its batch."""
+    explain = why_not_json if form == "json" else why_not_csv
+    try:
+        return explain(value, schema)
+    except Exception:  # nested too deeply, a line break or 128 KB in one cell: for Python's readers
+        return MISFIT
 
 
 def why_not_json(value: bytes | None, schema: StructType) -> str:
@@ -32,7 +43,7 @@ def why_not_json(value: bytes | None, schema: StructType) -> str:
         return f"not UTF-8: byte {error.start} is {value[error.start]:#04x}"
     except ValueError as error:
         return f"not JSON: {error}"
-    return _misfit(parsed, schema, "") or "it does not fit the schema"
+    return _misfit(parsed, schema, "") or MISFIT
 
 
 def why_not_csv(value: bytes | None, schema: StructType) -> str:
@@ -53,7 +64,7 @@ def why_not_csv(value: bytes | None, schema: StructType) -> str:
             except ValueError:
                 kind = field.dataType.simpleString()
                 return f"column {field.name} is {cell[:40]!r}, not {kind}"
-    return "it does not fit the schema"
+    return MISFIT
 
 
 def _misfit(value: Any, kind: DataType, where: str) -> str | None:
