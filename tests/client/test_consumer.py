@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.client import Client, Consumer
+from odradek.client import Client, Consumer, Reader
+from odradek.client.reading import STAY_S
 from odradek.client.view import View
 from odradek.sim.loop import SimLoop
 from odradek.wire.batch import set_offset_and_epoch
@@ -37,10 +38,13 @@ class Played(Client):
     """A cluster of two brokers, one partition each, that are there or not."""
 
     def __init__(self) -> None:
-        super().__init__("h:1", timeout_s=TIMEOUT_S, rng=Random(1))
+        super().__init__("h:1", timeout_s=TIMEOUT_S, rack="r", rng=Random(1))
         self.leaders_now = {0: 1, 1: 2}
         self.topic_error = ErrorCode.NONE
         self.dead: set[int] = set()
+        # Where leaders send whoever says its rack, and who has nothing of what is asked for.
+        self.preferred = -1
+        self.behind: set[int] = set()
         self.fetch_errors: dict[int, ErrorCode] = {}
         self.fetched: list[int] = []
         self.refreshed = 0
@@ -71,12 +75,20 @@ class Played(Client):
         await asyncio.sleep(1.0)
         data = []
         for wanted in message.topics[0].partitions:
+            answer = PartitionData(partition_index=wanted.partition)
+            data.append(answer)
+            if message.rack_id and node != self.preferred >= 0:
+                answer.preferred_read_replica = self.preferred
+                continue
+            if node in self.behind:
+                answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+                continue
             if error := self.fetch_errors.get(wanted.partition):
-                data.append(PartitionData(partition_index=wanted.partition, error_code=error))
+                answer.error_code = error
                 continue
             batch = encode_batch([Record(-1, 0, None, b"v")])
             set_offset_and_epoch(batch, 0, wanted.fetch_offset, 0)
-            data.append(PartitionData(partition_index=wanted.partition, records=batch))
+            answer.records = batch
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=data)])
 
 
@@ -164,5 +176,31 @@ def test_what_came_with_a_failure_is_handed_out(loop: SimLoop) -> None:
             for offset in range(10):
                 (batches,) = await consumer.poll(5)
                 assert (batches.partition, batches.start) == (FIRST, offset)
+
+    run(loop, story())
+
+
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_preferred_replica_that_does_not_help_is_left_for_the_leader(
+    loop: SimLoop, is_dead: bool
+) -> None:
+    async def story() -> None:
+        client = Played()
+        client.leaders_now, client.preferred = {0: 1, 1: 1}, 2
+        useless = client.dead if is_dead else client.behind
+        useless.add(2)
+        async with Consumer(client) as consumer:
+            await consumer.assign({FIRST: 100, SECOND: 100})
+            assert await read_for(consumer, 10 * STAY_S) == {FIRST, SECOND}
+            assert all(position > 100 + 7 * STAY_S for position in consumer.positions.values())
+            assert 5 <= client.fetched.count(2) <= 25, "tried again now and then"
+            useless.clear()
+            await read_for(consumer, 2 * STAY_S)
+            client.fetched.clear()
+            await read_for(consumer, 2 * STAY_S)
+            assert set(client.fetched) == {2}
+        useless.add(2)
+        read = [batches.start async for batches in Reader(client).batches(FIRST, 5, 8)]
+        assert read == [5, 6, 7], "a range too is the leader's to know"
 
     run(loop, story())

@@ -39,7 +39,7 @@ CONSUMER = -1
 
 FETCH_BYTES = 16 * 1024 * 1024
 FETCH_WAIT_MS = 500
-# How long a partition is read from its leader when the replica that this prefers is not found.
+# How long a partition is read from its leader when the replica that this prefers is no help.
 STAY_S = 10.0
 # A wait must be over well before the connection counts as dead.
 ANSWER_MARGIN_S = 10.0
@@ -190,7 +190,12 @@ class Reader:
             topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
         )
         timeout = max(self.client.timeout_s, self.wait_ms / 1000 + ANSWER_MARGIN_S)
-        response: FetchResponse = await self.client.ask(node, request, timeout=timeout)
+        try:
+            response: FetchResponse = await self.client.ask(node, request, timeout=timeout)
+        except (OSError, TimeoutError, KafkaError):
+            for part in offsets:
+                self._leave(node, part)
+            raise
         self._fetches += 1
         if response.error_code:
             raise KafkaError(error_code(response.error_code), f"fetch from broker {node}")
@@ -209,6 +214,14 @@ class Reader:
         """Whether a partition is read from its leader for now, whoever that prefers."""
         return self._stays_until.get(partition, -inf) > asyncio.get_running_loop().time()
 
+    def _leave(self, node: int, partition: TopicPartition) -> bool:
+        """Go back to the leader for a while if we were sent to this broker; whether we were."""
+        if self._preferred.get(partition) != node:
+            return False
+        del self._preferred[partition]
+        self._stays_until[partition] = asyncio.get_running_loop().time() + STAY_S
+        return True
+
     async def _find(self, sent_to: Mapping[TopicPartition, int]) -> None:
         """Look for preferred replicas that we know nothing of, and do without those not found."""
         if all(node in self.client.view.nodes for node in sent_to.values()):
@@ -226,8 +239,11 @@ class Reader:
     ) -> Batches | KafkaError:
         error = error_code(data.error_code)
         if error is not ErrorCode.NONE:
-            self._preferred.pop(partition, None)
-            return KafkaError(error, f"partition {partition} at offset {offset}")
+            where = f"partition {partition} at offset {offset}"
+            if self._leave(node, partition) and error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                # Only the leader knows the whole range: a follower may be behind it.
+                return KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{where}: not in broker {node}")
+            return KafkaError(error, where)
         if data.preferred_read_replica >= 0:
             if self._stays(partition) or self._preferred.get(partition) == node:
                 # From there we were sent here. They will agree, but perhaps not at once.
@@ -320,7 +336,6 @@ class Reader:
                     failure = batches
             except (OSError, TimeoutError, KafkaError) as error:
                 failure = error
-                self._preferred.pop(partition, None)
             await patience.pause(failure)
             await self.refresh_after(failure, [partition])
 
