@@ -361,6 +361,17 @@ print(sum(sum(entry.stats.cache_misses.values()) for entry in ENTRIES))
     assert done.stderr == "compiling the loops that read and write records, once\n"
 
 
+def test_a_header_key_that_is_not_utf_8_is_read_with_what_stands_for_it() -> None:
+    content = [(None, b"a", [("plain", b"1"), ("kXy", b"2")]), (None, b"b", []), (None, b"c", [])]
+    raw = bytearray(built_by_aiokafka(content))
+    raw[raw.index(b"kXy") + 1] = 0xFF
+    set_crc(raw, header_at(raw))
+    read = only(Decoder("t", 0, 0, MAX, include_headers=True), raw)
+    read.validate(full=True)
+    named = [{"key": "plain", "value": b"1"}, {"key": "k\ufffdy", "value": b"2"}]
+    assert read["headers"].to_pylist() == [named, None, None]
+
+
 def test_a_header_without_a_key_is_refused() -> None:
     kind = SCHEMA_WITH_HEADERS.field("headers").type
     broken = pa.RecordBatch.from_pydict(

@@ -286,11 +286,10 @@ class Decoder:
         names = keys.finish(total, pa.string())
         try:
             names.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise MalformedRecord(
-                f"{self.topic}-{self.partition}: a header from offset {columns.offsets[0]} on has "
-                f"a key that is not UTF-8: {error}"
-            ) from None
+        except pa.ArrowInvalid:
+            # As in Java, where what is not UTF-8 becomes U+FFFD: one record must not end a stream.
+            raw = keys.finish(total, pa.binary()).to_pylist()
+            names = pa.array([key.decode(errors="replace") for key in raw], pa.string())
         ends = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=ends[1:])
         structs = pa.StructArray.from_arrays(
