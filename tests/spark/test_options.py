@@ -107,6 +107,8 @@ def test_client_settings_lose_their_prefix() -> None:
         ({"startingOffsets": '{"t":{"0":-1}}'}, "cannot be latest"),
         ({"startingOffsets": "erliest"}, "must be earliest, latest or JSON"),
         ({"startingOffsets": '{"t":{"0":1.5}}'}, "must be earliest, latest or JSON"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "must be earliest, latest or JSON"),
+        ({"endingOffsets": '{"t":{"0":-3}}'}, "must be earliest, latest or JSON"),
         ({"endingOffsets": "earliest"}, "cannot be earliest"),
         ({"endingOffsets": '{"t":{"0":-2}}'}, "cannot be earliest"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp must be a whole number"),

@@ -269,17 +269,20 @@ def _by_offset(given: Mapping[str, str], name: str, default: str) -> Limit:
     value = given.get(name.lower(), default).strip()
     if value.lower() in ("earliest", "latest"):
         return Limit(Kind(value.lower()))
-    return Limit(Kind.OFFSETS, by_partition=_numbers(value, name))
+    return Limit(Kind.OFFSETS, by_partition=_numbers(value, name, at_least=EARLIEST))
 
 
-def _numbers(text: str, name: str) -> dict[TopicPartition, int]:
+def _numbers(text: str, name: str, at_least: int | None = None) -> dict[TopicPartition, int]:
     sample = '{"topicA":{"0":23,"1":-2}}'
     try:
-        return {
+        numbers = {
             TopicPartition(topic, int(partition)): _whole(number)
             for topic, partitions in json.loads(text).items()
             for partition, number in partitions.items()
         }
+        if at_least is not None and any(number < at_least for number in numbers.values()):
+            raise ValueError
+        return numbers
     except (ValueError, TypeError, AttributeError):
         raise OptionError(
             f"{name} must be earliest, latest or JSON such as {sample}, got {text!r}"
