@@ -142,6 +142,14 @@ def test_ids_decide_where_there_are_ids() -> None:
     assert progress(before, other).anew == {A}
 
 
+def test_a_log_known_by_its_id_is_the_same_where_nobody_tells_ids() -> None:
+    before = Position({A: 1000}, {}, Identity({"t": "one"}))
+    going = progress(before, found({A: 1200}))
+    assert (going.begin, going.losses) == ({A: 1000}, ())
+    end = next_position(before, found({A: 1200}), going, {A: 1200})
+    assert progress(end, found({A: 1300}, first=(0, 78))).anew == {A}, "its first record tells now"
+
+
 def test_a_topic_made_again_is_read_from_its_beginning_also_when_repeated() -> None:
     before = position({A: 5})
     there = found({A: 3}, first=(0, 78))

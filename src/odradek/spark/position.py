@@ -116,6 +116,8 @@ def is_another_log(before: Position, found: Found, partition: TopicPartition) ->
     now = found.identity.firsts.get(partition)
     if now is None:
         return False  # an empty log: its end tells whether it is shorter
+    if old_id is not None and partition not in before.identity.firsts:
+        return False  # it was known by its id alone, which nobody tells us any more
     # An empty log would have got its next record where we stopped.
     first, timestamp = before.identity.firsts.get(partition, (committed, now[1]))
     # Retention and compaction move the first record forward, never back, and never change it.
