@@ -210,12 +210,13 @@ class Producer:
         return Delivery(queued, 0)
 
     async def flush(self) -> None:
-        """Wait until all that was handed in is acknowledged, or without acks has left; raises the
-        first failure since the last flush."""
-        while self._unfinished:
-            for batch in self._unfinished:
+        """Wait until all that was handed in before is acknowledged, or without acks has left;
+        raises the first failure since the last flush."""
+        # Not for what others hand in meanwhile, which need never end.
+        if waited_for := list(self._unfinished):
+            for batch in waited_for:
                 batch.sealed.set()
-            await asyncio.wait([batch.done for batch in self._unfinished])
+            await asyncio.wait([batch.done for batch in waited_for])
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
