@@ -72,3 +72,19 @@ def test_a_flush_does_not_wait_for_what_is_handed_in_after_it(loop: SimLoop) -> 
         await producer.close()
 
     run(loop, story())
+
+
+def test_an_id_is_waited_for_as_long_as_a_delivery(loop: SimLoop) -> None:
+    async def story() -> None:
+        async with Sending(Played(answers_from_s=3 * TIMEOUT_S)) as producer:
+            placed = await (await producer.send("t", b"v", partition=0))
+        assert placed.offset == 0
+        now = loop.time()
+        never = Sending(Played(answers_from_s=1e6), delivery_timeout_s=4 * TIMEOUT_S)
+        delivery = await never.send("t", b"v", partition=0)
+        with pytest.raises(ConnectionError, match="no broker answers"):
+            await delivery
+        assert 4 * TIMEOUT_S <= loop.time() - now <= 6 * TIMEOUT_S
+        await never.close()
+
+    run(loop, story())

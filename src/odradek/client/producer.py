@@ -359,9 +359,14 @@ class Producer:
     async def _identify(self, patience: Patience) -> Identity:
         async with self._identifying:
             while self._identity is None:
-                response: InitProducerIdResponse = await self.client.ask_any(
-                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-                )
+                try:
+                    response: InitProducerIdResponse = await self.client.ask_any(
+                        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+                    )
+                except (OSError, TimeoutError) as failure:
+                    # The client is at its end after the time for one answer, a delivery is not.
+                    await patience.pause(failure)
+                    continue
                 if response.error_code:
                     error = error_code(response.error_code)
                     await patience.pause(KafkaError(error, "no producer id"))
