@@ -13,11 +13,14 @@ from odradek.client.client import Client
 from odradek.client.producer import Delivery, Producer
 from odradek.client.reading import Reader
 from odradek.client.view import Partition, Topic
+from odradek.log.config import LogConfig
 from odradek.spark.decode import SCHEMA_WITH_HEADERS
-from odradek.spark.errors import BadRow, OptionError
+from odradek.spark.errors import HIDE_TRACEBACK, BadRow, OptionError
 from odradek.spark.sink import BatchWriter, StreamWriter, _Sending, gather
 from odradek.spark.sink_options import sink_options
+from odradek.wire.batch import HEADER_BYTES
 from odradek.wire.compression import Codec
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.records import Record
 from odradek.wire.topics import TopicPartition
 
@@ -89,6 +92,23 @@ def test_defaults_and_what_follows_from_acks() -> None:
     assert (options.topic, options.acks, options.idempotent) == ("t", -1, True)
     assert options.codec is Codec.NONE
     assert not sink_options({**BASE, "kafka.acks": "1"}).idempotent
+
+
+def test_a_batch_that_is_too_large_names_both_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: Any) -> int:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "partition t-0: batch of 9 bytes")
+
+    monkeypatch.setattr("odradek.spark.sink._write", refused)
+    # What a writer changes in its process is not for the other tests.
+    monkeypatch.setattr("odradek.spark.memory.for_writing", lambda: None)
+    monkeypatch.setenv(HIDE_TRACEBACK, "0")
+    writer = BatchWriter({**BASE, "topic": "t"}, VALUE)
+    with pytest.raises(KafkaError, match=r"9 bytes; set kafka\.batch\.size .*max\.message\.bytes"):
+        writer.write(iter(()))
+
+
+def test_a_batch_of_small_rows_fits_a_topic_that_nothing_was_set_for() -> None:
+    assert sink_options(BASE).batch_bytes + HEADER_BYTES <= LogConfig().max_message_bytes
 
 
 def test_gathering_keeps_the_rows_and_their_order() -> None:

@@ -8,6 +8,7 @@ written again. SPARK_FORMAT.md section 4.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from odradek.client.producer import Producer
 from odradek.spark import memory
 from odradek.spark.errors import BadRow, OptionError, plainly
 from odradek.spark.sink_options import SinkOptions, sink_options
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.topics import TopicPartition
 
@@ -41,6 +43,12 @@ COLUMNS = {
 
 # Spark hands over small batches; several together make fuller batches per partition.
 GATHER_BYTES = 2 * 1024 * 1024
+
+# The limit is the topic's, and of a whole batch: many small rows together may be over it.
+TOO_LARGE = (
+    "set kafka.batch.size to less than that, or raise max.message.bytes of the topic if a single "
+    "row is larger"
+)
 
 
 @dataclass
@@ -72,8 +80,19 @@ class _Writer:
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         memory.for_writing()
-        with plainly():
+        with plainly(), _advised():
             return Written(asyncio.run(_write(self._options, self._columns, iterator)))
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """Say what to do about a batch that its topic does not take."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.error is not ErrorCode.MESSAGE_TOO_LARGE:
+            raise
+        raise KafkaError(error.error, f"{error.message}; {TOO_LARGE}") from None
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
