@@ -445,10 +445,7 @@ class Partition:
         self.isr = Isr(proposal.isr)
         self._last_known_isr = proposal.isr
         self.partition_epoch = partition_epoch
-        for item in self.watchers:
-            # Who has left may have caught up since, and then does not name us again.
-            if item.owner.replica_id >= 0 and item.owner.replica_id not in proposal.isr:
-                item.owner.outsiders[item] = None
+        self._look_out_for_outsiders()
         self._raise_high_watermark(self._host.now())
         return True
 
@@ -467,6 +464,14 @@ class Partition:
         joining = proposal.link.broker_id
         if joining in self.followers:
             self.followers[joining] = Follower(joining)
+        self._look_out_for_outsiders()
+
+    def _look_out_for_outsiders(self) -> None:
+        """Who is outside the ISR, and was in it or about to be when it last named us, may have
+        caught up since, and then does not name us again."""
+        for item in self.watchers:
+            if item.owner.replica_id >= 0 and item.owner.replica_id not in self.isr.committed:
+                item.owner.outsiders[item] = None
 
     def _raise_high_watermark(self, now: float) -> bool:
         log = self.log
