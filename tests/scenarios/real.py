@@ -26,7 +26,7 @@ from odradek.log.offload import on_the_spot
 from odradek.replica import membership
 from odradek.replica.isr import Isr
 from odradek.replica.membership import Membership
-from odradek.replica.partition import IsrProposal
+from odradek.replica.proposal import IsrProposal
 from odradek.sim.world import SESSION_TIMEOUT_MS, Host, ObservedBroker, World
 from odradek.store import paths
 from odradek.store.memory import MemoryStore

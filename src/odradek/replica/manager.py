@@ -35,8 +35,9 @@ from odradek.replica.fetching import (
 from odradek.replica.membership import Membership
 from odradek.replica.metadata_cache import MetadataCache
 from odradek.replica.moving import Mover
-from odradek.replica.partition import IsrProposal, Partition
+from odradek.replica.partition import Partition
 from odradek.replica.producing import DelayedProduce, ProduceResult
+from odradek.replica.proposal import IsrProposal
 from odradek.replica.reading import Reader
 from odradek.replica.state_changes import StateChanges
 from odradek.replica.throttle import ReplicationQuota

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from odradek.replica.fetching import FollowerLink
-from odradek.replica.partition import IsrProposal
+from odradek.replica.proposal import IsrProposal
 from odradek.store.api import StoreError
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import PartitionState

@@ -29,11 +29,12 @@ from odradek.log.results import AppendInfo
 from odradek.replica.fetching import DelayedFetch, FetchItem, FollowerLink
 from odradek.replica.isr import Follower, Isr, high_watermark, may_join, out_of_sync
 from odradek.replica.producing import DelayedProduce
+from odradek.replica.proposal import IsrProposal
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
 from odradek.wire.topics import TopicPartition
 
-__all__ = ["NO_EPOCH", "IsrProposal", "Partition", "PartitionHost"]
+__all__ = ["NO_EPOCH", "Partition", "PartitionHost"]
 
 NO_EPOCH = -1
 
@@ -41,25 +42,6 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
-
-
-class IsrProposal:
-    """A change of the ISR on its way to the store. Who joins does so in one incarnation only."""
-
-    __slots__ = ("broker_epoch", "is_sent", "isr", "link", "partition")
-
-    def __init__(
-        self, partition: "Partition", isr: tuple[int, ...], link: FollowerLink | None = None
-    ) -> None:
-        self.partition = partition
-        self.isr = isr
-        self.link = link
-        self.broker_epoch = None if link is None else link.epoch
-        self.is_sent = False  # the store may have it, whatever came back
-
-    @property
-    def joining(self) -> int | None:
-        return None if self.link is None else self.link.broker_id
 
 
 class PartitionHost(Protocol):
