@@ -64,6 +64,7 @@ class Cluster:
             clock=wall_clock_ms,
             rng=random.Random(broker_id),
             offload=on_the_spot,
+            boot_id="the tests' own",
         )
         await broker.start()
         self.brokers[broker_id] = broker

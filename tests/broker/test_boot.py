@@ -46,6 +46,19 @@ async def test_a_killed_process_has_forgotten_nothing_and_a_lost_boot_may_have(
     await logs.close()
 
 
+async def test_a_new_disk_is_suspect_until_it_has_a_mark(tmp_path: Path) -> None:
+    for _ in range(2):
+        logs = await started(tmp_path)
+        assert may_have_forgotten(DISK, logs, "boot")
+        await logs.close()
+    logs = await started(tmp_path)
+    remember(DISK, logs, "boot")
+    await logs.close()
+    logs = await started(tmp_path)
+    assert not may_have_forgotten(DISK, logs, "boot")
+    await logs.close()
+
+
 async def test_one_new_disk_among_several_is_enough(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     logs = await started(one, other)

@@ -1,6 +1,7 @@
 """Starting, stopping, losing the session, and everything that can keep a broker from starting."""
 
 import asyncio
+import shutil
 import socket
 import zlib
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.log.disk import RealDisk
 from odradek.log.offload import on_the_spot
+from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.metadata import MetadataRequest
@@ -42,6 +44,38 @@ async def test_a_stop_hands_leaderships_over_first(tmp_path: Path) -> None:
         back = await made.start(leader)
         await until(lambda: leader in made.brokers[new].replicas.partitions[of].isr.committed)
         assert back.logs.logs[of].end_offset == 1
+
+
+async def test_an_empty_disk_is_not_forgotten_before_its_replicas_were_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back as the last in-sync replica, ends before anybody gave it an order, and comes
+    back again: still it does not lead with nothing."""
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t", partitions=2, replicas=1)
+        leaders = made.controller.cache.partitions("t")
+        number, of = next(
+            (number, TopicPartition("t", number))
+            for number, info in leaders.items()
+            if info.leader != made.controller.id
+        )
+        victim = leaders[number].leader
+        written = await produce(await made.connect(victim), "t", b"kept", partition=number)
+        assert written.error_code == ErrorCode.NONE
+        await made.stop(victim)
+        shutil.rmtree(tmp_path / str(victim))
+
+        async def dies(*_: object, **__: object) -> None:
+            raise StartFailed("killed before it registered")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(ClusterStore, "register_broker", dies)
+            with pytest.raises(StartFailed):
+                await made.start(victim)
+        back = await made.start(victim)
+        await until(lambda: of in back.replicas.partitions)
+        assert back.replicas.partitions[of].lost_tail
+        assert not back.replicas.partitions[of].is_leader
 
 
 async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ What a process wrote is in the page cache and outlives it, but not the machine. 
 keeps the name of the boot it was last used in (Linux gives every boot a random id): the same name
 at the next start means that nothing was forgotten, another that everything unsynced may be, and
 none that the disk is another one. A directory that was shut down cleanly was synced, whatever
-happened since.
+happened since; but one without a name is another disk also then.
 """
 
 from odradek.log.disk import Disk
@@ -27,7 +27,12 @@ def machine_boot_id() -> str:
 
 def may_have_forgotten(disk: Disk, logs: LogManager, boot_id: str) -> bool:
     """To be asked once the directories are loaded."""
-    return any(not boot_id or _mark(disk, path) != boot_id for path in logs.unclean_dirs)
+    unclean = set(logs.unclean_dirs)
+    marks = {path: _mark(disk, path) for path in logs.live_dirs}
+    return any(
+        mark is None or (path in unclean and (not boot_id or mark != boot_id))
+        for path, mark in marks.items()
+    )
 
 
 def remember(disk: Disk, logs: LogManager, boot_id: str) -> None:

@@ -196,7 +196,9 @@ class Broker:
         if may_have_forgotten(self._disk, self.logs, self._boot_id):
             last = await leave_isrs(self.id, self.store)
             self.replicas.lost_logs = {of for of in last if self.logs.get(of) is None}
-        remember(self._disk, self.logs, self._boot_id)
+        if not self.replicas.lost_logs:
+            # Else the next life must ask again: until they are opened, they carry no mark.
+            remember(self._disk, self.logs, self._boot_id)
 
     async def _find_id(self) -> int:
         """The configured id, or the one on disk, or one that nobody else was given."""
