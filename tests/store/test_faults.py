@@ -191,6 +191,19 @@ class TestSqlite:
             await asyncio.sleep(0.01)
         assert await store.exists("/theirs") is None
 
+    async def test_the_end_of_a_peer_between_two_sessions_of_ours_tells_nobody(
+        self, store: SqliteStore, tmp_path: Path
+    ) -> None:
+        other = SqliteStore(tmp_path / "m.db", session_timeout_ms=20_000)
+        await other.start()
+        store._catch_up()
+        (peer,) = store._peers.values()
+        lost, store._session = store._session, None
+        await store._end(peer, "died")
+        assert store._sessions is None
+        store._session = lost
+        await other.close()
+
     async def test_looking_for_changes_is_retried_by_one_at_a_time(
         self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:

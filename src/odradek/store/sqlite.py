@@ -336,6 +336,10 @@ class SqliteStore(SingleWrites):
         """Tell what was noted: first of sessions, for without ours there is no watch to call."""
         self._events += events_of(self._tree.take_news())
         events, self._events = self._events, []
+        if self._session is None:
+            # Between two sessions there is nobody to tell: another's was ended meanwhile.
+            self._sessions = None
+            return
         if self._over():
             self._lose_session()
             return
