@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer as TransactionalProducer
 from tests.spark.conftest import Cluster3, sessions  # noqa: F401  # a fixture
 from tests.spark.test_sink import *  # noqa: F403
 from tests.spark.test_spark import *  # noqa: F403
@@ -29,7 +29,8 @@ def spark(sessions: Any) -> Any:  # noqa: F811
 
 def test_only_what_was_committed_is_read_of_transactions(cluster: Any) -> None:
     topic = cluster.create()
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic})
+    settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": topic}
+    producer = TransactionalProducer(settings)
     producer.init_transactions(60)
 
     def send(value: bytes) -> None:
