@@ -1,7 +1,7 @@
 """Following partitions of which some cannot be read, in virtual time: the others do not wait."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -92,17 +92,6 @@ class Played(Client):
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=data)])
 
 
-@pytest.fixture
-def loop() -> Iterator[SimLoop]:
-    loop = SimLoop()
-    yield loop
-    loop.close()
-
-
-def run(loop: SimLoop, story: Coroutine[Any, Any, None]) -> None:
-    loop.run_until_complete(story)
-
-
 async def read_for(consumer: Consumer, seconds: float) -> set[TopicPartition]:
     """Which partitions something came from in this time."""
     loop = asyncio.get_running_loop()
@@ -137,7 +126,7 @@ def test_a_partition_that_cannot_be_read_holds_up_no_other(
             await read_for(consumer, 10)
             assert client.refreshed == refreshed, "there is nothing to look for"
 
-    run(loop, story())
+    loop.run_until_complete(story())
 
 
 @pytest.mark.parametrize(
@@ -161,7 +150,7 @@ def test_what_is_wrong_with_all_is_told_in_time(
                 await read_for(consumer, 10 * TIMEOUT_S)
             assert within_s <= loop.time() <= within_s + 1.5
 
-    run(loop, story())
+    loop.run_until_complete(story())
 
 
 def test_what_came_with_a_failure_is_handed_out(loop: SimLoop) -> None:
@@ -177,7 +166,7 @@ def test_what_came_with_a_failure_is_handed_out(loop: SimLoop) -> None:
                 (batches,) = await consumer.poll(5)
                 assert (batches.partition, batches.start) == (FIRST, offset)
 
-    run(loop, story())
+    loop.run_until_complete(story())
 
 
 @pytest.mark.parametrize("is_dead", [True, False])
@@ -203,4 +192,4 @@ def test_a_preferred_replica_that_does_not_help_is_left_for_the_leader(
         read = [batches.start async for batches in Reader(client).batches(FIRST, 5, 8)]
         assert read == [5, 6, 7], "a range too is the leader's to know"
 
-    run(loop, story())
+    loop.run_until_complete(story())

@@ -1,7 +1,7 @@
 """How long a producer waits, in virtual time: for what was handed in, and for an id of its own."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -44,17 +44,6 @@ class Sending(Producer):
         return [(0, 0)] * len(train)
 
 
-@pytest.fixture
-def loop() -> Iterator[SimLoop]:
-    loop = SimLoop()
-    yield loop
-    loop.close()
-
-
-def run(loop: SimLoop, story: Coroutine[Any, Any, None]) -> None:
-    loop.run_until_complete(story)
-
-
 def test_a_flush_does_not_wait_for_what_is_handed_in_after_it(loop: SimLoop) -> None:
     async def go_on(producer: Producer) -> None:
         while True:
@@ -71,7 +60,7 @@ def test_a_flush_does_not_wait_for_what_is_handed_in_after_it(loop: SimLoop) -> 
         other.cancel()
         await producer.close()
 
-    run(loop, story())
+    loop.run_until_complete(story())
 
 
 def test_an_id_is_waited_for_as_long_as_a_delivery(loop: SimLoop) -> None:
@@ -87,4 +76,4 @@ def test_an_id_is_waited_for_as_long_as_a_delivery(loop: SimLoop) -> None:
         assert 4 * TIMEOUT_S <= loop.time() - now <= 6 * TIMEOUT_S
         await never.close()
 
-    run(loop, story())
+    loop.run_until_complete(story())

@@ -1,0 +1,15 @@
+"""What tests of the client share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.sim.loop import SimLoop
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    """A loop in virtual time, for stories in which somebody waits."""
+    loop = SimLoop()
+    yield loop
+    loop.close()
