@@ -135,6 +135,14 @@ def test_a_slice_of_an_arrow_batch_is_that_slice() -> None:
     )
 
 
+def test_rows_after_a_large_one_fill_batches_of_the_usual_size() -> None:
+    content = [(None, b"x" * size, []) for size in (5, 1000, *[20] * 30, 2000, 20)]
+    encoded = encode_rows(
+        Columns.of(arrow(content)), pa.array(range(len(content))).to_numpy(), NOW, Codec.NONE, 100
+    )
+    assert [batch.record_count for batch in encoded] == [1, 1, *[3] * 10, 1, 1]
+
+
 def test_rows_outside_the_range_are_left_out_and_a_partial_batch_waits() -> None:
     content = [(None, b"%d" % i, []) for i in range(10)]
     two = built_by_aiokafka(content) + built_by_aiokafka(content, base=10)

@@ -123,7 +123,8 @@ def encode_rows(
     A single row larger than that gets a batch of its own: the broker says whether it is too large.
     """
     key, value = columns.key, columns.value
-    out = np.empty(size_max, np.uint8)
+    usual = np.empty(size_max, np.uint8)
+    out = usual
     start = 0
     while start < len(rows):
         following, size = kernels.write_records(
@@ -147,6 +148,8 @@ def encode_rows(
             out = np.empty(size, np.uint8)
             continue
         yield _frame(out[:size], following - start, timestamp_ms, codec)
+        # The rows after a large one are no larger for it.
+        out = usual
         start = following
 
 
