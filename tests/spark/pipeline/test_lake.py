@@ -1,5 +1,6 @@
 """Landing and compacting, with a process that is killed after every step."""
 
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -223,6 +224,35 @@ def test_a_lake_without_partitions_and_with_two_schemas(tmp_path: Path) -> None:
     (done,) = compact(lake)
     assert (done.directory, done.files_before, done.files_after) == (".", 8, 2)
     assert numbers_in(lake.path) == sorted([*range(4), *range(4)])
+
+
+def test_a_directory_that_is_a_link_is_left_as_it_is(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path)
+    (lake.path / "even=1").rename(tmp_path / "archive")
+    (lake.path / "even=1").symlink_to(tmp_path / "archive")
+    assert [done.directory for done in compact(lake)] == ["even=0"]
+    assert (lake.path / "even=1").is_symlink()
+    assert len(list((tmp_path / "archive").iterdir())) == 6
+    assert numbers_in(lake.path) == list(range(60))
+
+
+def test_an_old_directory_that_cannot_be_taken_away_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = small_lake(tmp_path)
+    full = OSError(errno.ENOTEMPTY, "Directory not empty")
+    refusals = iter([full, full, OSError(errno.EBUSY, "Device or resource busy")])
+
+    def refuse(self: Path) -> None:
+        raise next(refusals)
+
+    monkeypatch.setattr(Path, "rmdir", refuse)
+    with pytest.raises(OSError, match="busy"):
+        list(compact(lake))
+    monkeypatch.undo()
+    recover(lake)
+    assert numbers_in(lake.path) == list(range(60))
+    assert not any((lake.beside / "compacting").iterdir())
 
 
 def test_moments_written_as_int96_stay_the_moments_they_are(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ reads again. One that looks the names it listed up once more, and passes over th
 is not told: no exchange of names can help it.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -200,7 +201,9 @@ class _Job:
                 file.unlink() if file.is_file() else shutil.rmtree(file)
             try:
                 self._place.rmdir()
-            except OSError:
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
                 continue  # one more was landed in this moment
         self._note.unlink(missing_ok=True)
         (self.directory / f"{MARKER}-{self._place.name}").unlink(missing_ok=True)
@@ -217,6 +220,8 @@ def _directories(root: Path) -> list[Path]:
         path
         for path in found
         if not any(part.startswith(HIDDEN) for part in path.relative_to(root).parts)
+        # Of a link the name would be exchanged, and what it leads to is not ours to empty.
+        and not path.is_symlink()
         # One with directories inside is not exchanged: they would move with it.
         and not any(child.is_dir() for child in path.iterdir())
     )
