@@ -46,6 +46,8 @@ class Played(Client):
         self.preferred = -1
         self.behind: set[int] = set()
         self.fetch_errors: dict[int, ErrorCode] = {}
+        # Until when a quota makes the brokers answer without a word of any partition.
+        self.withheld_until = 0.0
         self.fetched: list[int] = []
         self.refreshed = 0
 
@@ -73,6 +75,8 @@ class Played(Client):
         if node in self.dead:
             raise ConnectionError(f"broker {node} is gone")
         await asyncio.sleep(1.0)
+        if asyncio.get_running_loop().time() < self.withheld_until:
+            return FetchResponse(throttle_time_ms=1000)
         data = []
         for wanted in message.topics[0].partitions:
             answer = PartitionData(partition_index=wanted.partition)
@@ -191,5 +195,23 @@ def test_a_preferred_replica_that_does_not_help_is_left_for_the_leader(
         useless.add(2)
         read = [batches.start async for batches in Reader(client).batches(FIRST, 5, 8)]
         assert read == [5, 6, 7], "a range too is the leader's to know"
+
+    loop.run_until_complete(story())
+
+
+def test_whoever_is_over_a_quota_reads_on_when_it_may(loop: SimLoop) -> None:
+    async def story() -> None:
+        client = Played()
+        client.withheld_until = TIMEOUT_S / 2
+        async with Consumer(client) as consumer:
+            await consumer.assign({FIRST: 0})
+            assert await read_for(consumer, TIMEOUT_S) == {FIRST}
+        reader = Reader(client)
+        client.withheld_until = loop.time() + TIMEOUT_S / 2
+        assert [batches.start async for batches in reader.batches(FIRST, 5, 8)] == [5, 6, 7]
+        client.withheld_until = loop.time() + 2 * TIMEOUT_S
+        with pytest.raises(KafkaError) as raised:
+            await anext(reader.batches(FIRST, 5, 8))
+        assert raised.value.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
     loop.run_until_complete(story())

@@ -169,7 +169,8 @@ class Reader:
     async def fetch(
         self, node: int, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Batches | KafkaError]:
-        """One fetch from one broker: what it has of each partition, or why not."""
+        """One fetch from one broker: what it has of each partition, or why not; nothing at all
+        while we are over a quota."""
         topics: dict[str, list[FetchPartition]] = {}
         for (topic, partition), offset in offsets.items():
             topics.setdefault(topic, []).append(
@@ -321,7 +322,7 @@ class Reader:
             failure: Exception
             try:
                 node, preferred = await self.node_for(partition), self._preferred.get(partition)
-                batches = (await self.fetch(node, {partition: start}))[partition]
+                batches = (await self.fetch(node, {partition: start})).get(partition)
                 if isinstance(batches, Batches):
                     if batches.next_offset > start:
                         return batches
@@ -331,6 +332,13 @@ class Reader:
                         ErrorCode.OFFSET_NOT_AVAILABLE,
                         f"partition {partition} has nothing from offset {start} to {until}: it "
                         f"ends at {batches.high_watermark}",
+                    )
+                elif batches is None:
+                    # So a broker answers who is over a quota; then it is silent until that is over.
+                    failure = KafkaError(
+                        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                        f"partition {partition} at offset {start}: broker {node} withholds it from "
+                        "a client over its quota",
                     )
                 else:
                     failure = batches
