@@ -77,3 +77,18 @@ def test_an_id_is_waited_for_as_long_as_a_delivery(loop: SimLoop) -> None:
         await never.close()
 
     loop.run_until_complete(story())
+
+
+def test_many_partitions_wait_for_an_id_no_longer_than_one(loop: SimLoop) -> None:
+    async def story() -> None:
+        never = Sending(Played(answers_from_s=1e6), delivery_timeout_s=4 * TIMEOUT_S)
+        deliveries = [await never.send("t", b"v", partition=index) for index in range(100)]
+        with pytest.raises(ConnectionError, match="no broker answers"):
+            await never.flush()
+        assert loop.time() <= 6 * TIMEOUT_S
+        for delivery in deliveries:
+            with pytest.raises(ConnectionError, match="no broker answers"):
+                await delivery
+        await never.close()
+
+    loop.run_until_complete(story())

@@ -148,6 +148,7 @@ class Producer:
         self._sticky: dict[str, int] = {}
         self._identity: Identity | None = None
         self._identifying = asyncio.Lock()
+        self._unidentified: Exception | None = None
         # In the order of arrival, so that a simulated run can be repeated.
         self._unfinished: dict[_Batch, None] = {}
         self._buffered_bytes = 0
@@ -358,21 +359,26 @@ class Producer:
 
     async def _identify(self, patience: Patience) -> Identity:
         async with self._identifying:
+            if self._identity is None and self._unidentified and not patience.remaining_s:
+                # The time went by while another lane asked: what that heard is said to all.
+                raise self._unidentified
             while self._identity is None:
                 try:
-                    response: InitProducerIdResponse = await self.client.ask_any(
-                        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-                    )
-                except (OSError, TimeoutError) as failure:
+                    self._identity = await self._new_identity()
+                    self._unidentified = None
+                except (OSError, TimeoutError, KafkaError) as failure:
+                    self._unidentified = failure
                     # The client is at its end after the time for one answer, a delivery is not.
                     await patience.pause(failure)
-                    continue
-                if response.error_code:
-                    error = error_code(response.error_code)
-                    await patience.pause(KafkaError(error, "no producer id"))
-                else:
-                    self._identity = Identity(response.producer_id, response.producer_epoch)
             return self._identity
+
+    async def _new_identity(self) -> Identity:
+        response: InitProducerIdResponse = await self.client.ask_any(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        )
+        if response.error_code:
+            raise KafkaError(error_code(response.error_code), "no producer id")
+        return Identity(response.producer_id, response.producer_epoch)
 
     async def _produce(
         self, partition: TopicPartition, train: Sequence[bytearray], patience: Patience
