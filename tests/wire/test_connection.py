@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from odradek.wire.connection import Connection
-from odradek.wire.errors import DecodeError
+from odradek.wire.errors import DecodeError, EncodeError
 from odradek.wire.frames import FrameProtocol
 from odradek.wire.header import decode_request_header, encode_response
 from odradek.wire.messages.api_versions import ApiVersionsRequest
+from odradek.wire.messages.fetch import FetchRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 Behaviour = Callable[["Peer", bytearray], None]
@@ -102,6 +103,14 @@ async def test_a_late_answer_is_a_time_out_and_ends_the_connection() -> None:
         assert connection.closed
         with pytest.raises(ConnectionError, match="in time"):
             await connection.request(MetadataRequest(topics=[]), 9)
+
+
+async def test_what_cannot_be_encoded_is_not_waited_for() -> None:
+    async with connected(lambda peer, frame: peer.answer(frame)) as (connection, _):
+        with pytest.raises(EncodeError, match="FetchRequest"):
+            connection.start(FetchRequest(max_bytes=1 << 31), 11, timeout=0)
+        await connection.request(MetadataRequest(topics=[]), 9)
+        assert not connection.closed
 
 
 async def test_a_peer_that_leaves_fails_all_that_wait() -> None:

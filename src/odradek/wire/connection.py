@@ -97,10 +97,11 @@ class Connection(FrameProtocol):
             raise self._broken()
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         future: asyncio.Future[Any] = self._loop.create_future()
-        seconds = self.timeout if timeout is None else timeout
-        timer = self._loop.call_later(seconds, self._time_out, future)
         api = APIS[message.API_KEY]
         self.send(encode_request(message, version, correlation_id, self.client_id))
+        # Only now: what cannot be encoded is never sent, and nobody is late with an answer to it.
+        seconds = self.timeout if timeout is None else timeout
+        timer = self._loop.call_later(seconds, self._time_out, future)
         self._pending.append(_Pending(correlation_id, api.response, version, future, timer))
         return future
 
