@@ -53,16 +53,38 @@ def test_json_goes_round_with_bytes_that_are_no_text(timestamp_ms: int) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('{"timestamp": "2024-01-01"}', 'a timestamp is a whole number, not "2024-01-01"'),
-        ('{"timestamp": 1.5}', "a timestamp is a whole number, not 1.5"),
-        ('{"timestamp": 9223372036854775808}', "a timestamp is a whole number, not 92"),
-        ('{"partition": true}', "a partition is a whole number, not true"),
-        ('{"partition": -1}', "a partition is a whole number, not -1"),
-        ('{"headers": 5}', "headers are an object, or a list of pairs"),
-        ('{"headers": [1]}', "a header is a pair or has a key and a value, unlike 1"),
-        ('{"headers": [["h"]]}', r'a header is a pair .*, unlike \["h"\]'),
-        ('{"headers": [{"value": "v"}]}', "a header is a pair or has a key and a value"),
+        (
+            '{"value": "v", "timestamp": "2024-01-01"}',
+            'a timestamp is a whole number, not "2024-01-01"',
+        ),
+        ('{"value": "v", "timestamp": 1.5}', "a timestamp is a whole number, not 1.5"),
+        (
+            '{"value": "v", "timestamp": 9223372036854775808}',
+            "a timestamp is a whole number, not 92",
+        ),
+        ('{"value": "v", "partition": true}', "a partition is a whole number, not true"),
+        ('{"value": "v", "partition": -1}', "a partition is a whole number, not -1"),
+        ('{"value": "v", "headers": 5}', "headers are an object, or a list of pairs"),
+        ('{"value": "v", "headers": [1]}', "a header is a pair or has a key and a value, unlike 1"),
+        ('{"value": "v", "headers": [["h"]]}', r'a header is a pair .*, unlike \["h"\]'),
+        (
+            '{"value": "v", "headers": [{"value": "v"}]}',
+            "a header is a pair or has a key and a value",
+        ),
+        (
+            '{"value": "v", "headers": [{"key": "h"}]}',
+            "a header is a pair or has a key and a value",
+        ),
+        ('{"value": "v", "headers": {"\\ud800": "x"}}', "surrogates not allowed"),
+        ('{"value": "v", "headers": [["\\ud800", "x"]]}', "surrogates not allowed"),
+        ('{"value": "v", "headers": [{"key": "\\ud800", "value": 1}]}', "surrogates not allowed"),
         ("[]", "a record is a JSON object"),
+        ("{}", "a record has a value, which is null for a tombstone"),
+        ('{"key": "k"}', "a record has a value, which is null for a tombstone"),
+        ('{"id": 7, "name": "ann"}', 'a record has no field "id"; .* with --format value'),
+        ('{"vlaue": "v"}', 'a record has no field "vlaue"; did you mean value'),
+        ('{"value_base64": 7}', "value_base64 is a text, not 7"),
+        ('{"value": "v", "key_base64": null}', "key_base64 is a text, not null"),
     ],
 )
 def test_json_that_is_no_record_is_told_in_words(text: str, says: str) -> None:

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.cli.session import nearest
 from odradek.wire.records import Headers
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 FORMATS = ("value", "keyed", "json")
 NO_TIMESTAMP = -1
+# Topic and offset are what `consume` prints of where a record was: it goes elsewhere now.
+FIELDS = (
+    *("topic", "partition", "offset", "timestamp"),
+    *("key", "key_base64", "value", "value_base64", "headers"),
+)
 
 
 class Line(NamedTuple):
@@ -55,6 +61,13 @@ def _from_json(line: bytes) -> Line:
     fields = json.loads(line)
     if not isinstance(fields, dict):
         raise ValueError("a record is a JSON object")
+    for name in fields:
+        if name not in FIELDS:
+            # Passed over, any object would make a record, with nothing in it.
+            hint = nearest(name, FIELDS) or "; a line is a value as a whole with --format value"
+            raise ValueError(f"a record has no field {json.dumps(name)}{hint}")
+    if not _has_value(fields):
+        raise ValueError("a record has a value, which is null for a tombstone, or a value_base64")
     return Line(
         _json_bytes(fields, "value"),
         _json_bytes(fields, "key"),
@@ -66,18 +79,27 @@ def _from_json(line: bytes) -> Line:
 
 def _json_headers(headers: object) -> Headers:
     if isinstance(headers, dict):
-        return tuple((name, _encoded(content)) for name, content in headers.items())
+        return tuple((_json_name(name), _encoded(content)) for name, content in headers.items())
     if not isinstance(headers, list | None):
         raise ValueError("headers are an object, or a list of pairs")
     return tuple(_json_header(header) for header in headers or ())
 
 
 def _json_header(header: object) -> tuple[str, bytes | None]:
-    if isinstance(header, dict) and isinstance(header.get("key"), str):
-        return header["key"], _json_bytes(header, "value")
+    if isinstance(header, dict) and isinstance(header.get("key"), str) and _has_value(header):
+        return _json_name(header["key"]), _json_bytes(header, "value")
     if isinstance(header, list) and len(header) == 2:
-        return str(header[0]), _encoded(header[1])
+        return _json_name(str(header[0])), _encoded(header[1])
     raise ValueError(f"a header is a pair or has a key and a value, unlike {json.dumps(header)}")
+
+
+def _json_name(name: str) -> str:
+    name.encode()  # JSON can spell halves of characters, of which there are no bytes to send
+    return name
+
+
+def _has_value(fields: dict[str, object]) -> bool:
+    return "value" in fields or "value_base64" in fields
 
 
 def _json_number(fields: dict[str, object], name: str, allowed: range) -> int | None:
@@ -90,10 +112,12 @@ def _json_number(fields: dict[str, object], name: str, allowed: range) -> int | 
 
 
 def _json_bytes(fields: dict[str, object], name: str) -> bytes | None:
-    coded = fields.get(f"{name}_base64")
-    if isinstance(coded, str):
-        return base64.b64decode(coded, validate=True)
-    return _encoded(fields.get(name))
+    if f"{name}_base64" not in fields:
+        return _encoded(fields.get(name))
+    coded = fields[f"{name}_base64"]
+    if not isinstance(coded, str):
+        raise ValueError(f"{name}_base64 is a text, not {json.dumps(coded)}")
+    return base64.b64decode(coded, validate=True)
 
 
 def _encoded(value: object) -> bytes | None:
