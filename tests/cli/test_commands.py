@@ -144,6 +144,30 @@ def test_errors_say_what_to_do(odradek: CommandLine, arguments: list[str], advic
     assert advice in odradek.refused(*arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "create", "u", "-p", "3000000000"],
+        ["topics", "create", "u", "-r", "40000"],
+        ["topics", "alter", "u", "-p", "3000000000"],
+        ["consume", "u", "-p", "3000000000"],
+        ["consume", "u", "--from", "@100000000000000000000"],
+        ["produce", "u", "-p", "3000000000"],
+        ["elect", "--preferred", "-t", "u", "-p", "3000000000"],
+    ],
+    ids=" ".join,
+)
+def test_numbers_beyond_the_protocol_are_refused(
+    odradek: CommandLine, arguments: list[str]
+) -> None:
+    assert arguments[-1] in odradek.refused(*arguments, code=2)
+
+
+def test_what_cannot_be_sent_is_told_in_one_line(odradek: CommandLine) -> None:
+    told = odradek.refused("topics", "create", "u", "--replicas", "3000000000")
+    assert "this cannot be asked of a broker: CreateTopicsRequest" in told
+
+
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     context = click.Context(group)
     for name in group.list_commands(context):

@@ -2,14 +2,21 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
+from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 
+import odradek.client
 from odradek.cli.formats import Line, reader, writer
+from odradek.cli.main import main
 from odradek.cli.produce import _send, lines
 from odradek.client import Client, Producer, Received
+from odradek.client.producer import DELIVERY_TIMEOUT_S
+from odradek.client.view import Partition, Topic
+from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
 
 
@@ -90,6 +97,43 @@ def test_json_goes_round_with_bytes_that_are_no_text(timestamp_ms: int) -> None:
 def test_json_that_is_no_record_is_told_in_words(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         reader("json", ":", None)(text.encode())
+
+
+class Known(Client):
+    """A client that always finds one topic with one partition."""
+
+    async def refresh(self, topics: Iterable[str] | None = None) -> None:
+        partitions = {0: Partition(0, 1, 0, [1], [1], [])}
+        self.view.topics["t"] = Topic("t", UUID(int=1), False, partitions)
+
+
+async def test_a_partition_that_does_not_exist_is_told_before_it_is_sent_to() -> None:
+    producer = Producer(Known("h:1", missing_topic_s=0))
+    await producer.client.known_topics(["t"])
+    for line, default in ((Line(b"v", partition=5), None), (Line(b"v"), 5)):
+        with pytest.raises(KafkaError, match="topic 't' has no partition 5; it has 1"):
+            await _send(producer, "t", line, Line(None, partition=default))
+    assert producer.statistics()["records"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "taken_s"), [(["--timeout", "5"], 5.0), ([], DELIVERY_TIMEOUT_S)]
+)
+def test_a_time_that_is_asked_for_is_that_of_a_delivery(
+    given: list[str], taken_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    class Noted(Producer):
+        async def flush(self) -> None:
+            taken.append(self.delivery_timeout_s)
+            await super().flush()
+
+    monkeypatch.setattr(odradek.client, "Producer", Noted)
+    monkeypatch.setattr(Client, "refresh", Known.refresh)
+    result = CliRunner().invoke(main, ["produce", "t", *given], input="")
+    assert result.exit_code == 0, result.output
+    assert set(taken) == {taken_s}
 
 
 async def test_a_failure_is_told_before_more_is_sent() -> None:

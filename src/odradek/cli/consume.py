@@ -9,7 +9,7 @@ import click
 from odradek.cli.formats import FORMATS, writer
 from odradek.cli.output import examples, progress
 from odradek.cli.positions import EXPLANATION, checked, resolve
-from odradek.cli.session import complete_topics, with_cluster
+from odradek.cli.session import INT32_MAX, complete_topics, with_cluster
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 )
 @click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
 @click.option("--max", "-n", "records_max", type=click.IntRange(1), help="Stop after N records.")
-@click.option("--partition", "-p", "partitions", type=click.IntRange(0), multiple=True)
+@click.option("--partition", "-p", "partitions", type=click.IntRange(0, INT32_MAX), multiple=True)
 @click.option("--group", "-g", help="Share the topic with this group, and commit.")
 @click.option("--format", "-f", "form", type=click.Choice(FORMATS), default="value")
 @click.option("--separator", "-s", default=":", show_default=True, help="Of keyed lines.")

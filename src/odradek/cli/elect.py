@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.cli.output import examples, json_option, print_json
-from odradek.cli.session import complete_topics, explain, finish, with_cluster
+from odradek.cli.session import INT32_MAX, complete_topics, explain, finish, with_cluster
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     help="Any that lives, for partitions without a leader. Records may be lost.",
 )
 @click.option("--topic", "-t", help="One topic; otherwise all.", shell_complete=complete_topics)
-@click.option("--partition", "-p", "indexes", type=int, multiple=True, help="May be repeated.")
+@click.option(
+    "--partition",
+    "-p",
+    "indexes",
+    type=click.IntRange(0, INT32_MAX),
+    multiple=True,
+    help="May be repeated.",
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before an unclean election.")
 @json_option
 @with_cluster

@@ -21,7 +21,8 @@ def checked(context: click.Context, parameter: click.Parameter, value: str | Non
     """The callback of an option that takes a position."""
     if value not in (None, "earliest", "latest") and _whole(value) is None:
         try:
-            parse_moment(value)
+            if not -(2**63) <= parse_moment(value) < 2**63:
+                raise ValueError
         except ValueError:
             raise click.BadParameter(f"{value!r} is none: it is {EXPLANATION}") from None
     return value

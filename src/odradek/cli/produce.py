@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from odradek.cli.formats import FORMATS, Line, reader
 from odradek.cli.output import duration, examples, progress, size
-from odradek.cli.session import assignments, complete_topics, with_cluster
+from odradek.cli.session import INT32_MAX, assignments, complete_topics, with_cluster
+from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.client import Blocking, Producer
+    from odradek.client import Blocking, Client, Producer
 
 CHUNK_BYTES = 256 * 1024
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -35,7 +37,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option("--null", metavar="TEXT", help="What stands for null, e.g. a tombstone's value.")
 @click.option("--key", "-k", help="The key of every record that has none of its own.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
-@click.option("--partition", "-p", type=click.IntRange(0), help="Instead of by key or by chance.")
+@click.option(
+    "--partition", "-p", type=click.IntRange(0, INT32_MAX), help="Instead of by key or by chance."
+)
 @click.option("--codec", type=click.Choice(CODECS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(tuple(ACKS)), default="all", show_default=True)
 @with_cluster
@@ -55,7 +59,8 @@ def produce(
     """Write the lines of FILE, or of standard input, to a topic, a record each.
 
     A line is a value, a key and a value (--format keyed), or a JSON object with key, value,
-    headers, partition and timestamp (--format json).
+    headers, partition and timestamp (--format json). A record may take as long as --timeout says,
+    and two minutes unless it is given.
     """
     from odradek.client import Producer
     from odradek.wire.compression import Codec
@@ -67,7 +72,10 @@ def produce(
     async def run() -> tuple[int, int]:
         await cluster.client.known_topics([topic])
         async with Producer(
-            cluster.client, acks=ACKS[acks], codec=Codec[codec.upper()]
+            cluster.client,
+            acks=ACKS[acks],
+            codec=Codec[codec.upper()],
+            delivery_timeout_s=_delivery_timeout_s(cluster.client),
         ) as producer:
             records = size_bytes = 0
             with progress() as shown:
@@ -92,14 +100,29 @@ def produce(
     )
 
 
+def _delivery_timeout_s(client: "Client") -> float:
+    """What was asked for. By default longer than one answer may take: so that a record outlives
+    its partition's leader, whose death a cluster needs a while to find out."""
+    from odradek.client.producer import DELIVERY_TIMEOUT_S
+
+    source = click.get_current_context().get_parameter_source("timeout")
+    return DELIVERY_TIMEOUT_S if source is ParameterSource.DEFAULT else client.timeout_s
+
+
 async def _send(producer: "Producer", topic: str, line: Line, default: Line) -> None:
     producer.raise_failure()
+    partition = default.partition if line.partition is None else line.partition
+    known = producer.client.view.topics.get(topic)
+    if partition is not None and known is not None and partition not in known.partitions:
+        # Unless it was added meanwhile this says that there is none: a delivery would keep
+        # asking, as it does for what comes back.
+        await producer.client.leaders([TopicPartition(topic, partition)])
     await producer.send(
         topic,
         line.value,
         key=default.key if line.key is None else line.key,
         headers=default.headers + line.headers,
-        partition=default.partition if line.partition is None else line.partition,
+        partition=partition,
         timestamp_ms=line.timestamp_ms,
     )
 

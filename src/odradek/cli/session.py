@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import EncodeError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.client import Blocking
@@ -20,6 +20,10 @@ BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
 TIMEOUT_S = 15.0
 COMPLETION_TIMEOUT_S = 1.0
+
+# The largest partition there can be, and the largest replication factor.
+INT32_MAX = 2**31 - 1
+INT16_MAX = 2**15 - 1
 
 P = ParamSpec("P")
 
@@ -87,6 +91,8 @@ def explained() -> Iterator[None]:
         yield
     except KafkaError as error:
         raise click.ClickException(explain(error)) from None
+    except EncodeError as error:
+        raise click.ClickException(f"this cannot be asked of a broker: {error}") from None
     except BrokenPipeError:
         raise  # whoever read our output has had enough: not the cluster's failure
     except TimeoutError:

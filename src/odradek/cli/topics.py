@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.cli.output import examples, json_option, numbers, print_json, print_table
-from odradek.cli.session import assignments, complete_topics, finish, with_cluster
+from odradek.cli.session import (
+    INT16_MAX,
+    INT32_MAX,
+    assignments,
+    complete_topics,
+    finish,
+    with_cluster,
+)
 
 if TYPE_CHECKING:
     from odradek.client import Blocking, ConfigEntry
@@ -20,9 +27,14 @@ def topics() -> None:
 
 @topics.command(epilog=examples("odradek topics create orders -p 6 -r 3 -c retention.ms=3600000"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="As many as num.partitions.")
 @click.option(
-    "--replication-factor", "-r", type=click.IntRange(1), help="As default.replication.factor."
+    "--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="As many as num.partitions."
+)
+@click.option(
+    "--replication-factor",
+    "-r",
+    type=click.IntRange(1, INT16_MAX),
+    help="As default.replication.factor.",
 )
 @click.option(
     "--replicas",
@@ -186,7 +198,9 @@ def _own(entries: "Iterable[ConfigEntry]") -> dict[str, str | None]:
 
 @topics.command(epilog=examples("odradek topics alter orders --partitions 12 -c retention.ms=1000"))
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--partitions", "-p", type=click.IntRange(1), help="How many it shall have.")
+@click.option(
+    "--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="How many it shall have."
+)
 @click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE")
 @click.option("--delete-config", "-d", "deleted", multiple=True, metavar="NAME")
 @with_cluster
