@@ -1,5 +1,6 @@
 """Logs that move between directories: what they are after a kill, and what else a move meets."""
 
+import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 from tests.log.managers import CONFIG, TP, A, B, put, started
 
+from odradek.log import cleaner
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.reports import describe_directories
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.records import Record, decode_records, encode_batch
 
 
 class ReadOnly:
@@ -190,3 +193,120 @@ async def test_a_segment_that_retention_takes_while_it_is_flushed(world: Any) ->
     manager.offload = offload
     await manager.flush(log)
     assert manager.offline_dirs == {} and log.start_offset == 20
+
+
+COMPACT = replace(
+    CONFIG,
+    cleanup_policy=frozenset({"compact"}),
+    min_cleanable_dirty_ratio=0.01,
+    delete_retention_ms=1000,
+)
+
+
+def tell(world: Any, log: Log, key: bytes, value: bytes | None) -> None:
+    log.append_as_leader(encode_batch([Record(-1, world.now_ms, key, value)]), 0)
+    log.set_high_watermark(log.end_offset)
+
+
+def tell_others(world: Any, log: Log, count: int = 20) -> None:
+    """Of keys that are told of only once, so that none of these records is ever cleaned away."""
+    for _ in range(count):
+        tell(world, log, b"%d" % log.end_offset, b"v")
+
+
+def told_of(log: Log, key: bytes) -> list[tuple[int, bytes | None]]:
+    return [
+        (record.offset, record.value)
+        for segment in log.segments
+        for data, header in segment.batches()
+        for record in decode_records(data, header)
+        if record.key == key
+    ]
+
+
+async def clean_until_deletions_are_forgotten(world: Any, manager: LogManager) -> None:
+    for _ in range(3):
+        world.now_ms += COMPACT.delete_retention_ms
+        tell_others(world, manager.logs[TP])
+        await manager.cleaner.run()
+
+
+async def test_a_key_deleted_while_its_log_is_moved_stays_deleted(world: Any) -> None:
+    manager = await started(world, default_config=COMPACT)
+    log = manager.get_or_create(TP)
+    tell(world, log, b"K", b"secret")
+    tell_others(world, log)
+    copied(manager)
+    tell(world, log, b"K", None)
+    tell_others(world, log)
+    assert await manager.cleaner.run() == manager.cleaner.statistics()["runs"] == 0
+    copied(manager)
+    moved = manager.replace_current_with_future(TP)
+    assert told_of(moved, b"K") == [(0, b"secret"), (21, None)]
+    await clean_until_deletions_are_forgotten(world, manager)
+    assert told_of(moved, b"K") == []
+
+
+async def test_a_cleaning_that_is_under_way_when_a_move_begins_is_abandoned(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaner, "SLICE_BYTES", 1)
+    manager = await started(world, default_config=COMPACT)
+    log = manager.get_or_create(TP)
+    put(log, 30)
+    task = asyncio.ensure_future(manager.cleaner.run())
+    await asyncio.sleep(0)
+    copied(manager)
+    assert await task == 0 and manager.cleaner.statistics()["aborted"] == 1
+    assert len(told_of(log, b"k")) == 30
+
+
+async def test_a_move_that_is_called_off_lets_the_log_be_cleaned(world: Any) -> None:
+    manager = await started(world, default_config=COMPACT)
+    put(manager.get_or_create(TP), 30)
+    copied(manager)
+    assert await manager.cleaner.run() == 0
+    manager.async_delete(TP, future=True)
+    assert await manager.cleaner.run() == 1
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_what_a_log_has_in_the_place_of_what_was_cut_is_dirty(
+    world: Any, is_moved: bool, is_restarted: bool
+) -> None:
+    manager = await started(world, default_config=COMPACT)
+    log = manager.get_or_create(TP)
+    tell_others(world, log, 30)
+    assert await manager.cleaner.run() == 1
+    if is_moved:
+        copied(manager)
+        log = manager.replace_current_with_future(TP)
+        assert log.recovery_point < 20
+    log.truncate_to(10)
+    log.config = replace(COMPACT, segment_bytes=1 << 20)
+    tell(world, log, b"K", b"secret")
+    tell(world, log, b"K", None)
+    tell_others(world, log, 40)
+    log.config = COMPACT
+    if is_restarted:
+        await manager.close()
+        manager = await started(world, default_config=COMPACT)
+        log = manager.logs[TP]
+    await clean_until_deletions_are_forgotten(world, manager)
+    assert told_of(log, b"K") == []
+
+
+async def test_a_log_that_is_shorter_at_load_than_it_was_cleaned_is_dirty(world: Any) -> None:
+    """Kafka does not flush what it cleans: after a power failure there may be less of it."""
+    manager = await started(world, default_config=COMPACT)
+    tell_others(world, manager.get_or_create(TP), 10)
+    path = f"{A}/cleaner-offset-checkpoint"
+    world.disk().write_atomically(path, b"0\n1\nt 0 20\n")
+    manager = await started(world, default_config=COMPACT)
+    log = manager.logs[TP]
+    tell(world, log, b"K", b"secret")
+    tell(world, log, b"K", None)
+    tell_others(world, log, 40)
+    await clean_until_deletions_are_forgotten(world, manager)
+    assert told_of(log, b"K") == []

@@ -9,13 +9,16 @@ Cleaning runs on the loop in slices of a few milliseconds and rests as long as i
 that requests go on. Between slices a log may be cut, deleted or lose segments to retention; then
 the copy is thrown away. What a crash leaves: `.cleaned` files, which loading removes, or a
 finished `.swap`, which it puts in place.
+
+A log that is being moved to another directory is left as it is: its copy may have a record already,
+and would never hear of the deletion that is cleaned away before it is copied.
 """
 
 import asyncio
 import logging
 import posixpath
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -148,6 +151,7 @@ class Cleaner:
         clock: Callable[[], int],
         offload: Offload,
         config: CleanerConfig = CleanerConfig(),
+        moving: Container[TopicPartition] = (),
         before_swap: Callable[[Log], Awaitable[None]] = _trust,
     ) -> None:
         """`before_swap` must flush the log and have its recovery point checkpointed: a record
@@ -157,6 +161,7 @@ class Cleaner:
         self.clock = clock
         self.offload = offload
         self.config = config
+        self.moving = moving
         self.before_swap = before_swap
         self._cleaned_to: dict[TopicPartition, int] = {}
         # What each directory's checkpoint says.
@@ -188,6 +193,13 @@ class Cleaner:
         """Whether the directory's checkpoint says that this log was cleaned, by us or by Kafka."""
         return topic_partition in self._written.get(directory, {})
 
+    def distrust(self, log: Log) -> None:
+        """The log was cut, loaded or replaced by its copy: what stands, or will stand, beyond its
+        recovery point is not what was cleaned, for that was flushed (`before_swap`)."""
+        cleaned_to = self._cleaned_to.get(log.topic_partition)
+        if cleaned_to is not None and self.logs.get(log.topic_partition) is log:
+            self._cleaned_to[log.topic_partition] = min(cleaned_to, log.recovery_point)
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """The log is deleted; the checkpoint follows when it is next written."""
         self._uncleanable.pop(topic_partition, None)
@@ -205,7 +217,7 @@ class Cleaner:
         for topic_partition, log in list(self.logs.items()):
             if not log.config.compact or log.offline or log in skip:
                 continue
-            if self._uncleanable.get(topic_partition) is log:
+            if self._uncleanable.get(topic_partition) is log or topic_partition in self.moving:
                 continue
             dirty = measure(log, self._cleaned_to.get(topic_partition), now_ms)
             if dirty.is_due:
@@ -397,6 +409,8 @@ class _Cleaning:
             raise CleaningAborted("its directory has failed or it was closed")
         if self._cleaner.logs.get(log.topic_partition) is not log:
             raise CleaningAborted("it was deleted or replaced")
+        if log.topic_partition in self._cleaner.moving:
+            raise CleaningAborted("it is being moved")
         if log.truncations != self._truncations:
             raise CleaningAborted("it was cut")
         if not log.config.compact:

@@ -81,4 +81,5 @@ async def _load_logs(
                 "away the one that was not in use last"
             )
         logs[topic_partition] = log
+        manager.cleaner.distrust(log)
         directory.log_count += 1

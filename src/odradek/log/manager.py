@@ -100,7 +100,13 @@ class LogManager:
         self._preferred: dict[TopicPartition, str] = {}
         self.retired = RetiredDirectories(disk, offload)
         self.cleaner = Cleaner(
-            disk, self.logs, clock, offload, cleaner_config, before_swap=self._secure
+            disk,
+            self.logs,
+            clock,
+            offload,
+            cleaner_config,
+            moving=self.future_logs,
+            before_swap=self._secure,
         )
         self.to_flush: set[Log] = set()
         self.upkeep = Upkeep(self, upkeep_config)
@@ -322,6 +328,7 @@ class LogManager:
         target.set_high_watermark(source.high_watermark)
         del self.future_logs[topic_partition]
         self.logs[topic_partition] = target
+        self.cleaner.distrust(target)
         changed = {target_path}
         try:
             changed.add(self._rename_for_deletion(source))
@@ -475,7 +482,10 @@ class LogManager:
         self.upkeep.wake()
 
     def _on_recovery_point_lowered(self, log: Log) -> None:
-        self._write_checkpoints(posixpath.dirname(log.directory), (RECOVERY_POINTS,))
+        path = posixpath.dirname(log.directory)
+        self.cleaner.distrust(log)
+        if self._write_checkpoints(path, (RECOVERY_POINTS,)):
+            self._on_each([path], self.cleaner.checkpoint)
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
         if self._loop is not None:
