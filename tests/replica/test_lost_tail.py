@@ -24,6 +24,11 @@ async def last_in_sync_loses_its_tail(world: Any, *, checkpoint: bool) -> tuple[
         await first.produce(b"record %d" % number)
     await world.until(lambda: second.log().high_watermark == 10)
     await world.elect(1, [1])
+    await loses_half(world, first, checkpoint=checkpoint)
+    return first, second
+
+
+async def loses_half(world: Any, first: Any, *, checkpoint: bool = True) -> None:
     await first.stop(clean=False)
     if not checkpoint:
         (first.dirs[0] / "replication-offset-checkpoint").unlink()
@@ -33,7 +38,6 @@ async def last_in_sync_loses_its_tail(world: Any, *, checkpoint: bool) -> tuple[
         file.truncate(size // 2)
     await world.elect(-1, [1], without=[1])
     await world.restart(1)
-    return first, second
 
 
 def test_it_refuses_to_lead_when_it_knows(simulate: Any) -> None:
@@ -74,6 +78,27 @@ def test_where_unclean_elections_are_permitted_it_leads_and_the_other_cuts(
         assert errors[1] == ErrorCode.NONE
         await world.until(lambda: second.log().end_offset == 5)
         assert first.contents() == second.contents()
+
+    simulate(story, log_config=UNCLEAN)
+
+
+def test_a_second_loss_is_noticed_though_the_first_was_accepted(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)
+        await world.elect(1, [1])
+        assert not first.partition().lost_tail
+        await world.until_stored({1, 2})
+        for number in range(40):
+            await first.produce(b"record %d" % number)
+        await world.until(lambda: second.log().high_watermark == 45)
+        await world.elect(1, [1])
+        await world.until(lambda: first.logs.read_high_watermarks() == {T0: 45})
+        world.log_config = LogConfig()
+        await loses_half(world, first)
+        assert first.logs.logs[T0].end_offset > 10
+        errors = await world.elect(1, [1])
+        assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert second.log().end_offset == 45
 
     simulate(story, log_config=UNCLEAN)
 

@@ -147,6 +147,7 @@ class Partition:
         new_leader = not self.is_leader
         self.log = log
         self._take(state)
+        self.lost_mark = None  # Whoever lets us lead has accepted the loss.
         now = self._host.now()
         for replica in self.replicas:
             if replica != self._host.broker_id and replica not in self.followers:
