@@ -340,3 +340,46 @@ class TestMoving:
             assert node.partition().future_log is None
 
         simulate(story, log_config=LogConfig())
+
+    @pytest.mark.parametrize("is_restarted", [False, True])
+    def test_when_the_target_fails_at_a_cut_the_replica_is_cut_and_follows(
+        self, simulate: Any, is_restarted: bool
+    ) -> None:
+        """Cut to what its leader has, or begun again because its leader starts later."""
+
+        async def story(world: Any) -> None:
+            leader, follower = await world.start(1, 2, dirs=2)
+            await world.elect(1, [1, 2], [1, 2])
+            for _ in range(5):
+                await leader.produce(b"both")
+            await world.until(lambda: follower.log().high_watermark == 5)
+            await world.elect(1, [1], without=[2])
+            follower.replicas.fetchers.remove([T0])
+            for _ in range(3):
+                await leader.produce(b"only here")
+            if is_restarted:
+                leader.partition().delete_records(8)
+                assert leader.log().roll().base_offset == 8
+                leader.log().delete_old_segments()
+            else:
+                await world.elect(2, [2], without=[1])
+                for _ in range(6):
+                    follower.append(b"only there")
+            follower.replicas.mover.quota.bytes_per_second = 1
+            follower.replicas.mover.quota.record(10**9)
+            here, there = directory_of(follower), other_directory(follower)
+            follower.replicas.alter_replica_log_dirs({T0: there})
+            copy = follower.partition().future_log
+            copy.append_as_follower(follower.contents_to(3))
+
+            def fail(offset: int) -> None:
+                raise copy.fail(OSError(errno.EIO, "gone"))
+
+            copy.truncate_to = copy.truncate_fully_and_start_at = fail
+            await world.elect(1, [1])
+            await leader.produce(b"after")
+            await world.until_stored({1, 2})
+            assert follower.logs.live_dirs == [here] and directory_of(follower) == here
+            assert follower.contents() == leader.contents()
+
+        simulate(story)

@@ -502,15 +502,21 @@ class Partition:
 
     def truncate(self, offset: int) -> bool:
         """As follower: cut the log, and its copy in another directory with it."""
-        if self.future_log is not None:
-            self.future_log.truncate_to(offset)
+        self._cut_copy(lambda copy: copy.truncate_to(offset))
         return self.local_log.truncate_to(offset)
 
     def restart_at(self, offset: int) -> None:
         """As follower: throw everything away and go on at `offset`."""
-        if self.future_log is not None:
-            self.future_log.truncate_fully_and_start_at(offset)
+        self._cut_copy(lambda copy: copy.truncate_fully_and_start_at(offset))
         self.local_log.truncate_fully_and_start_at(offset)
+
+    def _cut_copy(self, cut: Callable[[Log], object]) -> None:
+        """A disk that fails at this ends the move, and not the replica, which is on another."""
+        if self.future_log is not None:
+            try:
+                cut(self.future_log)
+            except KafkaError:
+                self.future_log = None
 
     def watch(self, item: FetchItem) -> None:
         """Tell this item of everything new from now on."""
