@@ -94,6 +94,7 @@ def test_settings_of_the_java_client_may_come_along() -> None:
 
 def test_client_settings_lose_their_prefix() -> None:
     options = read(kafka__isolation__level="read_committed", kafka__fetch__max__bytes="9")
+    read(kafka__buffer__memory="3000000000")
     assert options.read_committed
     assert options.client["fetch.max.bytes"] == "9"
 
@@ -133,6 +134,16 @@ def test_client_settings_lose_their_prefix() -> None:
         ({"kafka.bootstrap.server": "h:1"}, r"did you mean kafka\.bootstrap\.servers?"),
         ({"kafka.security.protocol": "SASL_SSL"}, "can only be PLAINTEXT, got SASL_SSL"),
         ({"kafka.fetch.max.bytes": "-1"}, "must not be negative"),
+        ({"kafka.fetch.max.bytes": "3000000000"}, "must be at most 2147483647, got 3000000000"),
+        ({"kafka.fetch.max.wait.ms": "3000000000"}, "must be at most 2147483647"),
+        (
+            {"startingTimestamp": f"{2**63}"},
+            "startingTimestamp must be from .* to 9223372036854775",
+        ),
+        (
+            {"startingOffsetsByTimestamp": f'{{"t":{{"0":{2**63}}}}}'},
+            "startingOffsetsByTimestamp must be earliest, latest or JSON",
+        ),
         ({"kafka.bootstrap.servers": "h:x"}, "looks like host:port"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
         ({"fetchOffset.numRetries": "some"}, "must be a whole number"),

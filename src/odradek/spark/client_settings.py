@@ -13,6 +13,8 @@ from odradek.spark.errors import OptionError
 
 PREFIX = "kafka."
 PLAINTEXT = "PLAINTEXT"
+INT_MAX = 2**31 - 1
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
 # Settings of Kafka 3.9's consumer, producer and admin client. Those of SSL and SASL mean nothing
 # without a security protocol, which is refused.
@@ -37,17 +39,17 @@ transactional.id value.deserializer value.serializer
 JAVA_CLIENT = tuple(f"{PREFIX}{name}" for name in _JAVA_CLIENT.split())
 SECURITY = (f"{PREFIX}ssl.", f"{PREFIX}sasl.")
 
-# Those of them that we heed and that are numbers.
-NUMBERS = (
-    "kafka.fetch.max.bytes",
-    "kafka.max.partition.fetch.bytes",
-    "kafka.fetch.min.bytes",
-    "kafka.fetch.max.wait.ms",
-    "kafka.request.timeout.ms",
-    "kafka.delivery.timeout.ms",
-    "kafka.batch.size",
-    "kafka.buffer.memory",
-)
+# Those of them that we heed and that are numbers, and the largest that each can be.
+NUMBERS = {
+    "kafka.fetch.max.bytes": INT_MAX,
+    "kafka.max.partition.fetch.bytes": INT_MAX,
+    "kafka.fetch.min.bytes": INT_MAX,
+    "kafka.fetch.max.wait.ms": INT_MAX,
+    "kafka.request.timeout.ms": INT_MAX,
+    "kafka.delivery.timeout.ms": INT_MAX,
+    "kafka.batch.size": INT_MAX,
+    "kafka.buffer.memory": LONG_MAX,
+}
 
 
 def client_settings(given: Mapping[str, str]) -> dict[str, str]:
@@ -77,9 +79,12 @@ def refuse_kafka(given: Mapping[str, str], forbidden: Mapping[str, str]) -> None
     if protocol.upper() != PLAINTEXT:
         # Ignored, it would send what should be secret in the clear.
         raise OptionError(f"kafka.security.protocol can only be {PLAINTEXT}, got {protocol}")
-    for name in NUMBERS:
-        if whole_number(given, name, 0) < 0:
+    for name, largest in NUMBERS.items():
+        number = whole_number(given, name, 0)
+        if number < 0:
             raise OptionError(f"{name} must not be negative, got {given[name]}")
+        if number > largest:
+            raise OptionError(f"{name} must be at most {largest}, got {given[name]}")
 
 
 def bootstrap_of(given: Mapping[str, str]) -> str:
@@ -98,6 +103,9 @@ def whole_number(given: Mapping[str, str], name: str, default: int) -> int:
     if value is None:
         return default
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
         raise OptionError(f"{name} must be a whole number, got {value!r}") from None
+    if not LONG_MIN <= number <= LONG_MAX:
+        raise OptionError(f"{name} must be from {LONG_MIN} to {LONG_MAX}, got {value!r}")
+    return number

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.spark.client_settings import (
+    LONG_MAX,
+    LONG_MIN,
     bootstrap_of,
     client_settings,
     refuse_kafka,
@@ -272,7 +274,7 @@ def _by_offset(given: Mapping[str, str], name: str, default: str) -> Limit:
     return Limit(Kind.OFFSETS, by_partition=_numbers(value, name, at_least=EARLIEST))
 
 
-def _numbers(text: str, name: str, at_least: int | None = None) -> dict[TopicPartition, int]:
+def _numbers(text: str, name: str, at_least: int = LONG_MIN) -> dict[TopicPartition, int]:
     sample = '{"topicA":{"0":23,"1":-2}}'
     try:
         numbers = {
@@ -280,7 +282,7 @@ def _numbers(text: str, name: str, at_least: int | None = None) -> dict[TopicPar
             for topic, partitions in json.loads(text).items()
             for partition, number in partitions.items()
         }
-        if at_least is not None and any(number < at_least for number in numbers.values()):
+        if not all(at_least <= number <= LONG_MAX for number in numbers.values()):
             raise ValueError
         return numbers
     except (ValueError, TypeError, AttributeError):
