@@ -75,6 +75,17 @@ def test_the_names_of_options_are_read_in_any_case() -> None:
     assert source_options(source.options, streaming=True).start.kind is Kind.LATEST
 
 
+@pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "Kafka.Bootstrap.Servers"])
+def test_the_servers_of_a_source_may_be_one_of_its_options(name: str) -> None:
+    text = GOOD.replace("maxOffsetsPerTrigger = 1000", f'"{name}" = "i:2"')
+    for with_default in (text, text.replace('bootstrap = "h:1"', "")):
+        (source,) = parse(with_default, FILE).sources
+        assert source.bootstrap == "i:2"
+        assert [one for one in source.options if one.lower() == name.lower()] == [
+            "kafka.bootstrap.servers"
+        ]
+
+
 def test_an_address_with_a_scheme_is_not_a_path() -> None:
     assert parse(GOOD.replace('"check"', '"s3a://b/c"'), FILE).checkpoint == "s3a://b/c"
 
@@ -110,6 +121,36 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
             'format = "json"\nconfluent = "yes"',
             ":11: source.decode.confluent: must be true or false",
         ),
+        (
+            'format = "json"',
+            'format = "json"\nconfluent = true',
+            ":11: source.decode.confluent: means nothing to json, only to avro",
+        ),
+        (
+            'format = "json"',
+            'format = "csv"\nschema_file = "x.avsc"',
+            ":11: source.decode.schema_file: means nothing to csv, only to avro",
+        ),
+        (
+            'format = "json"\nschema = "page string, at timestamp"',
+            'format = "raw"\noptions = { mode = "FAILFAST" }',
+            ":11: source.decode.options: means nothing to raw, only to json",
+        ),
+        (
+            'path = "lake/clicks"',
+            'path = "lake/clicks"\noptions = { compression = "zstd" }',
+            ":24: sink.options: means nothing to parquet, only to topic",
+        ),
+        (
+            'topic = "out"',
+            'topic = "out"\npartition_by = ["page"]',
+            ":30: sink.partition_by: means nothing to topic, only to parquet",
+        ),
+        (
+            "options = {",
+            'bootstrap = "i:2"\noptions = { "Kafka.Bootstrap.Servers" = "j:3",',
+            ":8: source.options.Kafka.Bootstrap.Servers: there is a bootstrap beside it",
+        ),
         ('column = "at", ', "", ":8: source.watermark.column: is missing"),
         ("{ column", "{ colum", ":8: source.watermark.colum: unknown field; did you mean column"),
         (
@@ -126,6 +167,7 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
             ":9: source.decode: avro is decoded by the schema of",
         ),
         ('name = "counts"', 'name = "clicks"', ":14: step.name: there is a view clicks already"),
+        ('name = "counts"', 'name = "Clicks"', ":14: step.name: there is a view clicks already"),
         ('name = "counts"', 'name = "a b"', ":14: step.name: letters, digits and _"),
         ('from = "counts"', 'from = "count"', ":27: sink.from: there is no view count; there are"),
         ('kind = "topic"', 'kind = "kafka"', ":28: sink.kind: must be parquet, topic, console"),

@@ -18,10 +18,17 @@ from odradek.spark.pipeline.ddl import DdlError, check_schema
 from odradek.spark.pipeline.toml_lines import Lines
 from odradek.spark.pipeline.toml_lines import Path as Where
 
-FORMATS = ("json", "csv", "avro", "raw")
-KINDS = ("parquet", "topic", "console")
+# What can be decoded and where it can go, each with the fields that only it heeds.
+FORMATS = {
+    "json": "schema options",
+    "csv": "schema options",
+    "avro": "schema_file confluent",
+    "raw": "",
+}
+KINDS = {"parquet": "path partition_by", "topic": "topic key options", "console": ""}
 MODES = ("append", "update", "complete")
 AVAILABLE_NOW = "available-now"
+BOOTSTRAP = "kafka.bootstrap.servers"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INTERVAL = re.compile(r"\d+\s+(millisecond|second|minute|hour|day)s?")
 
@@ -60,7 +67,7 @@ class Source:
 
     @property
     def bootstrap(self) -> str:
-        return self.options["kafka.bootstrap.servers"]
+        return self.options[BOOTSTRAP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +200,10 @@ class _Reader:
         name = table.text("name")
         if not NAME.fullmatch(name):
             raise self.error((*table.where, "name"), "letters, digits and _ make a name")
-        if name in self._views:
-            raise self.error((*table.where, "name"), f"there is a view {name} already")
+        # Spark's views have no upper and lower case: a second would take the place of the first.
+        for view in self._views:
+            if view.lower() == name.lower():
+                raise self.error((*table.where, "name"), f"there is a view {view} already")
         self._views.add(name)
         return name
 
@@ -212,9 +221,13 @@ class _Reader:
             *values, "name topics pattern bootstrap starting options decode watermark"
         )
         options = table.texts("options")
-        options["kafka.bootstrap.servers"] = table.text("bootstrap", bootstrap)
-        starting = table.text("starting", "earliest")
         # Spark reads the names of options in any case.
+        for name in [name for name in options if name.lower() == BOOTSTRAP]:
+            if table.text("bootstrap", ""):
+                raise self.error((*table.where, "options", name), "there is a bootstrap beside it")
+            bootstrap = options.pop(name)
+        options[BOOTSTRAP] = table.text("bootstrap", bootstrap)
+        starting = table.text("starting", "earliest")
         if "startingoffsets" not in map(str.lower, options):
             options["startingOffsets"] = starting
         if topics := table.names("topics"):
@@ -256,7 +269,9 @@ class _Reader:
                 check_schema(schema)
             except DdlError as error:
                 raise self.error((*table.where, "schema"), str(error)) from None
-        return Decode(format, schema, schema_file, table.flag("confluent"), table.texts("options"))
+        how = Decode(format, schema, schema_file, table.flag("confluent"), table.texts("options"))
+        table.refuse_idle(format, FORMATS)
+        return how
 
     def _step(self, values: tuple[dict[str, Any], Where]) -> Step:
         table = self._table(*values, "name sql watermark")
@@ -272,6 +287,7 @@ class _Reader:
         mode = table.one_of("mode", MODES, "append")
         if kind == "parquet" and mode != "append":
             raise self.error((*table.where, "mode"), "a lake is only appended to")
+        table.refuse_idle(kind, KINDS)
         name = table.text("name", view)
         if not NAME.fullmatch(name):
             raise self.error((*table.where, "name"), "letters, digits and _ make a name")
@@ -314,6 +330,13 @@ class _Table:
         if value not in words:
             raise self._error(name, f"must be {', '.join(words)}, got {value!r}")
         return value
+
+    def refuse_idle(self, chosen: str, fields: Mapping[str, str]) -> None:
+        """SpecError for a field that is there and that only others than the chosen heed."""
+        for name in self._values:
+            heeded_by = [one for one, names in fields.items() if name in names.split()]
+            if heeded_by and chosen not in heeded_by:
+                raise self._error(name, f"means nothing to {chosen}, only to {heeded_by[0]}")
 
     def flag(self, name: str) -> bool:
         value = self._values.get(name, False)
