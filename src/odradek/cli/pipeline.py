@@ -133,7 +133,7 @@ def _summarise(running: "Run") -> None:
 @click.option("--target-mb", default=128, show_default=True, help="The size of a file to aim at.")
 def compact(file: Path, sinks: tuple[str, ...], target_mb: int) -> None:
     """Merge the small files of a pipeline's lakes, while it may be running."""
-    from odradek.spark.pipeline.compacting import Busy
+    from odradek.spark.pipeline.compacting import Busy, Unreadable
     from odradek.spark.pipeline.compacting import compact as compact_lake
     from odradek.spark.pipeline.lake import Lake
 
@@ -153,5 +153,5 @@ def compact(file: Path, sinks: tuple[str, ...], target_mb: int) -> None:
                     f"{done.bytes_before / MEGABYTE:.1f} MB became {done.files_after} of "
                     f"{done.bytes_after / MEGABYTE:.1f} MB"
                 )
-        except Busy as error:
+        except (Busy, Unreadable, OSError) as error:
             raise click.ClickException(str(error)) from None

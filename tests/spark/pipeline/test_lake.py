@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from tests.spark.conftest import wait_until
 
+from odradek.cli.pipeline import pipeline
 from odradek.spark.pipeline import compacting
 from odradek.spark.pipeline import lake as lake_module
 from odradek.spark.pipeline.compacting import Busy, compact, recover
@@ -233,6 +235,46 @@ def test_a_directory_that_is_a_link_is_left_as_it_is(tmp_path: Path) -> None:
     assert [done.directory for done in compact(lake)] == ["even=0"]
     assert (lake.path / "even=1").is_symlink()
     assert len(list((tmp_path / "archive").iterdir())) == 6
+    assert numbers_in(lake.path) == list(range(60))
+
+
+PIPELINE = """\
+checkpoint = "check"
+bootstrap = "h:1"
+[[source]]
+name = "clicks"
+topics = ["clicks"]
+[[sink]]
+from = "clicks"
+kind = "parquet"
+path = "{path}"
+"""
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_the_command_finds_a_lake_by_every_name_of_its_path(tmp_path: Path, scheme: str) -> None:
+    lake = small_lake(tmp_path)
+    file = tmp_path / "clicks.toml"
+    file.write_text(PIPELINE.format(path=f"{scheme}{lake.path}"))
+    told = CliRunner().invoke(pipeline, ["compact", str(file)])
+    assert (told.exit_code, told.output.count("6 files of")) == (0, 2), told.output
+    assert numbers_in(lake.path) == list(range(60))
+
+
+def test_the_command_names_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path)
+    file = tmp_path / "clicks.toml"
+    file.write_text(PIPELINE.format(path=lake.path))
+    broken = lake.path / "even=0" / "broken.parquet"
+    whole = next(file for file in broken.parent.iterdir())
+    # No Parquet at all; and a page whose bytes are others, which is only found on reading it.
+    for content in (b"nothing of the kind", whole.read_bytes().replace(b"PAR1", b"PAR1" * 2, 1)):
+        broken.write_bytes(content)
+        told = CliRunner().invoke(pipeline, ["compact", str(file)])
+        assert told.exit_code == 1
+        assert f"Error: {broken}: " in told.output
+    broken.unlink()
+    assert CliRunner().invoke(pipeline, ["compact", str(file)]).exit_code == 0
     assert numbers_in(lake.path) == list(range(60))
 
 

@@ -48,6 +48,10 @@ class Busy(Exception):
     """Somebody else compacts this lake."""
 
 
+class Unreadable(Exception):
+    """A file of the lake is no Parquet file, or a broken one; says which."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compacted:
     """What was done to one directory, relative to the lake."""
@@ -60,7 +64,8 @@ class Compacted:
 
 
 def compact(lake: Lake, target_bytes: int = TARGET_BYTES) -> Iterator[Compacted]:
-    """Compact every directory that has something to gain. Busy if somebody does so already."""
+    """Compact every directory that has something to gain. Busy if somebody does so already,
+    Unreadable at a file that cannot be merged: what is left then, the next call clears away."""
     jobs = _jobs(lake)
     jobs.mkdir(parents=True, exist_ok=True)
     with _alone(jobs):
@@ -245,7 +250,8 @@ def _merge(files: list[Path], into: Path, target_bytes: int) -> None:
 
     by_schema: list[tuple[pa.Schema, list[Path]]] = []
     for file in files:
-        schema = read_schema(file)
+        with _named(file):
+            schema = read_schema(file)
         for known, of_it in by_schema:
             if known.equals(schema):
                 of_it.append(file)
@@ -257,10 +263,27 @@ def _merge(files: list[Path], into: Path, target_bytes: int) -> None:
             target = into / f"compacted-{uuid.uuid4()}.parquet"
             with pq.ParquetWriter(target, schema, compression="snappy") as writer:
                 for file in group:
-                    for batch in read_batches(file, ROWS_AT_A_TIME):
-                        writer.write_batch(batch)
+                    with _named(file):
+                        for batch in read_batches(file, ROWS_AT_A_TIME):
+                            writer.write_batch(batch)
             with target.open("rb") as written:
                 os.fsync(written.fileno())
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Arrow says what is wrong with a file, and not with which."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise Unreadable(f"{file}: {error}") from error
+    except OSError as error:
+        # Arrow's own have no number; those of the system, such as a full disk, say what they are.
+        if error.errno is not None:
+            raise
+        raise Unreadable(f"{file}: {error}") from error
 
 
 def _groups(files: list[Path], target_bytes: int) -> Iterator[list[Path]]:

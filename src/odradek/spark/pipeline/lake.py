@@ -59,7 +59,7 @@ class Lake:
 
     def __init__(self, path: str | Path, writer: str) -> None:
         """`writer` tells apart several queries that land in one lake."""
-        self.path = Path(path)
+        self.path = Path(str(path).removeprefix("file:"))
         self._beside = self.path.parent / f"_{self.path.name}"
         self._staging = self._beside / "staging" / writer
         self._batches = self._beside / "batches" / writer

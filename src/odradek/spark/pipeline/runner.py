@@ -189,12 +189,11 @@ class Run:
     # Sinks: each takes a batch and says how many rows it was
 
     def _to_lake(self, sink: Sink, identity: "Future[str]") -> "Callable[[DataFrame, int], int]":
-        path = sink.path.removeprefix("file:")
-        recover(Lake(path, sink.name))
+        recover(Lake(sink.path, sink.name))
 
         def land(rows: "DataFrame", number: int) -> int:
             # A checkpoint that was thrown away counts its batches from 0 again: not the same ones.
-            lake = Lake(path, f"{sink.name}-{identity.result()}")
+            lake = Lake(sink.path, f"{sink.name}-{identity.result()}")
             return lake.land(number, FrameRows(rows, sink.partition_by)).rows
 
         return land
