@@ -349,6 +349,33 @@ class TestSessions:
 
         simulate(story)
 
+    @pytest.mark.parametrize("session", [False, True])
+    def test_who_may_read_from_any_replica_is_told_that_none_is_here_any_more(
+        self, simulate: Any, session: bool
+    ) -> None:
+        async def story(world: Any) -> None:
+            away, _, _ = await world.start(1, 2, 3)
+            await world.elect(1, [1, 2], [1, 2])
+            await away.produce(b"a")
+            params = FetchParams(max_wait_ms=500, may_read_follower=True)
+            fetch_set = asking({T0: 0}, session=session)
+            ((_, data),) = away.replicas.fetch(params, fetch_set)
+            assert offsets_in(data) == [0]
+            fetch_set.put(T0, 1, 1 << 20, leader_epoch=0)
+            waiting = away.replicas.fetch(params, fetch_set)
+            await world.elect(2, [2], [2, 3], without=[1])
+            world.update_metadata()
+            for answers in await waiting, away.replicas.fetch(params, fetch_set):
+                ((_, data),) = answers
+                assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            # Once it is here again, it is read again.
+            await world.elect(2, [2, 1], [2, 1], without=[3])
+            fetch_set.put(T0, 0, 1 << 20, leader_epoch=2)
+            ((_, data),) = away.replicas.fetch(params, fetch_set)
+            assert offsets_in(data) == [0]
+
+        simulate(story)
+
 
 class TestNearestReplica:
     CONFIG = replace(

@@ -12,6 +12,7 @@ import pytest
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
+from odradek.replica.fetching import FetchParams, FetchSet
 from odradek.store import paths
 from odradek.wire.errors import ErrorCode
 from odradek.wire.records import decode_records
@@ -101,6 +102,23 @@ def test_whoever_leads_a_new_topic_of_the_same_name_begins_with_nothing(
         await away.stop()
         await world.restart(2)
         assert strays(away) == [stray]
+
+    simulate(story)
+
+
+def test_a_session_that_asked_for_what_was_left_behind_gets_what_is_new(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, away = await leave_behind(world, alive=True)
+        params, fetch_set = FetchParams(may_read_follower=True), FetchSet(is_session=True)
+        fetch_set.put(T0, 0, 1 << 20)
+        ((_, data),) = away.replicas.fetch(params, fetch_set)
+        assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await delete_topic(world, leader)
+        await world.elect(2, [2, 1], [2, 1])
+        await away.produce(b"new")
+        ((_, data),) = away.replicas.fetch(params, fetch_set)
+        assert data.error_code == ErrorCode.NONE
+        assert bytes(data.records) == away.contents()
 
     simulate(story)
 

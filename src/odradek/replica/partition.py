@@ -95,6 +95,8 @@ class Partition:
         # The last ISR we heard of, and whether the leader elected after that was known to be in it.
         self._last_known_isr: tuple[int, ...] = ()
         self.elected_from_isr = False
+        # Given up because it is elsewhere now (state_changes.py, rule 5), and not heard of since.
+        self.moved_away = False
         # How far this replica knew to be committed, if it was loaded with fewer records than that.
         # Kept on disk in place of the high watermark: it must not be forgotten by a restart.
         self.lost_mark: int | None = None
@@ -233,7 +235,8 @@ class Partition:
         """The log, if the asker's idea of the leader is ours and, if it must, we are it."""
         if leader_epoch != NO_EPOCH:
             self.check_epoch(leader_epoch)
-        if self.log is None or (leader_only and self.leader_id != self._host.broker_id):
+        is_refused = self.moved_away or (leader_only and self.leader_id != self._host.broker_id)
+        if self.log is None or is_refused:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {self._host.broker_id} does not lead {self.topic_partition}",

@@ -78,8 +78,6 @@ class StateChanges:
         self.controller_epoch = 0
         # States whose leader is not among the live brokers yet, and the settings for their logs.
         self._postponed: States = {}
-        # Given up by rule 5, and not heard of since.
-        self._moved_away: set[TopicPartition] = set()
 
     def _stale(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         if broker_epoch != -1 and broker_epoch < self._manager.broker_epoch:
@@ -119,7 +117,7 @@ class StateChanges:
         led = self._make_leaders(to_lead, configs, errors)
         followed = self._make_followers(to_follow, configs, errors)
         for partition in (*to_lead, *to_follow):
-            self._moved_away.discard(partition.topic_partition)
+            partition.moved_away = False
             self._manager.mover.resume(partition)
         if any(partition.lost_tail for partition in (*to_lead, *to_follow)):
             # Now, or a crash makes us forget; and only now, with every partition of the request.
@@ -133,8 +131,10 @@ class StateChanges:
         for of, state in states.items():
             if not self._is_leftover(of, state):
                 continue
-            self._manager.partitions.pop(of, None)
-            self._moved_away.discard(of)
+            given_up = self._manager.partitions.pop(of, None)
+            if given_up is not None:
+                # Whoever has asked since it was given up asks the new one from here on.
+                given_up.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             try:
                 self._manager.set_log_aside(of)
             except KafkaError as error:
@@ -146,7 +146,8 @@ class StateChanges:
         log = manager.logs.get(of)
         if log is None or of in manager.offline or manager.broker_id not in state.replicas:
             return False
-        if of in manager.partitions and not (state.is_new and of in self._moved_away):
+        partition = manager.partitions.get(of)
+        if partition is not None and not (state.is_new and partition.moved_away):
             return False
         if manager.broker_id in state.isr:
             return state.is_new and state.leader_epoch == 0
@@ -299,8 +300,8 @@ class StateChanges:
 
     def _stop(self, of: TopicPartition, partition: Partition | None, *, delete: bool) -> ErrorCode:
         self._postponed.pop(of, None)
-        self._moved_away.discard(of)
         if partition is not None:
+            partition.moved_away = False
             partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._delete(of) if delete else ErrorCode.NONE
 
@@ -350,7 +351,7 @@ class StateChanges:
             manager.fetchers.remove(partition.topic_partition for partition in moved)
             for partition in moved:
                 self._postponed.pop(partition.topic_partition, None)
-                self._moved_away.add(partition.topic_partition)
+                partition.moved_away = True
                 partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             manager.roles_changed([], moved)
 
