@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import socket
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +17,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.log.disk import RealDisk
 from odradek.log.offload import on_the_spot
+from odradek.replica.manager import ReplicaManager
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.wire.errors import ErrorCode
@@ -46,36 +47,71 @@ async def test_a_stop_hands_leaderships_over_first(tmp_path: Path) -> None:
         assert back.logs.logs[of].end_offset == 1
 
 
-async def test_an_empty_disk_is_not_forgotten_before_its_replicas_were_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def dies_before_it_registers(
+    made: Cluster, victim: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes back as the last in-sync replica, ends before anybody gave it an order, and comes
-    back again: still it does not lead with nothing."""
-    async with cluster(tmp_path, brokers=2) as made:
-        await made.create_topic("t", partitions=2, replicas=1)
-        leaders = made.controller.cache.partitions("t")
-        number, of = next(
-            (number, TopicPartition("t", number))
-            for number, info in leaders.items()
-            if info.leader != made.controller.id
+    async def die(*_: object, **__: object) -> None:
+        raise StartFailed("killed before it registered")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterStore, "register_broker", die)
+        with pytest.raises(StartFailed):
+            await made.start(victim)
+
+
+async def dies_before_it_writes_down_what_it_lost(
+    made: Cluster, victim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its logs are opened by then. What a killed process leaves is what its disk has."""
+    disk, left = made.directory / str(victim), made.directory / "left"
+    checkpoint = ReplicaManager.checkpoint_high_watermarks
+
+    def leave_first(replicas: ReplicaManager) -> None:
+        if replicas.broker_id == victim and replicas.partitions and not left.exists():
+            shutil.copytree(disk, left)
+        checkpoint(replicas)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ReplicaManager, "checkpoint_high_watermarks", leave_first)
+        await made.start(victim)
+        await until(left.exists)
+        await made.stop(victim)
+    shutil.rmtree(disk)
+    left.rename(disk)
+
+
+@pytest.mark.parametrize(
+    "dies", [dies_before_it_registers, dies_before_it_writes_down_what_it_lost]
+)
+async def test_an_empty_disk_is_not_forgotten_however_early_the_next_life_ends(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    dies: Callable[[Cluster, int, pytest.MonkeyPatch], Awaitable[None]],
+) -> None:
+    """It comes back as the last in-sync replica: neither then nor later does it lead with nothing,
+    and the other keeps what was acknowledged."""
+    async with cluster(tmp_path, brokers=3) as made:
+        await made.create_topic("t", partitions=3, replicas=2)
+        number, info = next(
+            (number, info)
+            for number, info in made.controller.cache.partitions("t").items()
+            if made.controller.id not in info.replicas
         )
-        victim = leaders[number].leader
+        of, victim = TopicPartition("t", number), info.leader
+        (other,) = set(info.replicas) - {victim}
         written = await produce(await made.connect(victim), "t", b"kept", partition=number)
         assert written.error_code == ErrorCode.NONE
+        await made.stop(other)
         await made.stop(victim)
         shutil.rmtree(tmp_path / str(victim))
-
-        async def dies(*_: object, **__: object) -> None:
-            raise StartFailed("killed before it registered")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(ClusterStore, "register_broker", dies)
-            with pytest.raises(StartFailed):
-                await made.start(victim)
+        kept = (await made.start(other)).logs.logs[of]
+        await dies(made, victim, monkeypatch)
+        caplog.clear()
         back = await made.start(victim)
-        await until(lambda: of in back.replicas.partitions)
-        assert back.replicas.partitions[of].lost_tail
+        await until(lambda: f"{of} ends at 0, before what was committed" in caplog.text)
         assert not back.replicas.partitions[of].is_leader
+        assert kept.end_offset == 1
 
 
 async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ one leaves it, before it registers and can be elected. Nothing is asked of the c
 is the one the controller makes when a broker goes (the ISR without the replica, no leader if it
 led, the next leader epoch), under the version of the state. Where it is the only member, it stays:
 nobody else is known to have more, and whether it may lead is decided by `Partition.lost_tail`. If
-there it has no log at all, it has lost one.
+there it has no log at all, it has lost one; and an empty log that no checkpoint knows was made by
+an earlier life which ended, or whose disk failed, before it had written down what it lost.
 
 A process that was merely killed has forgotten nothing, since its writes are in the page cache of a
 machine that still runs; it keeps its places.
@@ -14,13 +15,15 @@ machine that still runs; it keeps its places.
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from odradek.controller.leadership import without_replica
+from odradek.log.manager import LogManager
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import PartitionState
 from odradek.wire.topics import TopicPartition
 
-__all__ = ["leave_isrs"]
+__all__ = ["leave_isrs", "lost_logs"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,3 +63,13 @@ async def leave_isrs(broker_id: int, store: ClusterStore) -> set[TopicPartition]
 
 def _must_leave(broker_id: int, state: PartitionState) -> bool:
     return broker_id in state.isr and len(state.isr) > 1
+
+
+def lost_logs(logs: LogManager, last: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Of the partitions this broker is the last in-sync replica of, those it has nothing of."""
+    checkpointed = logs.read_high_watermarks()
+    return {
+        of
+        for of in last
+        if (log := logs.get(of)) is None or (log.end_offset == 0 and of not in checkpointed)
+    }

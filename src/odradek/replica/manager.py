@@ -334,14 +334,12 @@ class ReplicaManager:
     ) -> Log:
         """The partition's log, made if need be, with its high watermark as it was last known."""
         of = partition.topic_partition
-        is_loaded = self.logs.get(of) is not None
+        mark = self._checkpoints.at_load(of) if self.logs.get(of) is not None else 0
+        if of in self.lost_logs and not is_new:
+            mark = 1  # at least; what matters is that it is more than nothing
         log = self.logs.get_or_create(of, configs.get(of.topic), is_new=is_new)
-        if is_loaded:
-            mark = self._checkpoints.at_load(of)
-            partition.lost_mark = mark if mark > log.end_offset else None
-            log.set_high_watermark(mark)
-        elif of in self.lost_logs and not is_new:
-            partition.lost_mark = 1  # at least; what matters is that it is more than nothing
+        partition.lost_mark = mark if mark > log.end_offset else None
+        log.set_high_watermark(mark)
         # Opened once, also by who then refuses to lead: an empty log looks like any other.
         partition.log = log
         self.lost_logs.discard(of)
