@@ -286,6 +286,19 @@ async def test_what_nobody_can_read_is_left_out_and_the_rest_is_followed(
         await made.create_topic("v")
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_what_was_said_of_unclean_elections_holds_after_a_restart(
+    tmp_path: Path, allowed: bool
+) -> None:
+    said, otherwise = str(allowed).lower(), str(not allowed).lower()
+    async with cluster(tmp_path, unclean_leader_election_enable=otherwise) as made:
+        connection = await made.connect(1)
+        await change(connection, BROKER, "", ("unclean.leader.election.enable", SET, said))
+        await made.stop(1)
+        back = await made.start(1)
+        assert back.controller.config.unclean_leader_election_enable is allowed
+
+
 async def test_unclean_elections_can_be_allowed_while_brokers_run(tmp_path: Path) -> None:
     async with cluster(tmp_path, brokers=3) as made:
         await made.create_topic("t", replicas=1)

@@ -49,7 +49,7 @@ from odradek.log.loading import DuplicateLog, UnreadableLog
 from odradek.log.manager import LogManager, NoDirectoryLeft
 from odradek.log.offload import Offload
 from odradek.replica.delayed import DelayedByKey
-from odradek.replica.forgetting import leave_isrs
+from odradek.replica.forgetting import leave_isrs, lost_logs
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.metadata_cache import MetadataCache
 from odradek.store.api import ConnectionLost, NodeExists, SessionExpired, Store
@@ -195,9 +195,9 @@ class Broker:
         elect it on the strength of them."""
         if may_have_forgotten(self._disk, self.logs, self._boot_id):
             last = await leave_isrs(self.id, self.store)
-            self.replicas.lost_logs = {of for of in last if self.logs.get(of) is None}
+            self.replicas.lost_logs = lost_logs(self.logs, last)
         if not self.replicas.lost_logs:
-            # Else the next life must ask again: until they are opened, they carry no mark.
+            # Else the next life must ask again: until they are opened, no checkpoint knows them.
             remember(self._disk, self.logs, self._boot_id)
 
     async def _find_id(self) -> int:
@@ -315,10 +315,9 @@ class Broker:
             "replica.alter.log.dirs.io.max.bytes.per.second"
         )
         self.logs.cleaner.config = cleaner_config(config)
-        if UNCLEAN in changed:
-            self.controller.config.unclean_leader_election_enable = config.flag(UNCLEAN)
-            if config.flag(UNCLEAN):
-                self.controller.enable_unclean_leader_election()
+        self.controller.config.unclean_leader_election_enable = config.flag(UNCLEAN)
+        if UNCLEAN in changed and config.flag(UNCLEAN):
+            self.controller.enable_unclean_leader_election()
         if changed:
             self.logs.default_config = config.log_config()
             for topic in {of.topic for of in self.logs.logs}:
