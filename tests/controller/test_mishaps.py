@@ -8,6 +8,7 @@ import pytest
 from tests.controller.test_controller import T0, Cluster
 
 from odradek.controller.journal import EntryKind
+from odradek.controller.waiting import ROOT
 from odradek.store import paths
 from odradek.store.api import Operation, StoreUnavailable
 from odradek.store.memory import MemoryStore
@@ -117,6 +118,22 @@ async def test_a_registration_that_could_not_be_written_is_tried_again(cluster: 
     assert registered == [0, 1, 2]
 
 
+async def test_who_has_left_in_good_order_is_not_told_to_fetch_again() -> None:
+    """An election tells every replica that still runs, but one that has left: a late ISR change
+    could let it in, and nothing fences that when it goes."""
+    cluster = Cluster()
+    await cluster.open([1, 2, 3, 4], [1])
+    await cluster.make("t", (2, 3, 4))
+    for leaving in (3, 2):
+        assert await cluster.controller(1).controlled_shutdown(leaving, -1) == set()
+        await cluster.settle()
+    state = await cluster.admin.partition_state(T0)
+    assert state is not None and (state.leader, state.isr) == (4, (4,))
+    told = {id: cluster.members[id].puppet.replicas.get(T0) for id in (2, 3, 4)}
+    assert [id for id, replica in told.items() if replica and replica.leader == 4] == [2, 4]
+    await cluster.close()
+
+
 @pytest.mark.parametrize("in_order", [True, False], ids=["controlled shutdown", "killed"])
 async def test_a_late_isr_change_does_not_let_an_earlier_incarnation_in(
     cluster: Cluster, in_order: bool
@@ -196,3 +213,61 @@ async def test_a_partition_added_while_another_begins_to_move_stays(cluster: Clu
     topic = await cluster.admin.topic("t")
     assert topic is not None
     assert (topic.partitions, topic.adding) == ({0: (3, 2), 1: (2,)}, {0: (3,)})
+
+
+async def test_a_waiting_move_whose_creation_was_never_answered_is_cancelled_whole(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("busy", (2,))
+    await cluster.make("t", (2,))
+    controller = cluster.controller(1)
+    await controller.alter_reassignments({BUSY: [3]})
+    store = cluster.members[1].held.store
+    assert isinstance(store, MemoryStore)
+    write = cluster.server.write
+    asked = []
+
+    def losing(operations: Sequence[Operation], session: object) -> object:
+        if any(operation.path.startswith(ROOT + "/") for operation in operations):
+            asked.append(operations)
+        result = write(operations, session)  # type: ignore[arg-type]
+        if len(asked) == 1:  # done, and the answer is lost on its way
+            store.cut()
+            asyncio.get_running_loop().call_later(0.02, store.mend)
+            asked.append(())
+        return result
+
+    cluster.server.write = losing  # type: ignore[method-assign, assignment]
+    assert (await controller.alter_reassignments({T0: [3]}))[T0].error == 0
+    assert len(asked) == 3, "it was not asked for again"
+    assert (await controller.alter_reassignments({T0: None}))[T0].error == 0
+    assert await cluster.admin.names(ROOT) == []
+
+
+async def test_waiting_moves_are_named_on_from_those_of_an_earlier_term(cluster: Cluster) -> None:
+    for topic in ("busy", "t", "u"):
+        await cluster.make(topic, (2,))
+    for key in (BUSY, T0):
+        await cluster.controller(1).alter_reassignments({key: [3]})
+    await cluster.admin.store.create(f"{ROOT}/somebody_elses", b"")
+    await cluster.admin.store.delete("/controller")
+    while cluster.controller(1).epoch < 2:
+        await cluster._look()
+    await cluster.settle()
+    later = TopicPartition("u", 0)
+    assert (await cluster.controller(1).alter_reassignments({later: [3]}))[later].error == 0
+    assert sorted(await cluster.admin.names(ROOT)) == [
+        "somebody_elses",
+        "waiting_0000000000",
+        "waiting_0000000001",
+    ]
+    assert set(await cluster.controller(1).list_reassignments(None)) == {BUSY, T0, later}
+
+
+@pytest.mark.parametrize("data", [b"not JSON", b'{"version":1,"partitions":[]}'])
+async def test_an_election_that_asks_for_nothing_bars_no_other(
+    cluster: Cluster, data: bytes
+) -> None:
+    await cluster.admin.store.create(paths.PREFERRED_ELECTION, data)
+    while await cluster.admin.preferred_election() is not None:
+        await cluster._look()

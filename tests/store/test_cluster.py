@@ -352,13 +352,13 @@ class TestRequests:
 
     async def test_a_preferred_election(self, cluster, other, fence, recorder) -> None:
         watch = recorder()
-        assert await cluster.preferred_election(watch) == set()
+        assert await cluster.preferred_election(watch) is None
         await other.request_preferred_election([T0, U0])
         await watch.next()
         assert await cluster.preferred_election() == {T0, U0}
         await cluster.drop_preferred_election(fence)
         await cluster.drop_preferred_election(fence)
-        assert await cluster.preferred_election() == set()
+        assert await cluster.preferred_election() is None
         await other.store.create("/admin/preferred_replica_election", b"not JSON")
         assert await cluster.preferred_election() == set()
 

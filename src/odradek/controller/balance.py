@@ -89,7 +89,7 @@ async def elect_leaders(
 async def legacy_preferred_election(office: Office) -> None:
     """ReplicaLeaderElection asked for through its node, which goes when it is done."""
     keys = await office.store.preferred_election(office.watches["preferred election"])
-    if not keys:
+    if keys is None:
         return
     try:
         await elect_leaders(office, ElectionType.PREFERRED, sorted(keys))

@@ -174,7 +174,7 @@ async def _replicas_offline(office: Office, replicas: list[Replica]) -> None:
     await office.machines.partitions_to(leaderless.values(), partition_states.OFFLINE)
     elected = await retry_offline(office)
     # Whoever led or fetched until now may have an ISR change on its way, unless an election has
-    # just written the state.
+    # just written the state. Who was offline before did neither: see `has_left`.
     unfenced = [
         key
         for key, id in others

@@ -85,6 +85,14 @@ class ControllerContext:
             return False
         return not (self.offline_dirs and partition in self.offline_dirs.get(broker_id, ()))
 
+    def has_left(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Whether an orderly shutdown has stopped this replica: it must not be told to fetch again,
+        for what would let it into the ISR then is not fenced when its broker has gone."""
+        return (
+            broker_id in self.shutting_down
+            and self.replica_state(partition, broker_id) is replica_states.OFFLINE
+        )
+
     def online_replicas(
         self, partition: Partition, *, count_shutting_down: bool = False
     ) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ class RequestBatch:
         key = partition.key
         told: _Told = (partition.leadership, partition.assignment, is_new)
         for broker_id in broker_ids:
-            if broker_id < 0:
+            if broker_id < 0 or self._context.has_left(key, broker_id):
                 continue
             to_broker = self._leader_and_isr.get(broker_id)
             if to_broker is None:

@@ -8,18 +8,24 @@ wait until one of ours is back.
 A started move may still be named in its node; whoever reads it again sees from the assignment
 that it has started. One that was cancelled or replaced is struck from its node before anybody is
 answered, and one whose topic is to be deleted before it is: the next topic of that name is another.
+
+The controller names the nodes itself, by counting on from the last. A creation that is sent again,
+because its answer was lost, then finds what it made; with a name from the store it would make a
+second node that nobody knew of, and that a later controller would carry out.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from odradek.store import paths, payloads
-from odradek.store.api import Check, Create, Delete, NoNode, Operation, Set, StoreError
+from odradek.store.api import Check, Create, Delete, NodeExists, NoNode, Operation, Set, StoreError
 from odradek.store.cluster import ClusterStore, ControllerMoved
 from odradek.wire.topics import TopicPartition
 
 ROOT = "/odradek/reassignments"
 PREFIX = "waiting_"
+_NAME = re.compile(PREFIX + r"\d{10}")
 
 Replicas = tuple[int, ...]
 
@@ -34,6 +40,7 @@ class WaitingMoves:
         self._waiting: dict[TopicPartition, Replicas] = {}
         # What each node still names, waiting or started.
         self._nodes: dict[str, dict[TopicPartition, Replicas]] = {}
+        self._last_number = -1
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -53,13 +60,14 @@ class WaitingMoves:
 
     async def load(self) -> None:
         """Learn what waited under an earlier controller."""
-        names = sorted(await self._store.names(ROOT))
+        names = sorted(name for name in await self._store.names(ROOT) if _NAME.fullmatch(name))
         where = [f"{ROOT}/{name}" for name in names]
         for path, node in zip(where, await self._store.store.get_many(where), strict=True):
             if node is not None:
                 moves = payloads.decode_reassignment(node[0])
                 self._nodes[path] = moves
                 self._waiting.update(moves)
+        self._last_number = max((int(name.removeprefix(PREFIX)) for name in names), default=-1)
 
     async def add(self, moves: Mapping[TopicPartition, Replicas], fence: int) -> None:
         """Put these at the end of the queue. They must not be in it."""
@@ -70,14 +78,18 @@ class WaitingMoves:
         chunks = []
         while chunk := dict(islice(rest, self._partitions_per_node_max)):
             chunks.append(chunk)
-        create = [
-            [Create(f"{ROOT}/{PREFIX}", payloads.encode_reassignment(chunk), sequential=True)]
-            for chunk in chunks
-        ]
-        for chunk, path in zip(chunks, await self._write(create, fence), strict=True):
-            assert isinstance(path, str)
+        nodes = {self._next_path(): chunk for chunk in chunks}
+        await self._write(
+            [[Create(path, payloads.encode_reassignment(chunk))] for path, chunk in nodes.items()],
+            fence,
+        )
+        for path, chunk in nodes.items():
             self._nodes[path] = chunk
             self._waiting.update(chunk)
+
+    def _next_path(self) -> str:
+        self._last_number += 1
+        return f"{ROOT}/{PREFIX}{self._last_number:010}"
 
     async def started(self, keys: Iterable[TopicPartition], fence: int) -> None:
         """These no longer wait. A node none of whose moves waits goes."""
@@ -110,18 +122,13 @@ class WaitingMoves:
             self._waiting.pop(key, None)
         await self._write(writes, fence)
 
-    async def _write(self, multis: Iterable[Sequence[Operation]], fence: int) -> list[object]:
-        """Each under the fence; a node that is gone already is no error."""
+    async def _write(self, multis: Iterable[Sequence[Operation]], fence: int) -> None:
+        """Each under the fence; a node that is gone, or there, already is no error."""
         check = Check(paths.CONTROLLER_EPOCH, fence)
-        results = await self._store.store.multi_many([check, *multi] for multi in multis)
-        answers: list[object] = []
-        for result in results:
+        for result in await self._store.store.multi_many([check, *multi] for multi in multis):
             if not isinstance(result, StoreError):
-                answers.append(result[1])
-            elif result.path == paths.CONTROLLER_EPOCH:
+                continue
+            if result.path == paths.CONTROLLER_EPOCH:
                 raise ControllerMoved(f"the controller epoch is no longer at version {fence}")
-            elif isinstance(result, NoNode):
-                answers.append(None)
-            else:
+            if not isinstance(result, (NoNode, NodeExists)):
                 raise result
-        return answers

@@ -488,11 +488,11 @@ class ClusterStore(Configs, Acls):
         except NoNode:
             await self._fenced_all([[Create(paths.REASSIGN_PARTITIONS, data)]], fence)
 
-    async def preferred_election(self, watch: Watch | None = None) -> set[TopicPartition]:
-        """The legacy request for preferred leaders; empty without one, or if nobody can read it."""
+    async def preferred_election(self, watch: Watch | None = None) -> set[TopicPartition] | None:
+        """The legacy request for preferred leaders, if any; empty if nobody can read it."""
         node = await self.read(paths.PREFERRED_ELECTION, watch)
         if node is None:
-            return set()
+            return None
         try:
             return payloads.decode_partitions(node[0], paths.PREFERRED_ELECTION)
         except InvalidPayload as error:
