@@ -13,8 +13,9 @@ Fetch does not carry it. So:
    alive after that read (`FollowerLink.identified`): a fetch left over from a dead predecessor
    cannot.
 2. Right before the write the registration is read again; another epoch, or none, voids the
-   proposal, and what the leader knew of the follower's log with it. Not if it was sent before, and
-   the store broke off: it may stand there, and is written again, to be taken back as in 3.
+   proposal, and what the leader knew of the follower's log with it. If it was sent before, and the
+   store broke off, it may stand there or still land: the ISR without the follower is written, in
+   its place or over it.
 3. Right after the write it is read once more. If the epoch is still the same, the write happened in
    that incarnation's life, and its death will be seen by the controller, which removes it. If not,
    the write is taken back at once, before the leader counts it as done.
@@ -122,8 +123,10 @@ class Membership:
         before = await self._epochs(joining)
         writing = []
         for proposal in batch:
-            if proposal.is_sent or self._is_present(proposal, before):
+            if self._is_present(proposal, before):
                 writing.append(proposal)
+            elif proposal.is_sent:
+                await self._withdraw(proposal)
             else:
                 self._void(proposal, None)
         states = await asyncio.gather(*map(self._write_one, writing))
@@ -134,23 +137,25 @@ class Membership:
             elif self._is_present(proposal, after):
                 self._taken(proposal, state)
             else:
-                await self._take_back(proposal, state)
+                self._undone(proposal, await self._without_joining(proposal, state))
         self._on_change()
 
     async def _write_one(self, proposal: IsrProposal) -> PartitionState | None:
-        partition = proposal.partition
-        if proposal is not partition.proposal:
+        if proposal is not proposal.partition.proposal:
             return None
         proposal.is_sent = True
         return await self._store.update_isr(
-            partition.topic_partition,
-            PartitionState(
-                leader=self._broker_id,
-                leader_epoch=partition.leader_epoch,
-                isr=proposal.isr,
-                controller_epoch=partition.controller_epoch,
-                partition_epoch=partition.partition_epoch,
-            ),
+            proposal.partition.topic_partition, self._proposed(proposal)
+        )
+
+    def _proposed(self, proposal: IsrProposal) -> PartitionState:
+        partition = proposal.partition
+        return PartitionState(
+            leader=self._broker_id,
+            leader_epoch=partition.leader_epoch,
+            isr=proposal.isr,
+            controller_epoch=partition.controller_epoch,
+            partition_epoch=partition.partition_epoch,
         )
 
     @staticmethod
@@ -173,15 +178,31 @@ class Membership:
             proposal.partition.partition_epoch,
         )
 
-    async def _take_back(self, proposal: IsrProposal, state: PartitionState) -> None:
-        kept = tuple(replica for replica in state.isr if replica != proposal.joining)
-        undone = await self._store.update_isr(
-            proposal.partition.topic_partition, replace(state, isr=kept)
-        )
+    async def _withdraw(self, proposal: IsrProposal) -> None:
+        """Whoever was to join is another by now, and nobody knows whether the store let it in."""
+        if proposal is not proposal.partition.proposal:
+            return
+        sent = self._proposed(proposal)
+        undone = await self._without_joining(proposal, sent)
         if undone is None:
+            landed = await self._store.update_isr(proposal.partition.topic_partition, sent)
+            if landed is not None:
+                undone = await self._without_joining(proposal, landed)
+        self._undone(proposal, undone)
+
+    async def _without_joining(
+        self, proposal: IsrProposal, state: PartitionState
+    ) -> PartitionState | None:
+        isr = tuple(replica for replica in state.isr if replica != proposal.joining)
+        return await self._store.update_isr(
+            proposal.partition.topic_partition, replace(state, isr=isr)
+        )
+
+    def _undone(self, proposal: IsrProposal, state: PartitionState | None) -> None:
+        if state is None:
             self._refused(proposal)
         else:
-            self._void(proposal, undone.partition_epoch)
+            self._void(proposal, state.partition_epoch)
             self._announce(proposal.partition.topic_partition)
 
     def _void(self, proposal: IsrProposal, partition_epoch: int | None) -> None:
