@@ -22,12 +22,14 @@ from odradek.store.api import (
     ConnectionLost,
     Create,
     EventKind,
+    SessionExpired,
     Set,
     StoreUnavailable,
     Tls,
     WatchEvent,
 )
 from odradek.store.sqlite import SqliteStore
+from odradek.store.sqlite_tree import SqliteTree
 
 
 @pytest.mark.parametrize("url", ["", "sqlite:", "redis://h:1", "zookeeper:", "/just/a/path"])
@@ -203,6 +205,50 @@ class TestSqlite:
         assert store._sessions is None
         store._session = lost
         await other.close()
+
+    async def test_who_dies_while_the_disk_is_full_is_ended_when_there_is_room(
+        self, store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = SqliteStore(tmp_path / "m.db", session_timeout_ms=20_000)
+        await other.start()
+        await other.create("/theirs", None, ephemeral=True)
+        store._catch_up()
+        (peer,) = store._peers.values()
+        writing = store._tree.writing
+
+        @contextlib.contextmanager
+        def full() -> Iterator[None]:
+            with writing():
+                yield
+                raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr(store._tree, "writing", full)
+        await store._end(peer, "died")
+        store._catch_up()
+        assert store._peers == {peer.id: peer}
+        monkeypatch.undo()
+        await store._end(peer, "died")
+        assert await store.exists("/theirs") is None
+        await other.close()
+
+    async def test_what_waits_for_the_lock_does_not_outlive_its_session(
+        self, store: SqliteStore, tmp_path: Path
+    ) -> None:
+        lock = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        creating = asyncio.create_task(store.create("/mine", None, ephemeral=True))
+        while not store.statistics()["lock_waits"]:  # noqa: ASYNC110  # looks
+            await asyncio.sleep(0.001)
+        lock.execute("COMMIT")
+        lock.close()
+        other = SqliteTree(tmp_path / "m.db")  # whoever ends sessions that were silent too long
+        with other.writing():
+            other.end_session(store.session_id)
+        other.close()
+        store._catch_up()
+        with pytest.raises(SessionExpired):
+            await creating
+        assert await store.exists("/mine") is None
 
     async def test_looking_for_changes_is_retried_by_one_at_a_time(
         self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch

@@ -255,7 +255,8 @@ class SqliteStore(SingleWrites):
         def attempt() -> T:
             with transaction(self._tree):
                 self._note()
-                if self._over():
+                # It may have ended while we waited for the lock.
+                if session != self.session_id or self._over():
                     raise SessionExpired("", f"session {session} is over")
                 return action(session)
 
@@ -450,8 +451,11 @@ class SqliteStore(SingleWrites):
         with self._tree.writing():
             self._note()
             ended = self._tree.end_session(session_id)
-            self._sessions = self._tree.sessions()
-            return ended
+            sessions = self._tree.sessions()
+        self._sessions = (
+            sessions  # not before it is committed: who dies with the disk full is there
+        )
+        return ended
 
     def _meet_peers(self, sessions: list[Session]) -> None:
         """Know exactly these sessions, our own apart."""
