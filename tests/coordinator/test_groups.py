@@ -312,6 +312,23 @@ def test_a_static_member_is_kept_through_a_rebalance_and_removed_by_name() -> No
     World().run(story)
 
 
+def test_a_static_member_that_gives_no_time_is_not_waited_for_without_pause() -> None:
+    async def story(world: World) -> None:
+        await world.stable(group_instance_id="i", session_ms=120_000)
+        await world.join(group_instance_id="i", session_ms=120_000, rebalance_ms=0)
+        world.join(rebalance_ms=50)
+        (newcomer,) = (m.id for m in world.group.members.values() if m.instance_id is None)
+        world.groups.leave("g", [MemberIdentity(member_id=newcomer)])
+        waits = []
+        complete = world.groups._complete_join
+        world.groups._complete_join = lambda group: waits.append(complete(group))  # type: ignore[method-assign]
+        await asyncio.sleep(10)
+        assert world.group.state is GroupState.PREPARING_REBALANCE
+        assert 5 < len(waits) < 15
+
+    World().run(story)
+
+
 def test_a_division_that_cannot_be_stored_starts_over() -> None:
     async def story(world: World) -> None:
         joined = await world.join()

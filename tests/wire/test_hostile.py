@@ -13,6 +13,7 @@ from odradek.wire.encoder import unsigned_varint as encode_varint
 from odradek.wire.errors import DecodeError
 from odradek.wire.header import decode_request_header, decode_response
 from odradek.wire.messages.api_versions import ApiVersionsResponse
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 from odradek.wire.schema import Message
 
@@ -138,6 +139,14 @@ def test_overlong_varints(encoded: bytes) -> None:
         unsigned_varint(encoded, 0)
     with pytest.raises(DecodeError, match="too long"):
         MetadataRequest.decode(encoded, 9)
+
+
+def test_text_that_fits_no_older_version() -> None:
+    """What a client may send in one version, others must be told in another."""
+    longest = FindCoordinatorRequest(key="k" * 32767).encode(3)
+    assert len(FindCoordinatorRequest.decode(longest, 3).key) == 32767
+    with pytest.raises(DecodeError, match="more than 32767 bytes"):
+        FindCoordinatorRequest.decode(FindCoordinatorRequest(key="k" * 32768).encode(3), 3)
 
 
 def test_text_that_is_not_utf8() -> None:

@@ -341,9 +341,10 @@ class GroupCoordinator:
         timer = loop.call_later(delay_ms / 1000, later)
         self._joins[group.id] = JoinWait(timer, ends_early=False)
 
-    def _wait_for_join(self, group: Group) -> None:
+    def _wait_for_join(self, group: Group, ms_min: int = 0) -> None:
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(group.rebalance_timeout_ms / 1000, self._complete_join, group)
+        wait_s = max(group.rebalance_timeout_ms, ms_min) / 1000
+        timer = loop.call_later(wait_s, self._complete_join, group)
         self._joins[group.id] = JoinWait(timer, ends_early=True)
 
     def _complete_join_if_all_are_here(self, group: Group) -> None:
@@ -361,7 +362,7 @@ class GroupCoordinator:
                 self._forget(group, member.id)
         if group.members and not group.elect_joined_leader():
             # Only static members are left and none came: they keep their places a while longer.
-            self._wait_for_join(group)
+            self._wait_for_join(group, ms_min=1000)
             return
         group.next_generation(self._clock())
         if not group.members:

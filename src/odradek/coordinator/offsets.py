@@ -39,8 +39,8 @@ class GroupOffsets:
         interval_s = self._config.offsets_retention_check_interval_ms / 1000
 
         def check() -> None:
-            self.expire()
             self._expiry = loop.call_later(interval_s, check)
+            self.expire()
 
         self._expiry = loop.call_later(interval_s, check)
 

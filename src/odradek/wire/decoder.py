@@ -24,6 +24,7 @@ from .schema import ZERO_UUID, Buffer, Field, Kind, Message, Struct, fields_of
 FIXED_BYTES = {name: Packer(f">{code}").size for name, code in FIXED.items()}
 VARINT_BYTES_MAX = 5
 VARINT_MAX = 2**32 - 1
+STRING_BYTES_MAX = 2**15 - 1
 
 
 def unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -248,6 +249,11 @@ class DecoderSource:
     def add_slice(self, primitive: str, target: str) -> None:
         self.add("end = pos + n")
         self.refuse("end > limit", "a value that ends beyond the message")
+        if self.compact and primitive == "str":
+            # As long as one may be in any version: what is taken must fit into what is answered.
+            self.refuse(
+                f"n > {STRING_BYTES_MAX}", f"a string of more than {STRING_BYTES_MAX} bytes"
+            )
         read = "buf[pos:end]"
         if primitive == "str":
             read = f"str({read}, 'utf-8')" if self.views else f"{read}.decode()"
