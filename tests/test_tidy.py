@@ -27,7 +27,6 @@ ROOMS = (
     "client",
     "spark",
     "sim",
-    "console",
     "cli",
 )
 CORE = {"wire", "log", "placement", "controller", "replica", "coordinator", "broker"}

@@ -18,6 +18,7 @@ from tests.broker.clusters import (
 
 from odradek.broker import connection as connection_module
 from odradek.broker.handlers import describe_log_dirs
+from odradek.store.api import SessionExpired
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.header import encode_request
@@ -163,6 +164,16 @@ async def test_an_unexpected_error_is_logged_and_answered(
         answer = await produce(connection, "t", b"value")
         assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "ZeroDivisionError" in caplog.text
+        caplog.clear()
+
+        def lost(*arguments: object, **options: object) -> None:
+            raise SessionExpired("", "session 7 is over")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(made.brokers[1].replicas, "append", lost)
+            answer = await produce(connection, "t", b"value")
+        assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "session 7 is over" in caplog.text and "Traceback" not in caplog.text
         monkeypatch.setattr(describe_log_dirs, "describe_directories", broken)
         response = await connection.request(DescribeLogDirsRequest(topics=None), 3)
         assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -210,16 +210,6 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
     assert header_at(log.read(7, 100).records).base_offset == 7
 
 
-def test_how_much_a_waiting_fetch_would_get() -> None:
-    log = open_log(config=LogConfig())
-    fill(log, 10)
-    one = len(everything(log)[0])
-    assert log.available_bytes(10, 10) == 0
-    assert log.available_bytes(7, 10) == 3 * one
-    assert log.available_bytes(7, 9) == 2 * one
-    assert log.available_bytes(0, 99) == 10 * one
-
-
 class CountingDisk(CrashingDisk):
     """Counts what is read."""
 

@@ -286,8 +286,7 @@ def test_stray_snapshots(tmp_path: Path) -> None:
     assert states.snapshots == [10, 20, 30]
     states.remove_stray_snapshots([0, 10, 40])
     assert states.snapshots == [10]
-    states.delete_snapshots_before(11)
-    assert states.snapshots == [] and list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [f"{10:020d}.snapshot"]
 
 
 def test_truncating_fully(states: ProducerStates, tmp_path: Path) -> None:

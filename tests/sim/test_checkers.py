@@ -1,15 +1,20 @@
 """What a checker sees, where no run shows it: each is given what must not be."""
 
+import logging
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from odradek.controller import balance
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.sim.checkers import LogMatching
 from odradek.sim.disk import SimDisk
 from odradek.sim.history import History
 from odradek.sim.loop import SimLoop
+from odradek.sim.plan import draw_plan
+from odradek.sim.run import run
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
@@ -47,3 +52,25 @@ def test_logs_must_match_whichever_is_looked_at_first(
     checker._compare(MAIN, replicas if in_order else replicas[::-1])
     found = [violation.what.split(":")[0] for violation in history.violations]
     assert found == ([] if offset is None else [f"main-0 offset {offset}"])
+
+
+@pytest.mark.parametrize("silenced", [logging.NOTSET, logging.CRITICAL])
+def test_an_exception_that_was_only_logged_is_found(
+    silenced: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("nobody thought of it")
+
+    monkeypatch.setattr(balance, "imbalanced", fail)
+    logging.disable(silenced)
+    try:
+        report = run(replace(draw_plan(1, 30.0), faults=[]))
+        assert logging.root.manager.disable == silenced
+    finally:
+        logging.disable(logging.NOTSET)
+    assert report.findings
+    for finding in report.findings:
+        assert finding.startswith(
+            "unexpected: odradek.controller.controller: the controller failed"
+        )
+        assert "nobody thought of it" in finding

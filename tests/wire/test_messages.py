@@ -148,11 +148,6 @@ def test_what_cannot_be_encoded(message: Message, version: int) -> None:
         message.encode(version)
 
 
-def test_a_long_string_needs_a_compact_version() -> None:
-    response = MetadataResponse(cluster_id="x" * 40000)
-    assert MetadataResponse.decode(response.encode(9), 9) == response
-
-
 def produce(records: Any) -> ProduceRequest:
     data = [PartitionProduceData(index=0, records=records)]
     return ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=data)])

@@ -21,6 +21,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.requests import Answer, RequestContext, Route, Routes, Waiting, refusal
+from odradek.store.api import StoreError
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from odradek.wire.frames import Buffer, FrameProtocol
@@ -231,7 +232,10 @@ class ClientConnection(FrameProtocol):
         self, route: Route, request: Message, context: RequestContext, error: BaseException
     ) -> Message | None:
         """The answer when a handler failed, or none, and then the connection is closed."""
-        if not isinstance(error, KafkaError):
+        if isinstance(error, StoreError):
+            _log.warning("%s from %s failed: %s", route.name, self.peer, error)
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store: {error}")
+        elif not isinstance(error, KafkaError):
             _log.error("%s from %s failed", route.name, self.peer, exc_info=error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         answer = refusal(route, request, context, error)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from odradek.cli.demo_job import Job
 
 VIEW_S = 0.25
-LINE_S = 5.0
 
 
 @click.command(epilog="Example: odradek demo --seconds 60 --chaos")

@@ -78,10 +78,6 @@ class ConfigEntry(NamedTuple):
     is_sensitive: bool
     documentation: str | None
 
-    @property
-    def is_default(self) -> bool:
-        return self.source is ConfigSource.DEFAULT
-
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:

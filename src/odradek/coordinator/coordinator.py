@@ -20,7 +20,7 @@ from odradek.coordinator.group import UNKNOWN_MEMBER, Group, GroupState, Member
 from odradek.coordinator.offsets import GroupOffsets
 from odradek.coordinator.sessions import Sessions
 from odradek.coordinator.storage import STORE_ERRORS, GroupStorage, OffsetsLog, OwnedPartition
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import (
     JoinGroupRequest,
@@ -82,10 +82,11 @@ class GroupCoordinator:
     async def _load(self, partition: int, owned: OwnedPartition) -> None:
         try:
             loaded = await self.storage.load(partition, owned)
-        except Exception:
+        except Exception as error:
             # Without its groups the partition cannot be coordinated; clients look elsewhere, and
             # the next change of leadership tries again.
-            log.exception("cannot load partition %d of the offsets topic", partition)
+            foreseen = isinstance(error, KafkaError)
+            log.error("cannot load offsets %d: %s", partition, error, exc_info=not foreseen)
             self.storage.unload(partition, owned.epoch)
             return
         for group in loaded:

@@ -20,7 +20,6 @@ from odradek.wire.messages.join_group import JoinGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupResponse
 from odradek.wire.topics import TopicPartition
 
-NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
 
 

@@ -307,15 +307,6 @@ class Log:
         self.read_bytes += len(result.records)
         return result
 
-    def available_bytes(self, offset: int, end_offset: int) -> int:
-        """How much a read could give, at least: exact within one segment, for a waiting fetch."""
-        end = min(end_offset, self.end_offset)
-        if not self.start_offset <= offset < end:
-            return 0
-        with self._storage():
-            segment, position, _ = self.segments.locate(offset)
-            return max(0, self.segments.end_position(segment, end, self.end_offset) - position)
-
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record at or after `timestamp`."""
         with self._storage():

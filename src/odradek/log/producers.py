@@ -438,11 +438,6 @@ class ProducerStates:
         for offset in strays:
             self.delete_snapshot(offset)
 
-    def delete_snapshots_before(self, offset: int) -> None:
-        for snapshot in self.snapshots:
-            if snapshot < offset:
-                self.delete_snapshot(snapshot)
-
     def delete_snapshot(self, offset: int) -> None:
         if offset in self._snapshots:
             self._snapshots.remove(offset)

@@ -17,6 +17,7 @@ from .history import History, Violation
 from .looking import hosted
 from .members import EXPECTED, Member, check_committed
 from .plan import FETCH_BYTES, Plan
+from .unexpected import watched
 from .workload import Workload
 from .world import Event, World
 
@@ -67,9 +68,11 @@ def run(plan: Plan) -> Report:
     )
     history = History()
     one = _Run(plan, world, history)
-    world.run(lambda _: one.story(), one.prepare)
+    with watched() as unexpected:
+        world.run(lambda _: one.story(), one.prepare)
     findings = [
         *one.findings,
+        *unexpected,
         *(f"{each.get('message')}: {each.get('exception')!r}" for each in world.loop.failures),
     ]
     return Report(

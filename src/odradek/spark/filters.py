@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
 from odradek.wire.topics import TopicPartition
 
 LONG_MAX = 2**63 - 1
-MICROSECONDS_PER_MS = 1000
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
