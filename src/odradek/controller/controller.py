@@ -409,7 +409,10 @@ class Controller:
         except ControllerMoved:
             await self._look_who_is_in_office()
         except Exception as error:
-            log.exception("broker %d could not take office", self.broker_id)
+            foreseen = isinstance(error, StoreError)
+            log.error(
+                "broker %d could not take office: %r", self.broker_id, error, exc_info=not foreseen
+            )
             await self._give_office_up(repr(error))
         else:
             if self.config.auto_leader_rebalance_enable:
