@@ -1,7 +1,7 @@
 """A cluster of three real broker processes on the embedded store: coming up, standing by, failing.
 
-Wall time is what counts here: from the first `fork` until clients can work, and from the last
-instruction of a process until somebody else does its work. Memory is the resident set, shared
+Wall time is what counts here: from the first `fork` until clients can work, and from the signal
+that kills a process until somebody else does its work. Memory is the resident set, shared
 pages counted in each process that has them. A busy machine makes all of it worse.
 """
 

@@ -1,15 +1,18 @@
 """The house rules, kept by a test instead of a reviewer.
 
 Each rule is a function over the parsed source. What may not be: a room that imports from a room
-below it, a module nobody uses, a function or module too long to see whole, and time, chance or
-threads inside the core, which the simulator must own.
+below it, a module nobody uses, a function or module too long to see whole, time, chance or threads
+inside the core, which the simulator must own, and a package that is installed but not pinned.
 """
 
 import ast
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "odradek"
@@ -163,3 +166,17 @@ def test_the_core_owns_no_clock_no_dice_and_no_threads(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(tree_of(path)), f"{path.relative_to(ROOT)} has no docstring"
+
+
+def test_all_that_is_installed_is_pinned() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pinned = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    names = {canonicalize_name(requirement.name) for requirement in pinned}
+    missing = set()
+    for requirement in pinned:
+        for text in metadata.requires(requirement.name) or ():
+            needed = Requirement(text)
+            extras = requirement.extras or {""}
+            if needed.marker is None or any(needed.marker.evaluate({"extra": e}) for e in extras):
+                missing |= {canonicalize_name(needed.name)} - names
+    assert not missing

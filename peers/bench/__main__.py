@@ -25,7 +25,7 @@ from peers.bench.systems import (
     ours_embedded,
     ours_on_zookeeper,
 )
-from peers.kafka import KAFKA_4, LIB, classpath
+from peers.kafka import KAFKA_4, LIB, PeersMissing, classpath
 from peers.processes import busy_cores
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmark.md"
@@ -124,7 +124,10 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="only write the page again")
     parser.add_argument("--trial", action="store_true", help="print the page, keep nothing")
     chosen = parser.parse_args()
-    classpath(), classpath(KAFKA_4)  # says at once if Kafka is not here
+    try:
+        classpath(), classpath(KAFKA_4)
+    except PeersMissing as error:
+        sys.exit(str(error))
     known = FIGURES.exists() and not chosen.trial
     kept = Kept(**json.loads(FIGURES.read_text())) if known else Kept()
     if not chosen.report:

@@ -36,12 +36,16 @@ class BrokerProcess:
 
     def start(self) -> "BrokerProcess":
         command = [sys.executable, "-m", "odradek", "broker", "--id", str(self.broker_id)]
-        command += ["--data", str(self.data), "--port", str(self.port)]
+        command += ["--data", str(self.data), "--port", str(self.port), "--stop-on-eof"]
         command += self.options
         for setting in self.settings:
             command += ["--set", setting]
         self._process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+            command,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         ready = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(self._process, ready), daemon=True)
@@ -77,8 +81,9 @@ class BrokerProcess:
         assert self._reader is not None
         code = self._process.wait(30)
         self._reader.join(30)
-        assert self._process.stderr is not None
-        self._process.stderr.close()
+        for pipe in (self._process.stdin, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
         self._process = None
         assert not any("Traceback" in line for line in self.log), "\n".join(self.log[-100:])
         return code

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from peers.processes import bound_to_us
 
 from odradek.client import (
     EARLIEST,
@@ -79,7 +80,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     form = ["kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(config)]
     subprocess.run([*java, *form], check=True, capture_output=True)
     with open(directory / "log", "wb") as log:
-        process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            bound_to_us([*java, "kafka.Kafka", str(config)]), stdout=log, stderr=log
+        )
     try:
         yield f"127.0.0.1:{broker}"
     finally:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from peers.processes import bound_to_us
 
 from odradek.client.blocking import Blocking
 from odradek.client.producer import Producer
@@ -166,10 +167,12 @@ class SparkCluster:
 
         home = Path(pyspark.__file__).parent
         process = subprocess.Popen(
-            [
-                *(home / "bin" / "spark-class", f"org.apache.spark.deploy.{main}"),
-                *("--host", "127.0.0.1", "--webui-port", "0", *arguments),
-            ],
+            bound_to_us(
+                [
+                    *(str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}"),
+                    *("--host", "127.0.0.1", "--webui-port", "0", *arguments),
+                ]
+            ),
             env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

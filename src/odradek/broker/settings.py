@@ -258,7 +258,7 @@ _BROKER = (
     _flag("unclean.leader.election.enable", False, "May a stale replica lead?", WIDE),
     _choice("compression.type", "producer", CODECS, "The codec batches are stored with.", WIDE),
     _number(INT, "compression.gzip.level", -1, "gzip's level; -1 is its default.", -1, 9),
-    _number(INT, "compression.lz4.level", 9, "lz4's level.", 1, 17),
+    _number(INT, "compression.lz4.level", 9, "Accepted, without effect.", 1, 17),
     _number(INT, "compression.zstd.level", 3, "zstd's level.", -131072, 22),
     _number(INT, "message.max.bytes", 1048588, "The largest record batch accepted.", 0, scope=WIDE),
     # The log

@@ -1,6 +1,8 @@
 """A Spark session that finds its Java, and a Python for its workers."""
 
+import atexit
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -75,9 +77,16 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
         environment["JAVA_HOME"] = str(_wrapped(java))
 
 
+def until_exit(prefix: str) -> Path:
+    """A directory for what must be there as long as this process, and no longer."""
+    directory = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
 def _wrapped(java: Path) -> Path:
     """A Java home whose launcher leaves out the option that this Java does not know."""
-    home = Path(tempfile.mkdtemp(prefix="odradek-java-"))
+    home = until_exit("odradek-java-")
     launcher = home / "bin" / "java"
     launcher.parent.mkdir()
     launcher.write_text(_LAUNCHER.format(dropped=DROPPED, java=java))
@@ -129,6 +138,6 @@ def _quiet(given: Mapping[str, str]) -> dict[str, str]:
     options = given.get(JAVA_OPTIONS, "")
     if "log4j" in options:
         return {}
-    file = Path(tempfile.mkdtemp(prefix="odradek-spark-")) / "log4j2.properties"
+    file = until_exit("odradek-spark-") / "log4j2.properties"
     file.write_text(_LOG4J)
     return {JAVA_OPTIONS: f"{options} -Dlog4j2.configurationFile={file}".strip()}

@@ -7,8 +7,9 @@ cramjam, google-crc32c) and must be installed there, in the image, or come with 
 
 import zipfile
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING
+
+from odradek.spark.session import until_exit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def ship_packages(spark: "SparkSession") -> None:
     """Send this package to the executors, which may not have it installed."""
-    archive = Path(mkdtemp(prefix="odradek-")) / "odradek.zip"
+    archive = until_exit("odradek-shipped-") / "odradek.zip"
     zip_packages(archive)
     spark.sparkContext.addPyFile(str(archive))
 
