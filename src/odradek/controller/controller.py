@@ -409,7 +409,7 @@ class Controller:
         except ControllerMoved:
             await self._look_who_is_in_office()
         except Exception as error:
-            foreseen = isinstance(error, StoreError)
+            foreseen = isinstance(error, StoreError | BatchNotEmpty)
             log.error(
                 "broker %d could not take office: %r", self.broker_id, error, exc_info=not foreseen
             )
