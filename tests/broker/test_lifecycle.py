@@ -114,6 +114,23 @@ async def test_an_empty_disk_is_not_forgotten_however_early_the_next_life_ends(
         assert kept.end_offset == 1
 
 
+async def test_a_broker_serves_once_it_knows_topics_and_not_only_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new controller tells of the brokers first."""
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        await made.stop(1)
+        broker = await made.start(1)
+        broker._informed.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(broker.cache, "topics", list)
+            broker.metadata_updated([])
+            assert not broker._informed.is_set()
+        broker.metadata_updated([])
+        assert broker._informed.is_set()
+
+
 async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
     """A single replica cannot be handed over; nobody waits for that."""
     async with cluster(tmp_path, brokers=2) as made:

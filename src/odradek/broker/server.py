@@ -116,6 +116,7 @@ class Broker:
         self.routes = _routes(self)
         self.connections = Connections(config, self.routes)
         self._informed = asyncio.Event()
+        self._expects_topics = False
 
     # Starting
 
@@ -135,6 +136,7 @@ class Broker:
         self.cluster_id = await self.store.cluster_id_or(_new_cluster_id(self.rng))
         offsets = await self.store.topic(OFFSETS_TOPIC)
         self._offsets_partitions = len(offsets.partitions) if offsets is not None else None
+        self._expects_topics = bool(await self.store.topics())
         await self._open_logs()
         self._make_parts()
         await self.settings.load()
@@ -292,7 +294,10 @@ class Broker:
     def metadata_updated(self, topics: Collection[str]) -> None:
         """The controller has told us something new."""
         self.topics.changed(topics)
-        if self.cache.is_alive(self.id):
+        if self._informed.is_set() or not self.cache.is_alive(self.id):
+            return
+        # A new controller tells of the brokers first: clients would take every topic for deleted.
+        if self.cache.topics() or not self._expects_topics:
             self._informed.set()
 
     def _directory_failed(self, path: str, partitions: list[TopicPartition]) -> None:
