@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
 from odradek.wire.errors import ErrorCode
+from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -24,6 +26,14 @@ def directory_of(node: Any, of: TopicPartition = T0) -> str:
 def other_directory(node: Any, of: TopicPartition = T0) -> str:
     (other,) = {str(path) for path in node.dirs} - {directory_of(node, of)}
     return other
+
+
+def begin_move(node: Any) -> Any:
+    """To the other directory, and no further: the copy stays empty."""
+    node.replicas.mover.quota.bytes_per_second = 1
+    node.replicas.mover.quota.record(10**9)
+    node.replicas.alter_replica_log_dirs({T0: other_directory(node)})
+    return node.partition().future_log
 
 
 class TestFailure:
@@ -267,7 +277,7 @@ class TestMoving:
 
         simulate(story)
 
-    def test_it_goes_on_after_a_restart(self, simulate: Any) -> None:
+    def test_it_begins_again_after_a_restart(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
@@ -280,9 +290,118 @@ class TestMoving:
             contents = node.contents()
             await node.stop()
             await world.restart(1)
+            node.replicas.mover.quota.bytes_per_second = 1000
+            loaded = node.logs.get(T0, future=True)
+            assert loaded.end_offset > 0
             await world.elect(1, [1])
+            again = node.partition().future_log
+            assert again is not loaded and again is node.logs.get(T0, future=True)
+            await world.elect(1, [1])  # which is no reason to begin once more
+            assert node.partition().future_log is again
             await world.until(lambda: directory_of(node) == there)
             assert node.contents() == contents
+
+        simulate(story)
+
+    @pytest.mark.parametrize("leader", [1, 2])
+    def test_a_copy_that_was_not_there_when_its_log_was_cut_is_not_trusted(
+        self, simulate: Any, leader: int
+    ) -> None:
+        async def story(world: Any) -> None:
+            one, two = await world.start(1, 2, dirs=2)
+            await world.elect(2, [1, 2], [1, 2])
+            for _ in range(5):
+                await two.produce(b"both")
+            await world.until(lambda: one.log().high_watermark == 5)
+            one.replicas.fetchers.remove([T0])
+            for _ in range(6):
+                two.append(b"only there")
+            copy, there = begin_move(two), other_directory(two)
+            copy.append_as_follower(two.contents_to(7))
+            copy.fail(OSError(errno.ENOSPC, "full"))
+            await asyncio.sleep(0)
+            await world.elect(1, [1])
+            for _ in range(4):
+                await one.produce(b"committed")
+            await world.until_stored({1, 2})
+            await two.stop()
+            await world.restart(2)  # where there is room now
+            await world.elect(leader, [1, 2])
+            await world.until(lambda: directory_of(two) == there)
+            assert two.contents() == one.contents()
+            assert two.contents().count(b"committed") == 4
+
+        simulate(story)
+
+    def test_a_copy_that_was_not_there_when_its_log_was_cleaned_is_not_trusted(
+        self, simulate: Any
+    ) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+
+            def tell(key: bytes, value: bytes | None) -> None:
+                node.replicas.append(1, 1000, {T0: encode_batch([Record(0, 0, key, value)])})
+
+            tell(b"user", b"secret")
+            copy, there = begin_move(node), other_directory(node)
+            copy.append_as_follower(node.contents())
+            copy.fail(OSError(errno.ENOSPC, "full"))
+            await asyncio.sleep(0)
+            tell(b"user", None)
+            for number in range(3):  # until nothing is left of the deletion either
+                node.log().roll()
+                tell(b"%d" % number, b"x")
+                await node.logs.cleaner.run()
+            assert b"user" not in node.contents()
+            await node.stop()
+            await world.restart(1)
+            await world.elect(1, [1])
+            await world.until(lambda: directory_of(node) == there)
+            assert b"user" not in node.contents()
+
+        compact = frozenset({"compact"})
+        simulate(story, log_config=LogConfig(cleanup_policy=compact, delete_retention_ms=0))
+
+    def test_a_copy_beside_a_log_that_was_made_anew_is_deleted(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            node.append(b"x")
+            begin_move(node)
+            there = other_directory(node)
+            await node.stop()
+            node.dirs = [Path(there)]  # the log's own is not configured any more
+            await world.restart(1)
+            await world.elect(1, [1], is_new=True)
+            node.append(b"y")
+            await asyncio.sleep(1)
+            assert node.logs.live_dirs == [there] and directory_of(node) == there
+            assert node.logs.future_logs == {} and node.log().end_offset == 1
+
+        simulate(story)
+
+    def test_when_the_target_fails_as_it_begins_again_the_replica_serves(
+        self, simulate: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            node.append(b"x")
+            begin_move(node)
+            here = directory_of(node)
+            await node.stop()
+            await world.restart(1)
+
+            def refuse(disk: RealDisk, source: str, target: str) -> None:
+                raise OSError(errno.EROFS, "read-only", source)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(RealDisk, "rename", refuse)
+                assert (await world.elect(1, [1]))[1] == ErrorCode.NONE
+            await asyncio.sleep(0)
+            assert node.logs.live_dirs == [here] and directory_of(node) == here
+            assert node.append(b"y")[T0].error == ErrorCode.NONE
 
         simulate(story)
 
@@ -365,11 +484,7 @@ class TestMoving:
                 await world.elect(2, [2], without=[1])
                 for _ in range(6):
                     follower.append(b"only there")
-            follower.replicas.mover.quota.bytes_per_second = 1
-            follower.replicas.mover.quota.record(10**9)
-            here, there = directory_of(follower), other_directory(follower)
-            follower.replicas.alter_replica_log_dirs({T0: there})
-            copy = follower.partition().future_log
+            here, copy = directory_of(follower), begin_move(follower)
             copy.append_as_follower(follower.contents_to(3))
 
             def fail(offset: int) -> None:

@@ -2,8 +2,9 @@
 
 A second log of the partition, the *future* log, is made in the target directory and filled from the
 first, batch by batch, while that one serves as ever. When it has everything it takes the place of
-the first in one step. Whatever cuts the first cuts the future one. After a restart the move goes on
-with the partition's next state from the controller.
+the first in one step. Whatever cuts the first cuts the future one. After a restart the move begins
+again, with the partition's next state from the controller: nobody knows whether the first was cut,
+cleaned or made anew while the directory of the future one was not there.
 """
 
 import asyncio
@@ -64,21 +65,30 @@ class Mover:
         logs.prefer_directory(of, path)
         partition = self._manager.hosted(of)
         target = posixpath.normpath(path)
-        future = logs.get(of, future=True)
-        if future is not None and posixpath.dirname(future.directory) != target:
-            self.cancel(of)
-            logs.prefer_directory(of, path)
-        log = partition.local_log
-        if posixpath.dirname(log.directory) != target:
-            logs.get_or_create(of, log.config, is_new=True, future=True)
-            self.resume(partition)
+        future = logs.get(of, future=True) if of in self._tasks else None
+        if future is None or posixpath.dirname(future.directory) != target:
+            self._begin(partition, target)
 
     def resume(self, partition: Partition) -> None:
-        """Go on with the move of this partition, if one was begun."""
+        """Begin the move of this partition again, if one was begun before this broker's start."""
         of = partition.topic_partition
         future = self._manager.logs.get(of, future=True)
         if future is None or partition.log is None or of in self._tasks:
             return
+        try:
+            self._begin(partition, posixpath.dirname(future.directory))
+        except KafkaError as error:
+            # The target's disk: the replica is on another.
+            logger.error("the move of %s has failed: %s", of, error.message)
+
+    def _begin(self, partition: Partition, target: str) -> None:
+        """With an empty copy: one that there is already is deleted. None if the log is there."""
+        of, log, logs = partition.topic_partition, partition.local_log, self._manager.logs
+        self.cancel(of)
+        logs.prefer_directory(of, target)
+        if posixpath.dirname(log.directory) == target:
+            return
+        future = logs.get_or_create(of, log.config, is_new=True, future=True)
         partition.future_log = future
         task = asyncio.ensure_future(self._move(partition, future))
         self._tasks[of] = task
