@@ -1,5 +1,6 @@
 """One log: appending, reading, its marks and times."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,7 +25,9 @@ from tests.log.logs import (
 from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, File
 from odradek.log.log import UnexpectedOffset
+from odradek.log.segment import LOOKED_AT_BYTES
 from odradek.wire.batch import (
+    BatchHeader,
     CorruptBatch,
     crc_ok,
     header_at,
@@ -38,6 +41,7 @@ from odradek.wire.records import (
     Record,
     decode_records,
     encode_batch,
+    iterate_records,
 )
 
 # Appending
@@ -303,6 +307,69 @@ def test_offsets_by_time_in_a_batch_that_cannot_be_opened() -> None:
     log.append_as_leader(data, 0)
     assert log.offset_for_timestamp(NOW_MS + 10) == (NOW_MS + 50, 3, 0)
     assert log.offset_of_greatest_timestamp() == (NOW_MS + 50, 3, 0)
+
+
+def _opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first offset of each batch that is opened from now on to find a time."""
+    opened: list[int] = []
+
+    def opening(buffer: bytes, header: BatchHeader) -> Iterator[Record]:
+        opened.append(header.base_offset)
+        return iterate_records(buffer, header)
+
+    monkeypatch.setattr("odradek.log.segment.iterate_records", opening)
+    return opened
+
+
+def _claiming_time(data: bytearray, time_ms: int) -> bytearray:
+    data[35:43] = time_ms.to_bytes(8, "big")  # The greatest timestamp.
+    set_crc(data, header_at(data))
+    return data
+
+
+def test_offsets_by_time_open_one_batch_that_lies_about_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = _opened(monkeypatch)
+    log = open_log()
+    for _ in range(20):
+        log.append_as_leader(_claiming_time(batch(2), NOW_MS + 50), 0)
+    assert log.offset_for_timestamp(NOW_MS + 10) == (NOW_MS + 50, 0, 0)
+    assert log.offset_of_greatest_timestamp() == (NOW_MS + 50, 0, 0)
+    assert opened == [0, 0]
+    log.set_high_watermark(40)
+    log.advance_start_offset(5)  # Within a batch: what was that late may be gone.
+    assert log.offset_for_timestamp(NOW_MS + 10) == (NOW_MS + 50, 6, 0)
+    assert opened == [0, 0, 4, 6]
+
+
+def test_offsets_by_time_skip_what_is_gone_from_the_first_batch() -> None:
+    log = open_log()
+    log.append_as_leader(
+        encode_batch([Record(-1, NOW_MS + 50, b"k", b"v"), Record(-1, NOW_MS, b"k", b"v")]), 0
+    )
+    log.append_as_leader(batch(time_ms=NOW_MS + 20), 0)
+    log.set_high_watermark(3)
+    log.advance_start_offset(1)
+    assert log.offset_for_timestamp(NOW_MS + 10) == (NOW_MS + 20, 2, 0)
+
+
+def test_offsets_by_time_pass_over_a_batch_that_was_emptied() -> None:
+    log = open_log()
+    emptied = encode_batch([], last_offset_delta=0, producer_id=1, producer_epoch=0)
+    log.append_as_follower(_claiming_time(emptied, NOW_MS + 50))
+    log.append_as_follower(batch(base_offset=1, time_ms=NOW_MS + 20, leader_epoch=0))
+    assert log.offset_for_timestamp(NOW_MS + 10) == (NOW_MS + 20, 1, 0)
+
+
+def test_offsets_by_time_do_not_open_a_batch_of_millions(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = _opened(monkeypatch)
+    log = open_log()
+    data = batch(codec=Codec.ZSTD)
+    data[57:61] = (LOOKED_AT_BYTES // 7 + 1).to_bytes(4, "big")  # The record count.
+    log.append_as_follower(_claiming_time(data, NOW_MS + 50))
+    assert log.offset_for_timestamp(NOW_MS + 10) == (NOW_MS + 50, 0, -1)
+    assert opened == []
 
 
 def test_records_without_timestamps() -> None:

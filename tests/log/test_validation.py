@@ -8,8 +8,9 @@ from tests.log.logs import NOW_MS, batch, everything, headers, open_log
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.producers import Origin
+from odradek.log.segment import LOOKED_AT_BYTES
 from odradek.wire.batch import header_at, set_append_time, set_crc
-from odradek.wire.compression import Codec
+from odradek.wire.compression import SIZE_MAX, Codec, compress
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.records import (
     ControlType,
@@ -89,6 +90,37 @@ def test_counts_and_offsets_of_a_client_must_agree() -> None:
         patched(patched(batch(1), 57, i32(0)), 23, i32(-1)),
     ):
         assert refusal(log, changed) is ErrorCode.INVALID_RECORD
+
+
+def claiming(data: bytearray, count: int) -> bytearray:
+    """The batch with another record count, and the offsets to go with it."""
+    return patched(patched(data, 23, i32(count - 1)), 57, i32(count))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_count_that_no_batch_of_this_size_can_hold_is_refused(codec: Codec) -> None:
+    log = open_log()
+    for count in (2**31 - 1, SIZE_MAX // 7 + 1):
+        assert refusal(log, claiming(batch(codec=codec), count)) is ErrorCode.INVALID_RECORD
+    # The densest there is: seven bytes a record, in the codec that makes the least of them.
+    records = bytes([12, 0, 0, 0, 1, 1, 0]) * 100_000
+    densest = batch(codec=codec)[:61] + compress(codec, records)
+    densest[8:12] = i32(len(densest) - 12)
+    log = open_log(config=LogConfig())
+    log.append_as_leader(claiming(densest, 100_000), 0)
+    assert log.end_offset == 100_000
+
+
+def test_a_compacted_topic_does_not_look_for_millions_of_keys_in_one_batch() -> None:
+    config = LogConfig(cleanup_policy=frozenset({"compact"}))
+    assert config.max_message_bytes < LOOKED_AT_BYTES
+    log, most = open_log(config=config), LOOKED_AT_BYTES // 7
+    packed = batch(codec=Codec.ZSTD)[:61] + bytes(1000)
+    packed[8:12] = i32(len(packed) - 12)
+    with pytest.raises(KafkaError, match="too many"):
+        log.append_as_leader(claiming(packed, most + 1), 0)
+    with pytest.raises(KafkaError, match="bad zstd"):
+        log.append_as_leader(claiming(packed, most), 0)
 
 
 def test_clients_write_no_control_batches_and_no_negative_sequences() -> None:

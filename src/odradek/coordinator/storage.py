@@ -27,9 +27,9 @@ from odradek.wire.messages.offsets_topic import (
 from odradek.wire.records import (
     ControlType,
     Record,
-    decode_records,
     decode_transaction_end,
     encode_batch,
+    iterate_records,
 )
 from odradek.wire.topics import TopicPartition
 
@@ -227,7 +227,7 @@ class Replay:
             if header.is_control:
                 self._end_transaction(piece, header)
                 continue
-            for record in decode_records(piece, header):
+            for record in iterate_records(piece, header):
                 if record.key is None:
                     continue
                 if header.is_transactional:

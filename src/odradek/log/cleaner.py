@@ -31,7 +31,7 @@ from odradek.log.offload import Offload
 from odradek.log.segment import CLEANED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 from odradek.wire.batch import BatchHeader, CorruptBatch, scan
 from odradek.wire.errors import DecodeError, KafkaError
-from odradek.wire.records import decode_records
+from odradek.wire.records import iterate_records
 from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -324,7 +324,7 @@ class _Cleaning:
                 if header.is_control:
                     transactions.on_control(buffer, header)
                 elif not transactions.on_data(header) and not newest.add(
-                    decode_records(buffer, header), start
+                    iterate_records(buffer, header), start
                 ):
                     return
                 newest.covered_to = max(newest.covered_to, header.next_offset)

@@ -37,9 +37,9 @@ from odradek.wire.records import (
     NO_TIMESTAMP,
     ControlType,
     Record,
-    decode_records,
     decode_transaction_end,
     encode_batch,
+    iterate_records,
 )
 
 KEY_BYTES_MAX = 16
@@ -173,17 +173,18 @@ class BatchCleaner:
         if discard:
             return Cleaned(self._remains(header), count, 0)
 
-        records = decode_records(buffer, header)
-        if header.is_control:
-            kept = records
-        else:
-            kept = [record for record in records if self._keeps(record, horizon)]
+        # One by one: what goes, which may be nearly all of it, is never held together.
+        kept = [
+            record
+            for record in iterate_records(buffer, header)
+            if header.is_control or self._keeps(record, horizon)
+        ]
         if not kept:
             return Cleaned(self._remains(header), count, 0)
         stamps_horizon = horizon is None and (
             marker_is_idle or any(record.value is None for record in kept)
         )
-        if len(kept) == len(records) and not stamps_horizon:
+        if len(kept) == count and not stamps_horizon:
             with memoryview(buffer) as view:
                 return Cleaned(bytes(view[header.position : header.end_position]), count, count)
         if stamps_horizon:

@@ -29,7 +29,7 @@ from odradek.wire.batch import (
     scan,
 )
 from odradek.wire.errors import DecodeError
-from odradek.wire.records import NO_TIMESTAMP, iterate_records
+from odradek.wire.records import NO_TIMESTAMP, RECORD_BYTES_MIN, iterate_records
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -47,6 +47,9 @@ SIZE_MAX = (1 << 31) - 1
 # How much is read at once to look at headers, which stand within an index interval of each other.
 PEEK_BYTES = 8 * 1024
 SCAN_BYTES = 4 * 1024 * 1024
+# Records are looked at one by one if so many fit this, or their batch as it is: nothing else goes
+# on meanwhile, and a few hundred bytes can be made to hold millions of records.
+LOOKED_AT_BYTES = 16 * 1024 * 1024
 
 # Base offset, length, magic and last offset delta: what a search needs of a header.
 _PEEK = Struct(">qi4xb6xi")
@@ -320,20 +323,30 @@ class Segment:
     def _first_record(
         self, search_from: int, timestamp: int, start_offset: int
     ) -> tuple[int, int, int] | None:
+        """Opens one batch, or two if the log begins within the first. Nobody has opened them before
+        us: if one is not what its header says, or cannot be read, what that says must do."""
         found = self.find(search_from)
         if found is None:
             return None
         for chunk, header in self.batches(found.position):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
+            if header.record_count == 0:
+                continue  # The cleaner left only what its producer is known by.
+            offset = max(header.base_offset, start_offset)
+            by_header = header.max_timestamp, offset, header.leader_epoch
+            size_max = max(LOOKED_AT_BYTES, header.size_bytes)
+            if header.record_count > size_max // RECORD_BYTES_MIN:
+                return by_header
             try:
                 for record in iterate_records(chunk, header):
                     if record.timestamp >= timestamp and record.offset >= start_offset:
                         return record.timestamp, record.offset, header.leader_epoch
             except DecodeError:
-                # Nobody has opened it before us; what its header says must do.
-                offset = max(header.base_offset, start_offset)
-                return header.max_timestamp, offset, header.leader_epoch
+                return by_header
+            if header.base_offset >= start_offset:
+                return by_header
+            # It begins before the log does: the records that were late enough may be gone.
         return None
 
     # Shrinking and moving

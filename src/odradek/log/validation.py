@@ -3,11 +3,14 @@
 The header and the checksum say everything, so records stay closed, with two exceptions: a
 compacted topic needs a key on every record, and a topic with a codec of its own gets its batches
 recompressed.
-Unlike Kafka we believe the header's record count and timestamps without looking inside.
+Unlike Kafka we believe the header's timestamps without looking inside, and its record count as long
+as a batch of this size can hold so many: each offset counts towards a segment's reach, and a few
+bytes that claim two thousand million of them would make a segment of every batch.
 """
 
 from odradek.log.config import LogConfig
 from odradek.log.producers import Origin
+from odradek.log.segment import LOOKED_AT_BYTES
 from odradek.wire.batch import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -18,9 +21,9 @@ from odradek.wire.batch import (
     header_at,
     scan,
 )
-from odradek.wire.compression import Codec
+from odradek.wire.compression import SIZE_MAX, Codec
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
-from odradek.wire.records import NO_TIMESTAMP, iterate_records, recompress
+from odradek.wire.records import NO_TIMESTAMP, RECORD_BYTES_MIN, iterate_records, recompress
 
 WritableBuffer = bytearray | memoryview
 
@@ -31,6 +34,9 @@ COMPRESSION_TYPES = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+
+# What no codec exceeds: zstd, the best of them, writes four bytes for a block of 128 KiB.
+EXPANSION_MAX = 32 * 1024
 
 
 def one_batch(buffer: WritableBuffer) -> BatchHeader:
@@ -67,7 +73,7 @@ def check_batch(
     if not config.log_append_time:
         _check_timestamps(header, config, now_ms)
     if config.compact and not header.is_control:
-        _check_keys(buffer, header)
+        _check_keys(buffer, header, config)
 
 
 def _check_client(header: BatchHeader) -> None:
@@ -77,6 +83,11 @@ def _check_client(header: BatchHeader) -> None:
         raise _invalid(
             f"{header.record_count} records and a last offset of {header.last_offset_delta}"
         )
+    stored = header.size_bytes - HEADER_BYTES
+    if header.attributes & CODEC_MASK:
+        stored = min(stored * EXPANSION_MAX, SIZE_MAX)
+    if header.record_count > stored // RECORD_BYTES_MIN:
+        raise _invalid(f"{header.size_bytes} bytes cannot hold {header.record_count} records")
     if header.is_control:
         raise _invalid("clients may not write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:
@@ -96,7 +107,9 @@ def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> No
         )
 
 
-def _check_keys(buffer: WritableBuffer, header: BatchHeader) -> None:
+def _check_keys(buffer: WritableBuffer, header: BatchHeader, config: LogConfig) -> None:
+    if header.record_count > max(LOOKED_AT_BYTES, config.max_message_bytes) // RECORD_BYTES_MIN:
+        raise _invalid(f"{header.record_count} records are too many to look for their keys")
     try:
         for index, record in enumerate(iterate_records(buffer, header)):
             if record.key is None:
