@@ -33,11 +33,11 @@ def found(
 
 
 def test_an_offset_goes_there_and_back_and_has_one_spelling() -> None:
-    one = Position({B: 7, A: 5}, {A: 1}, Identity({"u": "id-1"}, {A: (0, 77)}))
+    one = Position({B: 7, A: 5}, {A: 1}, Identity({"u": "id-1"}, {A: (0, 77)}, {A: 3}))
     text = json.dumps(one.to_json())
     assert text == (
         '{"t": {"0": 5, "1": 7}, "@odradek": {"begin": {"t": {"0": 1}}, "ids": {"u": "id-1"}, '
-        '"first": {"t": {"0": [0, 77]}}}}'
+        '"first": {"t": {"0": [0, 77]}}, "epoch": {"t": {"0": 3}}}}'
     )
     assert Position.from_json(json.loads(text)) == one
 
@@ -126,6 +126,42 @@ def test_a_log_made_again_is_told_by_its_first_record(
     assert (going.begin[A], len(going.losses)) == expected
     assert (A in going.anew) == (what == "another")
     assert (A in going.shrunk) == (what == "shrunk")
+
+
+@pytest.mark.parametrize(
+    ("epoch", "first", "is_another"),
+    [
+        (3, (0, 77), True),  # the same leader, whose log cannot go back
+        (0, (0, 77), True),  # a topic begins at epoch 0
+        (4, (0, 77), False),  # the next leader, which was not compacted yet
+        (4, (4, 88), False),
+        (4, (4, 89), True),  # another record in the place of the first
+        (4, None, False),
+        (None, (0, 77), True),
+    ],
+)
+@pytest.mark.parametrize("was_empty", [False, True])
+def test_the_log_of_the_next_leader_may_begin_earlier(
+    epoch: int | None, first: tuple[int, int] | None, is_another: bool, was_empty: bool
+) -> None:
+    firsts = {B: (4, 88)} if was_empty else {A: (4, 88), B: (4, 88)}
+    before = Position({A: 4, B: 9}, {}, Identity({}, firsts, {A: 3, B: 3}))
+    there = found({A: 9, B: 9}, first=first)
+    epochs = {} if epoch is None else {A: epoch, B: epoch}
+    going = progress(before, replace(there, identity=replace(there.identity, epochs=epochs)))
+    # An empty log tells nothing of the time of its next record.
+    a_is_another = is_another and not (was_empty and first == (4, 89))
+    assert going.anew == {part for part, anew in ((A, a_is_another), (B, is_another)) if anew}
+
+
+def test_an_offset_written_without_epochs_is_judged_by_its_first_record() -> None:
+    before = Position.from_json({"t": {"0": 5}, "@odradek": {"first": {"t": {"0": [3, 77]}}}})
+    for first, anew in (((0, 70), {A}), ((3, 77), set()), ((4, 80), set())):
+        there = found({A: 9}, first=first)
+        there = replace(there, identity=replace(there.identity, epochs={A: 6}))
+        assert progress(before, there).anew == anew
+        end = next_position(before, there, progress(before, there), there.latest)
+        assert end.identity.epochs == {A: 6}
 
 
 def test_an_empty_log_that_is_made_again_and_filled() -> None:

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.client.blocking import Blocking
@@ -18,6 +18,7 @@ from odradek.client.client import TIMEOUT_S, Client
 from odradek.client.groups import Groups
 from odradek.client.reading import EARLIEST, LATEST, Isolation, OffsetAt, offsets_at
 from odradek.client.values import check
+from odradek.client.view import View
 from odradek.spark.errors import OptionError
 from odradek.spark.options import Choice, Kind, Limit, SourceOptions, Topics
 from odradek.wire.errors import KafkaError
@@ -56,6 +57,15 @@ class Chosen:
 
     partitions: tuple[TopicPartition, ...]
     topic_ids: Mapping[str, str]
+    # Whether the cluster named no topic at all, chosen or not.
+    of_none: bool = False
+
+
+class Firsts(NamedTuple):
+    """The first record of each log, without the empty ones, and the epoch of each leader asked."""
+
+    records: Mapping[TopicPartition, OffsetAt]
+    epochs: Mapping[TopicPartition, int]
 
 
 class Lookup:
@@ -91,7 +101,12 @@ class Lookup:
         """The partitions that the options choose, as of now or within the time they may be kept."""
         age_ms = (self._clock() - self._chosen_at) * 1000
         if self._chosen is None or anew or age_ms >= max(self._options.metadata_ttl_ms, 0):
-            self._chosen = self._ask(lambda client: _choose(client, self._options.topics))
+            chosen = self._ask(lambda client: _choose(client, self._options.topics))
+            if chosen.of_none:
+                # A broker that has just started may tell of brokers before it can of topics.
+                self.pause()
+                chosen = self._ask(lambda client: _choose(client, self._options.topics))
+            self._chosen = chosen
             self._chosen_at = self._clock()
         return self._chosen
 
@@ -101,10 +116,20 @@ class Lookup:
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
-    def first_records(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAt]:
-        """The first record of each log, without the empty ones."""
-        found = self._at(dict.fromkeys(partitions, BEGINNING_OF_TIME_MS))
-        return {partition: at for partition, at in found.items() if at.offset >= 0}
+    def firsts(self, partitions: Iterable[TopicPartition]) -> Firsts:
+        """The first record of each log, and the epoch of the leader that told it."""
+        wanted = dict.fromkeys(partitions, BEGINNING_OF_TIME_MS)
+        if not wanted:
+            return Firsts({}, {})
+        isolation = isolation_of(self._options)
+
+        async def ask(client: Client) -> Firsts:
+            found = await offsets_at(client, wanted, isolation=isolation)
+            records = {partition: at for partition, at in found.items() if at.offset >= 0}
+            # Only now: while a partition has no leader, the question waits for the next one.
+            return Firsts(records, _epochs(client.view, wanted))
+
+        return self._ask(ask)
 
     def at_times(self, times_ms: Offsets) -> dict[TopicPartition, int | None]:
         """The first offset at or after each time; None where there is none."""
@@ -205,8 +230,21 @@ async def _choose(client: Client, topics: Topics) -> Chosen:
         partitions = [part for part in topics.partitions if part in existing]
     ids = {name: client.view.topics[name].id for name in names}
     return Chosen(
-        tuple(partitions), {name: str(id) for name, id in ids.items() if id != NO_TOPIC_ID}
+        tuple(partitions),
+        {name: str(id) for name, id in ids.items() if id != NO_TOPIC_ID},
+        of_none=topics.choice is Choice.PATTERN and not client.view.topics,
     )
+
+
+def _epochs(view: View, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The leader epochs, as far as the cluster tells them."""
+    epochs = {}
+    for partition in sorted(partitions):
+        topic = view.topics.get(partition.topic)
+        known = None if topic is None else topic.partitions.get(partition.partition)
+        if known is not None and known.leader_epoch >= 0:
+            epochs[partition] = known.leader_epoch
+    return epochs
 
 
 def _check_same(limit: Limit, partitions: list[TopicPartition], is_start: bool) -> None:

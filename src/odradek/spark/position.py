@@ -7,8 +7,8 @@ MARK, an offset carries two more things that Spark keeps nowhere for a Python so
   of them in the first batch, since Spark asks for the initial offset again when it repeats that
   batch and would skip what came between; later a partition that is new, or a topic made anew.
 - the identity of what was read: the topic's id, or on a cluster without ids the first record of
-  each log (its offset and time). A log that was deleted and made again under its name begins with
-  another record, even when it has grown beyond the old offset.
+  each log (its offset and time) and its leader's epoch. A log that was deleted and made again under
+  its name begins with another record, even when it has grown beyond the old offset.
 
 All of this is pure; SPARK_FORMAT.md section 3.
 """
@@ -32,6 +32,12 @@ class Identity:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     # (offset, timestamp) of the first record of each log; an empty log has none.
     firsts: Numbers = field(default_factory=dict)
+    # The epoch of the leader whose log that was, also of an empty one.
+    epochs: Offsets = field(default_factory=dict)
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.topic_ids or self.firsts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class Position:
             mark["first"] = nested_offsets(
                 {part: list(first) for part, first in self.identity.firsts.items()}
             )
+        if self.identity.epochs:
+            mark["epoch"] = nested_offsets(self.identity.epochs)
         offsets = nested_offsets(self.offsets)
         return {**offsets, MARK: mark} if mark else offsets
 
@@ -68,7 +76,7 @@ class Position:
         return cls(
             read_nested({topic: parts for topic, parts in value.items() if topic != MARK}),
             read_nested(mark.get("begin", {})),
-            Identity(mark.get("ids", {}), firsts),
+            Identity(mark.get("ids", {}), firsts, read_nested(mark.get("epoch", {}))),
         )
 
     @property
@@ -120,8 +128,18 @@ def is_another_log(before: Position, found: Found, partition: TopicPartition) ->
         return False  # it was known by its id alone, which nobody tells us any more
     # An empty log would have got its next record where we stopped.
     first, timestamp = before.identity.firsts.get(partition, (committed, now[1]))
-    # Retention and compaction move the first record forward, never back, and never change it.
-    return now[0] < first or (now[0] == first and now[1] != timestamp)
+    # Retention and compaction move the first record forward, never back, and never change it. But
+    # each replica is compacted in its own time, so the log of the next leader may begin earlier.
+    if now[0] < first:
+        return not has_next_leader(before, found, partition)
+    return now[0] == first and now[1] != timestamp
+
+
+def has_next_leader(before: Position, found: Found, partition: TopicPartition) -> bool:
+    """Whether a leader was elected since `before`. A topic that is made again begins at epoch 0."""
+    epoch = found.identity.epochs.get(partition)
+    # An offset that was written without epochs is judged by its first record alone.
+    return epoch is not None and epoch > before.identity.epochs.get(partition, epoch)
 
 
 def progress(before: Position, found: Found, group_id: str | None = None) -> Progress:
@@ -141,7 +159,7 @@ def progress(before: Position, found: Found, group_id: str | None = None) -> Pro
                         f"the new partition {partition} begins at offset {earliest}, not 0",
                     )
                 )
-        elif before.identity != Identity() and is_another_log(before, found, partition):
+        elif before.identity.is_known and is_another_log(before, found, partition):
             anew.add(partition)
             begin[partition] = earliest
             losses.append(

@@ -36,6 +36,7 @@ from odradek.spark.position import (
 from odradek.spark.ranges import OffsetRange, Offsets, limit_batch, nested_offsets, split
 from odradek.spark.reading import RangePartition, partitions_of, read_range
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,10 +153,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for attempt in range(max(1, options.attempts)):
             if attempt:
                 self._cluster().pause()
-            found = self._find()
+            found = self._find(anew=attempt > 0)
             going = progress(before, found, options.client.get("group.id"))
-            if not going.shrunk:
-                break  # else a leader that was just elected may not know its end yet
+            # A leader that was just elected may not know its end yet, nor a broker that has just
+            # started what topics there are.
+            if not going.shrunk and self._expected(before) <= set(found.latest):
+                break
         self._latest = found.latest
         for loss in going.losses:
             if options.fail_on_data_loss:
@@ -166,6 +169,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None:
             self._target = found
         return self._within_target(before, found)
+
+    def _expected(self, before: Position) -> set[TopicPartition]:
+        """The partitions of which one that is not there would be a loss."""
+        return set(before.offsets) | set(() if self._target is None else self._target.latest)
 
     def _within_target(self, before: Position, found: Found) -> tuple[Found, Progress]:
         """What a run that ends with what was there at its beginning may still read.
@@ -187,8 +194,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return target, progress(before, target)
 
-    def _find(self) -> Found:
-        chosen = self._cluster().chosen()
+    def _find(self, anew: bool = False) -> Found:
+        chosen = self._cluster().chosen(anew)
         try:
             return self._find_in(chosen)
         except KafkaError as error:
@@ -208,9 +215,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _identity(self, topic_ids: Any, partitions: Offsets) -> Identity:
         without_id = [tp for tp in partitions if tp.topic not in topic_ids]
-        firsts = self._cluster().first_records(without_id)
+        firsts = self._cluster().firsts(without_id)
         return Identity(
-            topic_ids, {tp: (at.offset, at.timestamp) for tp, at in sorted(firsts.items())}
+            topic_ids,
+            {tp: (at.offset, at.timestamp) for tp, at in sorted(firsts.records.items())},
+            firsts.epochs,
         )
 
     def _admit(
