@@ -6,7 +6,7 @@ asked waits until this broker's own metadata shows the result. BEHAVIOUR.md sect
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -81,6 +81,10 @@ class Topics:
 
     # Creating
 
+    def check_new(self, topics: Iterable[NewTopic]) -> None:
+        """Raise KafkaError if these, in one request, would have too many partitions together."""
+        _check_count(sum(max(0, self._count(topic)) for topic in topics))
+
     async def create(
         self,
         topic: NewTopic,
@@ -120,9 +124,7 @@ class Topics:
                     "Both cannot be used at the same time.",
                 )
             return {partition: list(ids) for partition, ids in topic.assignments.items()}
-        count, factor = topic.partitions, topic.replication_factor
-        if count == DEFAULT:
-            count = self._config.integer("num.partitions")
+        count, factor = self._count(topic), topic.replication_factor
         if factor == DEFAULT:
             factor = self._config.integer("default.replication.factor")
         _check_count(count)
@@ -130,6 +132,13 @@ class Topics:
         if racks is RackAwareMode.SAFE:
             brokers = brokers_to_use(brokers, racks)
         return assign_replicas(brokers, count, factor, rng=self._rng)
+
+    def _count(self, topic: NewTopic) -> int:
+        if topic.assignments:
+            return len(topic.assignments)
+        if topic.partitions == DEFAULT:
+            return self._config.integer("num.partitions")
+        return topic.partitions
 
     async def _validate(
         self, name: str, assignment: Mapping[int, Sequence[int]], config: Mapping[str, str | None]
@@ -173,6 +182,12 @@ class Topics:
         )
 
     # Extending
+
+    def check_added(self, counts: Mapping[str, int]) -> None:
+        """Raise KafkaError if too many partitions together would make the topics this large. Those
+        that are not known here do not count: each is looked at again by itself."""
+        known = ((self._cache.partition_count(name), count) for name, count in counts.items())
+        _check_count(sum(max(0, count - now) for now, count in known if now is not None))
 
     async def add_partitions(
         self,

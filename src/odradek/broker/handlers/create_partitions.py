@@ -33,6 +33,10 @@ async def handle(
         return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
+    try:
+        broker.topics.check_added({name: topic.count for name, topic in asked.items()})
+    except KafkaError as error:
+        return refuse(request, error, context)
     permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     results = await asyncio.gather(
         *(_extend(broker, topic, request, times[name] > 1, permit) for name, topic in asked.items())

@@ -33,12 +33,16 @@ async def handle(
     if not broker.controller.is_active:
         return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
     times = Counter(topic.name for topic in request.topics)
-    asked = {topic.name: topic for topic in request.topics}
+    asked = {topic.name: _wanted(topic) for topic in request.topics}
+    try:
+        broker.topics.check_new(asked.values())
+    except KafkaError as error:
+        return refuse(request, error, context)
     permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     # Of a.b and a_b only one can be: the second must find the first, if that could be created.
     rivals: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def create(topic: CreatableTopic) -> CreatableTopicResult:
+    async def create(topic: NewTopic) -> CreatableTopicResult:
         async with rivals[metric_name(topic.name)]:
             return await _create(broker, topic, request, permit)
 
@@ -66,20 +70,22 @@ def refuse(
     )
 
 
-async def _create(
-    broker: "Broker", topic: CreatableTopic, request: CreateTopicsRequest, permit: Permit
-) -> CreatableTopicResult:
-    config = {each.name: each.value for each in topic.configs}
-    wanted = NewTopic(
+def _wanted(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
         {each.partition_index: each.broker_ids for each in topic.assignments},
-        config,
+        {each.name: each.value for each in topic.configs},
     )
+
+
+async def _create(
+    broker: "Broker", topic: NewTopic, request: CreateTopicsRequest, permit: Permit
+) -> CreatableTopicResult:
     try:
         assignment = await broker.topics.create(
-            wanted, validate_only=request.validate_only, permit=permit
+            topic, validate_only=request.validate_only, permit=permit
         )
     except KafkaError as error:
         return await _failed(topic.name, error)
@@ -87,6 +93,7 @@ async def _create(
         topic.name, assignment, request.timeout_ms
     ):
         return await _failed(topic.name, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    config = topic.config or {}
     written = {name: value for name, value in config.items() if value is not None}
     return CreatableTopicResult(
         name=topic.name,
