@@ -1,6 +1,7 @@
 """The life of groups, in virtual time: joins, rebalances, sessions, static members, failover."""
 
 import asyncio
+import uuid
 
 import pytest
 from tests.coordinator.world import T0, World, commit
@@ -10,6 +11,7 @@ from odradek.coordinator.group import (
     Group,
     GroupState,
     Member,
+    new_member_id,
     subscribed_topics,
 )
 from odradek.coordinator.storage import java_hash, partition_for
@@ -44,6 +46,34 @@ def test_javas_hash(text: str, hashed: int) -> None:
 def test_a_group_whose_hash_has_no_absolute_value_is_on_partition_zero() -> None:
     assert partition_for("polygenelubricants", 50) == 0
     assert partition_for("abc", 50) == 96354 % 50
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("", ""),
+        ("é" * 16_365, "é" * 16_365),  # 32,730 bytes, and the rest of the id: exactly one string
+        ("x" * 32_767, "x" * 32_730),
+        ("x" + "é" * 16_383, "x" + "é" * 16_364),  # cut between two characters
+    ],
+)
+def test_a_member_id_fits_a_string_whatever_the_member_calls_itself(name: str, kept: str) -> None:
+    unique = str(uuid.UUID(int=7))
+    assert new_member_id(name, unique) == f"{kept}-{unique}"
+
+
+def test_a_member_with_a_long_name_does_not_spoil_the_answers_of_others() -> None:
+    async def story(world: World) -> None:
+        first = world.join()
+        long = world.join(group_instance_id="x" * 32_767)
+        joined = await first
+        assert len(joined.members) == 2
+        joined.encode(5)
+        parts = {member.member_id: b"work" for member in joined.members}
+        assert (await world.sync(joined, **parts)).error_code == ErrorCode.NONE
+        assert (await world.sync(await long)).error_code == ErrorCode.NONE
+
+    World().run(story)
 
 
 def test_the_first_join_waits_for_stragglers_and_extends_while_they_come() -> None:

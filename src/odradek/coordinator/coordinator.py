@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from odradek.coordinator.config import GroupConfig
-from odradek.coordinator.group import UNKNOWN_MEMBER, Group, GroupState, Member
+from odradek.coordinator.group import UNKNOWN_MEMBER, Group, GroupState, Member, new_member_id
 from odradek.coordinator.offsets import GroupOffsets
 from odradek.coordinator.sessions import Sessions
 from odradek.coordinator.storage import STORE_ERRORS, GroupStorage, OffsetsLog, OwnedPartition
@@ -181,7 +181,7 @@ class GroupCoordinator:
     def _join_unknown(
         self, group: Group, member: Member, request: JoinGroupRequest, version: int
     ) -> JoinAnswer:
-        member.id = f"{member.instance_id or member.client_id}-{self._new_id()}"
+        member.id = new_member_id(member.instance_id or member.client_id, self._new_id())
         if member.instance_id is not None:
             if member.instance_id in group.instances:
                 return self._join_instead(group, member, version >= SKIP_ASSIGNMENT_SINCE)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
+from odradek.wire.decoder import STRING_BYTES_MAX
 from odradek.wire.errors import DecodeError, ErrorCode
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from odradek.wire.messages.join_group import JoinGroupResponse
@@ -278,6 +279,13 @@ class Group:
                 return None
             topics |= of_member
         return topics
+
+
+def new_member_id(name: str, unique: str) -> str:
+    """Who the member says it is, cut if need be: the id goes to all others, and has to fit a string
+    on the wire."""
+    room_bytes = STRING_BYTES_MAX - len(f"-{unique}")
+    return f"{name.encode()[:room_bytes].decode(errors='ignore')}-{unique}"
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
