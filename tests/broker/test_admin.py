@@ -292,6 +292,44 @@ async def test_deletion_can_be_disabled(tmp_path: Path) -> None:
             assert response.responses[0].error_code == error
 
 
+async def test_a_request_has_a_bound_on_all_its_new_partitions(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_partitions="3000") as made:
+        await made.create_topic("t", partitions=1)
+        await made.create_topic("u", partitions=1)
+        connection = await made.connect(1)
+        placed = [CreatableReplicaAssignment(partition_index=p, broker_ids=[1]) for p in range(500)]
+        topics = [
+            CreatableTopic(name="many", num_partitions=6500, replication_factor=1),
+            CreatableTopic(name="default", num_partitions=-1, replication_factor=1),
+            CreatableTopic(
+                name="manual", num_partitions=-1, replication_factor=-1, assignments=placed
+            ),
+            CreatableTopic(name="none", num_partitions=-5, replication_factor=1),
+        ]
+        one = CreatableTopic(name="one", num_partitions=1, replication_factor=1)
+        for asked in (topics, [*topics, one]):
+            create = CreateTopicsRequest(topics=asked, timeout_ms=10_000, validate_only=True)
+            codes = {each.error_code for each in (await connection.request(create, 5)).topics}
+            expected = {ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS}
+            assert codes == (expected if asked is topics else {ErrorCode.POLICY_VIOLATION})
+        for more in (0, 1):
+            extend = CreatePartitionsRequest(
+                topics=[
+                    CreatePartitionsTopic(name="t", count=5001, assignments=None),
+                    CreatePartitionsTopic(name="u", count=5001 + more, assignments=None),
+                    CreatePartitionsTopic(name="nowhere", count=9000, assignments=None),
+                ],
+                timeout_ms=10_000,
+                validate_only=True,
+            )
+            results = (await connection.request(extend, 1)).results
+            assert [ErrorCode(each.error_code) for each in results] == (
+                [ErrorCode.POLICY_VIOLATION] * 3
+                if more
+                else [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            )
+
+
 async def test_create_partitions(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         await made.create_topic("t", partitions=2)
@@ -447,10 +485,13 @@ async def test_describe_log_dirs_and_producers(tmp_path: Path) -> None:
             assert sizes[1] == 0
         assert directory.total_bytes > directory.usable_bytes > 0
         request = DescribeProducersRequest(
-            topics=[TopicRequest(name="t", partition_indexes=[0, 9])]
+            topics=[
+                TopicRequest(name="t", partition_indexes=[0, 0]),
+                TopicRequest(name="t", partition_indexes=[9, 0]),  # each is told once
+            ]
         )
-        response = await connection.request(request, 0)
-        codes = [each.error_code for each in response.topics[0].partitions]
+        (topic,) = (await connection.request(request, 0)).topics
+        codes = [each.error_code for each in topic.partitions]
         assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 

@@ -259,6 +259,24 @@ async def test_parked_fetches_are_bounded_by_what_they_may_return(
         assert all(answer.responses[0].partitions[0].records for answer in answers)
 
 
+async def test_parked_fetches_of_one_byte_are_bounded_by_the_batch_that_comes_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "EXPECTED_BYTES_MAX", 10 << 20)
+    async with cluster(tmp_path, message_max_bytes=str(4 << 20)) as made:
+        await made.create_topic("t")
+        connection, other = await made.connect(1), await made.connect(1)
+        pending = [
+            connection.start(fetch_request("t", max_wait_ms=20_000, max_bytes=1), 11)
+            for _ in range(20)
+        ]
+        waiting = made.brokers[1].replicas.statistics
+        await until(lambda: waiting()["waiting"] == 3)
+        await produce(other, "t", b"value")
+        answers = await asyncio.gather(*pending)
+        assert all(answer.responses[0].partitions[0].records for answer in answers)
+
+
 async def test_coroutines_run_one_at_a_time(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         connection = await made.connect(1)

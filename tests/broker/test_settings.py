@@ -139,6 +139,34 @@ async def test_settings_that_cannot_be(tmp_path: Path) -> None:
         ]
 
 
+async def test_what_is_asked_twice_is_described_once(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+        asked: list[tuple[int, str, list[str] | None]] = [
+            (BROKER, "1", None),
+            (TOPIC, "t", ["retention.ms"]),
+            (BROKER, "1", []),
+            (TOPIC, "t", ["retention.ms"]),
+            (TOPIC, "t", ["cleanup.policy"]),
+        ]
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=keys
+                )
+                for kind, name, keys in asked
+            ]
+        )
+        first, *others = (await connection.request(request, 1)).results
+        assert first.resource_name == "1"
+        assert len(first.configs) > 50
+        assert [each.name for result in others for each in result.configs] == [
+            "retention.ms",
+            "cleanup.policy",
+        ]
+
+
 async def test_what_a_request_says_twice_or_leaves_out_is_refused_and_changes_nothing(
     tmp_path: Path,
 ) -> None:

@@ -1,10 +1,12 @@
 """Groups on whole brokers, in the simulated world: failover of a coordinator, deleted topics."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from odradek.broker.handlers import describe_groups, offset_fetch
 from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.groups import Groups
@@ -14,6 +16,12 @@ from odradek.coordinator.storage import OFFSETS_TOPIC, partition_for
 from odradek.sim.world import World
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.describe_groups import DescribeGroupsRequest
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
@@ -99,6 +107,37 @@ def test_a_topic_that_does_not_exist_cannot_be_committed() -> None:
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await Groups(client).alter_offsets("g", {TopicPartition("none", 0): 1})
         assert all(broker.groups.storage.get("g") is None for broker in world.brokers())
+
+    run(story)
+
+
+def test_a_group_that_is_asked_about_twice_is_told_of_once() -> None:
+    async def story(world: World, client: Client) -> None:
+        await Groups(client).alter_offsets("g", {T0: 4, U0: 5})
+        coordinator = await coordinator_of(client, world, "g")
+        broker = next(each for each in world.brokers() if each.id == coordinator)
+        context: Any = SimpleNamespace(version=9)
+
+        described = describe_groups.handle(broker, DescribeGroupsRequest(groups=["g"] * 3), context)
+        assert [each.group_id for each in described.groups] == ["g"]
+
+        def offsets(*asked: list[str] | None) -> dict[str, int]:
+            groups = [
+                OffsetFetchRequestGroup(
+                    group_id="g",
+                    topics=topics
+                    and [OffsetFetchRequestTopics(name=t, partition_indexes=[0]) for t in topics],
+                )
+                for topics in asked
+            ]
+            (group,) = offset_fetch.handle(
+                broker, OffsetFetchRequest(groups=groups), context
+            ).groups
+            return {topic.name: topic.partitions[0].committed_offset for topic in group.topics}
+
+        assert offsets(["t"], ["t"]) == {"t": 4}
+        assert offsets(["t"], ["u"]) == {"t": 4, "u": 5}
+        assert offsets(["t"], None, ["u"], None) == {"t": 4, "u": 5}
 
     run(story)
 

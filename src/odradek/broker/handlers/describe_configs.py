@@ -31,8 +31,13 @@ BROKER = 4
 async def handle(
     broker: "Broker", request: DescribeConfigsRequest, context: "RequestContext"
 ) -> DescribeConfigsResponse:
+    # A few bytes of request are a long answer, so nobody is given the same one twice over.
+    distinct = {
+        (each.resource_type, each.resource_name, tuple(each.configuration_keys or ())): each
+        for each in request.resources
+    }
     return DescribeConfigsResponse(
-        results=[await _describe(broker, resource, request) for resource in request.resources]
+        results=[await _describe(broker, resource, request) for resource in distinct.values()]
     )
 
 

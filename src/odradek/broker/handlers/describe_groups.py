@@ -22,7 +22,7 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 def handle(
     broker: "Broker", request: DescribeGroupsRequest, context: "RequestContext"
 ) -> DescribeGroupsResponse:
-    described = [_describe(broker, group_id) for group_id in request.groups]
+    described = [_describe(broker, group_id) for group_id in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
         for group in described:
             if not group.error_code:

@@ -23,16 +23,18 @@ ANY_EPOCH = -1
 def handle(
     broker: "Broker", request: DescribeProducersRequest, context: "RequestContext"
 ) -> DescribeProducersResponse:
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name,
+                name=name,
                 partitions=[
-                    _described(broker, TopicPartition(topic.name, partition))
-                    for partition in topic.partition_indexes
+                    _described(broker, TopicPartition(name, partition)) for partition in partitions
                 ],
             )
-            for topic in request.topics
+            for name, partitions in asked.items()
         ]
     )
 

@@ -54,11 +54,15 @@ def handle(
     answers = broker.replicas.fetch(params, fetch_set)
     if isinstance(answers, list):
         return _finish(broker, context, fetch_set, session, answers)
+    # The first batch comes whole, however little was asked for.
+    expected_bytes = max(
+        bytes_max, 0 if version < 3 else broker.config.integer("message.max.bytes")
+    )
     return Waiting(
         answers,
         lambda found: _finish(broker, context, fetch_set, session, found),
         lambda: _abandon(fetch_set, session),
-        params.max_bytes,
+        expected_bytes,
     )
 
 

@@ -37,7 +37,7 @@ def handle(
 ) -> OffsetFetchResponse:
     if context.version >= GROUPS_SINCE:
         return OffsetFetchResponse(
-            groups=[_group(broker, one.group_id, one.topics) for one in request.groups]
+            groups=[_group(broker, name, topics) for name, topics in _asked(request).items()]
         )
     error, found = _found(broker, request.group_id, request.topics)
     return _single(error, found)
@@ -55,6 +55,18 @@ def refuse(
         )
     found = _nothing(request.topics, error.error)
     return _single(error.error, found)
+
+
+def _asked(request: OffsetFetchRequest) -> dict[str, list[OffsetFetchRequestTopics] | None]:
+    """What is asked of each group; all topics, or some. One named twice is answered once."""
+    asked: dict[str, list[OffsetFetchRequestTopics] | None] = {}
+    for one in request.groups:
+        topics = asked.setdefault(one.group_id, [])
+        if one.topics is None:
+            asked[one.group_id] = None
+        elif topics is not None:
+            topics += one.topics
+    return asked
 
 
 def _found(broker: "Broker", group_id: str, topics: Asked) -> tuple[ErrorCode, Found]:
