@@ -24,7 +24,7 @@ from tests.log.logs import (
 
 from odradek.log import recovery
 from odradek.log.config import LogConfig
-from odradek.log.disk import Disk, RealDisk
+from odradek.log.disk import Disk, RealDisk, RealFile
 from odradek.log.log import Hooks, Log
 from odradek.log.segment import CLEANED_SUFFIX, Segment
 from odradek.wire.batch import (
@@ -198,6 +198,57 @@ def test_a_flush_off_the_loop_counts_only_if_the_log_was_not_cut() -> None:
     flush.sync()  # Files that were deleted meanwhile do not matter.
     log.finish_flush(flush)
     assert log.recovery_point == 3
+
+
+class ListingDisk(RealDisk):
+    """Knows the files that are open."""
+
+    def __init__(self) -> None:
+        self.opened: set[str] = set()
+
+    def open(self, path: str, create: bool = False) -> RealFile:
+        disk = self
+
+        class Listed(RealFile):
+            def close(self) -> None:
+                super().close()
+                disk.opened.discard(self.path)
+
+        file = Listed(path, create)
+        self.opened.add(path)
+        return file
+
+
+def test_a_segment_that_is_full_and_flushed_holds_no_file(tmp_path: Path) -> None:
+    disk = ListingDisk()
+    log = open_log(disk, LogConfig(segment_ms=1000), str(tmp_path / "topic-0"))
+
+    def backfill(count: int) -> None:
+        for _ in range(count):
+            log.append_as_leader(batch(time_ms=2000 * log.end_offset), 0)
+
+    def opened() -> list[int]:
+        return sorted(int(Path(path).stem) for path in disk.opened)
+
+    backfill(3)
+    flush = log.start_flush()
+    assert flush is not None
+    backfill(2)
+    flush.sync()
+    log.finish_flush(flush)
+    assert opened() == [2, 3, 4]  # of the first two nothing is left to be flushed
+    assert bases(log) == [0, 1, 2, 3, 4]
+    assert len(read_all(log)) == 5
+    log.flush()
+    backfill(1)
+    log.flush()
+    assert 5 in opened()
+    assert not {2, 3, 4} & set(opened())
+    log.truncate_to(1)
+    backfill(1)
+    assert offsets(read_all(log)) == [0, 1]
+    log.close()
+    assert not disk.opened
 
 
 def test_real_files_closed_under_a_flush(tmp_path: Path) -> None:

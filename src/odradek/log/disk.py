@@ -146,7 +146,7 @@ class RealFile:
         self._size = size
 
     def sync(self) -> None:
-        # A flush may find the file closed, and with it deleted, by the time it gets to it.
+        # A flush may find the file closed, deleted or flushed already, by the time it gets to it.
         if self._descriptor < 0:
             raise OSError(errno.EBADF, "file is closed", self.path)
         os.fsync(self._descriptor)

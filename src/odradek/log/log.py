@@ -410,6 +410,10 @@ class Log:
     def finish_flush(self, flush: Flush) -> None:
         """The disk is done. If the log was cut meanwhile, what stands there now is not flushed."""
         if flush.truncations == self.truncations:
+            done = self.segments.from_offset(self.recovery_point - 1)
+            # Who reads what is full opens it again: each batch may have filled a segment.
+            for segment in [each for each in done if each.base_offset < flush.end_offset][:-1]:
+                segment.close_file()
             self.recovery_point = max(self.recovery_point, flush.end_offset)
         self.last_flush_ms = self._clock()
 

@@ -71,7 +71,7 @@ class Flush:
                 file.sync()
             except OSError as error:
                 if error.errno != errno.EBADF:
-                    raise  # A file closed meanwhile was deleted: nothing to keep.
+                    raise  # A file closed meanwhile was deleted, or flushed by another.
         for path in self.paths:
             try:
                 opened = self.disk.open(path)
