@@ -29,6 +29,7 @@ from odradek.log.producers import ProducerStates
 from odradek.replica import fetcher, isr, partition, reading
 from odradek.replica.fetcher import ReplicaFetcher
 from odradek.replica.fetching import FollowerLink
+from odradek.replica.manager import ReplicaManager
 from odradek.replica.membership import Membership
 from odradek.replica.partition import Partition
 from odradek.replica.state_changes import StateChanges
@@ -38,6 +39,7 @@ from odradek.sim.run import Report, run
 from odradek.store import paths
 from odradek.store.api import Check
 from odradek.store.cluster import ClusterStore
+from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode, KafkaError
 
 SECONDS = 60.0
@@ -360,6 +362,34 @@ def give_no_records() -> Patches:
     return attribute(fetch, "handle", refuse)
 
 
+def skip_a_batch() -> Patches:
+    """An answer to a consumer begins with its second batch, if it has one."""
+    original = reading.Reader._read_item
+
+    def without_the_first(self: reading.Reader, params: Any, *more: Any) -> Any:
+        data, hint = original(self, params, *more)
+        if not params.is_follower and data.records:
+            first, *others = scan(data.records)
+            if others:
+                data.records = memoryview(data.records)[first.end_position :]
+        return data, hint
+
+    return attribute(reading.Reader, "_read_item", without_the_first)
+
+
+def refuse_for_nothing() -> Patches:
+    """A replica that has everything takes itself for one that lost its last records."""
+    original = ReplicaManager.open_log
+
+    def open_log(self: ReplicaManager, partition: Partition, *more: Any, **options: Any) -> Any:
+        log = original(self, partition, *more, **options)
+        if log.high_watermark == log.end_offset > 0:
+            partition.lost_mark = log.end_offset
+        return log
+
+    return attribute(ReplicaManager, "open_log", open_log)
+
+
 def join_below_the_epochs_start() -> Patches:
     """A follower joins the ISR at a new leader's high watermark, which may be behind."""
     original = isr.may_join
@@ -409,7 +439,7 @@ BUGS = [
         "a follower joins the ISR below the start of the leader's epoch",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         join_below_the_epochs_start,
-        2,
+        10,
         lost_leaders,
     ),
     Bug(
@@ -507,6 +537,8 @@ BUGS = [
     Bug("nobody joins the ISR again", frozenset(), never_grow_the_isr, 1),
     Bug("nobody may write", frozenset(), take_no_records, 1),
     Bug("nobody may read", frozenset(), give_no_records, 1),
+    Bug("consumers miss a batch", frozenset({"NothingSkipped"}), skip_a_batch, 2),
+    Bug("a replica that has everything refuses to lead", frozenset(), refuse_for_nothing, 7),
 ]
 
 

@@ -9,7 +9,12 @@ from tests.sim.planted import BUGS, Bug
 from odradek.sim.checkers import CHECKERS
 from odradek.sim.run import run
 
-SEEN_BY_CLIENTS = {"ConsistentRead", "HighWatermarkNeverGoesBack", "OffsetsNeverForgotten"}
+SEEN_BY_CLIENTS = {
+    "ConsistentRead",
+    "NothingSkipped",
+    "HighWatermarkNeverGoesBack",
+    "OffsetsNeverForgotten",
+}
 
 
 def hunt(index: int) -> tuple[bool, list[str]]:

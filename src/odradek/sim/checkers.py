@@ -5,8 +5,8 @@ looks at the world every quarter of a virtual second (`look`), and judges the ev
 everything has healed (`judge`). It reads the store, the brokers' own objects and the history of the
 clients; it changes nothing. Each can fail: tests plant a bug for each and show that it is found.
 
-Three invariants are checked where clients see them, in `workload` and `members`: ConsistentRead,
-HighWatermarkNeverGoesBack, OffsetsNeverForgotten.
+Four invariants are checked where clients see them, in `workload` and `members`: ConsistentRead,
+NothingSkipped, HighWatermarkNeverGoesBack, OffsetsNeverForgotten.
 """
 
 from collections.abc import Sequence
@@ -73,6 +73,7 @@ class NoCommittedRecordLost(Checker):
         for of, acknowledged in self.history.acknowledged.items():
             if self.history.protected(of):
                 self._look_for(of, acknowledged, logs.get(of, []))
+                self._compare_with_reads(of, acknowledged)
 
     def _look_for(
         self, of: TopicPartition, acknowledged: dict[int, bytes], logs: Sequence[Log]
@@ -88,6 +89,19 @@ class NoCommittedRecordLost(Checker):
             if value not in found.get(offset, ()):
                 self.violated(
                     f"{of} offset {offset}: acknowledged {value!r}, found {found.get(offset)!r}"
+                )
+        values = set().union(*found.values())
+        for value in self.history.somewhere.get(of, ()):
+            if value not in values:
+                self.violated(f"{of}: acknowledged {value!r}, found nowhere")
+
+    def _compare_with_reads(self, of: TopicPartition, acknowledged: dict[int, bytes]) -> None:
+        read = self.history.read.get(of, {})
+        for offset in acknowledged.keys() & read.keys():
+            if acknowledged[offset] != read[offset]:
+                self.violated(
+                    f"{of} offset {offset}: acknowledged {acknowledged[offset]!r}, read "
+                    f"{read[offset]!r}"
                 )
 
 

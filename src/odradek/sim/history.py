@@ -1,6 +1,5 @@
 """What clients saw: every acknowledgement, every read, every committed offset. The evidence."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from odradek.wire.topics import TopicPartition
@@ -25,6 +24,10 @@ class History:
     # Acknowledged with acks=all: offset to value.
     acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     last_acknowledged: dict[TopicPartition, int] = field(default_factory=dict)
+    # Acknowledged as sent before, and nobody said where it stands.
+    somewhere: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    # The highest high watermark that anybody ever had.
+    marks: dict[TopicPartition, int] = field(default_factory=dict)
     # The first that anybody read at an offset.
     read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     # The batches that were opened for that, by their first offset.
@@ -56,13 +59,19 @@ class History:
         if sum(known.invariant == invariant for known in self.violations) < 10:
             self.violations.append(Violation(invariant, at, what))
 
-    def acknowledge(self, tp: TopicPartition, offset: int, values: Sequence[bytes]) -> None:
-        of = self.acknowledged.setdefault(tp, {})
-        for index, value in enumerate(values):
-            of[offset + index] = value
-        last = offset + len(values) - 1
-        self.last_acknowledged[tp] = max(last, self.last_acknowledged.get(tp, -1))
-        self.count("acknowledged", len(values))
+    def acknowledge(self, tp: TopicPartition, offset: int, value: bytes, at: float) -> None:
+        self.count("acknowledged")
+        if offset < 0:
+            self.somewhere.setdefault(tp, []).append(value)
+            return
+        first = self.acknowledged.setdefault(tp, {}).setdefault(offset, value)
+        if first != value and self.protected(tp):
+            self.violated(
+                "NoCommittedRecordLost",
+                at,
+                f"{tp} offset {offset} was acknowledged for {first!r}, and then for {value!r}",
+            )
+        self.last_acknowledged[tp] = max(offset, self.last_acknowledged.get(tp, -1))
 
     def waits_for_an_operator(self, tp: TopicPartition) -> bool:
         return tp in self.refused

@@ -132,6 +132,8 @@ class _Run:
         await self._become_well()
         await self._groups_go_on()
         await self._everybody_is_served()
+        if plan.load.producers and not self.history.counts.get("acknowledged"):
+            self.findings.append("not well: no record was ever acknowledged")
         looking.cancel()
         if not self.findings:
             for checker in self.checkers:
@@ -162,15 +164,23 @@ class _Run:
 
     async def _suffer(self, fault: Fault, began: float) -> None:
         await asyncio.sleep(max(0.0, began + fault.at - self.world.loop.time()))
+        self._see_marks()  # before anything is lost
         if await self.mischief.strike(fault):
             await asyncio.sleep(fault.duration_s)
             await self.mischief.relieve(fault)
 
     async def _look(self) -> None:
         while True:
+            self._see_marks()
             for checker in self.checkers:
                 checker.look()
             await asyncio.sleep(LOOK_S)
+
+    def _see_marks(self) -> None:
+        marks = self.history.marks
+        for _, partition in hosted(self.world):
+            of = partition.topic_partition
+            marks[of] = max(partition.local_log.high_watermark, marks.get(of, 0))
 
     async def _become_well(self) -> None:
         """Liveness: with all faults over, all is well within bounded time."""
@@ -211,13 +221,16 @@ class _Run:
 
     def _find_refused(self) -> None:
         """Partitions that only an operator can help: the last in-sync replica lost records, knows
-        it, and refuses to lead."""
+        it, and refuses to lead. That it lost any is seen: it ends before what was committed, or has
+        nothing at all, and then it cannot know."""
         self.history.refused.clear()
         for broker, partition in hosted(self.world):
             of = partition.topic_partition
             state = self.world.ledger.states.get(of)
             last = state is not None and state.isr == (broker.id,) and state.leader < 0
-            if partition.lost_tail and last:
+            end = partition.local_log.end_offset
+            lost = end == 0 or end < self.history.marks.get(of, 0)
+            if partition.lost_tail and last and lost:
                 self.history.refused.add(of)
         if self.history.refused:
             self.history.count("waits for an operator")

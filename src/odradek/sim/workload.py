@@ -190,8 +190,8 @@ class Workload:
             except EXPECTED:
                 self.history.count("given up")
                 continue
-            if placed.offset >= 0:
-                self.history.acknowledge(placed.partition, placed.offset, [value])
+            now = self.world.loop.time()
+            self.history.acknowledge(placed.partition, placed.offset, value, now)
 
     # Consuming
 
@@ -235,10 +235,22 @@ class Workload:
             await asyncio.sleep(rng.uniform(0, WORK_S))
 
     def _check_batches(self, consumer: Consumer, batches: Batches) -> None:
-        """The same bytes hold the same records: what was read before need not be opened again."""
+        """The same bytes hold the same records: what was read before need not be opened again.
+
+        NothingSkipped: what is read follows on from where was asked, and batch from batch.
+        """
         known = self.history.batches.setdefault(batches.partition, {})
+        expected = batches.start
         for header in batches.headers():
             self.history.count("read", header.record_count)
+            if header.base_offset > expected:
+                self.history.violated(
+                    "NothingSkipped",
+                    self.world.loop.time(),
+                    f"{batches.partition} was to go on at {expected}, and did at "
+                    f"{header.base_offset}",
+                )
+            expected = header.next_offset
             batch = bytes(batches.records[header.position : header.end_position])
             if known.get(header.base_offset) != batch:
                 known[header.base_offset] = batch
@@ -282,16 +294,17 @@ class Workload:
 
     async def ask_once(self, name: str, partitions: Sequence[TopicPartition]) -> None:
         """One record to each partition, and read back. Raises what a client would see."""
+        value = b"%s:0" % name.encode()
         async with self.client(name) as client:
             producer = Producer(client, clock=self._clock)
             sent = {
-                of: await producer.send(of.topic, b"%s:0" % name.encode(), partition=of.partition)
+                of: await producer.send(of.topic, value, partition=of.partition)
                 for of in partitions
             }
             placed = {of: (await delivery).offset for of, delivery in sent.items()}
             await producer.close()
             for of, offset in placed.items():
-                self.history.acknowledge(of, offset, [b"%s:0" % name.encode()])
+                self.history.acknowledge(of, offset, value, self.world.loop.time())
             async with Consumer(client) as consumer:
                 await consumer.assign(placed)
                 while any(consumer.positions[of] <= offset for of, offset in placed.items()):
