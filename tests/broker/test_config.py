@@ -127,6 +127,13 @@ def test_a_slip_is_explained(name: str, value: str, reason: str) -> None:
         ({"retention.ms": None}, "Null value"),
         ({"cleanup.policy": "delete,burn"}, "compact, delete"),
         ({"leader.replication.throttled.replicas": "1:x"}, "partition:broker"),
+        ({"leader.replication.throttled.replicas": "\u00b2:1"}, "partition:broker"),
+        # What no Apache broker can read would keep each of them from starting.
+        ({"retention.ms": "86_400_000"}, "LONG"),
+        ({"retention.ms": "\u00a01000"}, "LONG"),
+        ({"min.cleanable.dirty.ratio": "0_1"}, "DOUBLE"),
+        ({"compression.gzip.level": "0"}, "-1, or between 1 and 9"),
+        ({"flush.ms": "-1"}, "at least 0"),
         ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, "is above"),
     ],
 )

@@ -64,13 +64,14 @@ class Setting:
 
 
 _BITS = {Kind.INT: 31, Kind.SHORT: 15, Kind.LONG: 63}
+JAVA_BLANKS = "".join(map(chr, range(33)))
 
 
 def parse(setting: Setting, text: str | None) -> Value:
     """The typed value of what somebody wrote. Raises KafkaError(INVALID_CONFIG) with the reason."""
     if text is None:
         return None
-    text = text.strip()
+    text = text.strip(JAVA_BLANKS)
     value = _parsed(setting, text)
     if setting.valid is not None and not setting.valid(value):
         raise _invalid(setting, text, f"it must be {setting.rule}")
@@ -87,6 +88,9 @@ def _parsed(setting: Setting, text: str) -> Value:
         return [item.strip() for item in text.split(",")] if text else []
     if kind in _BITS or kind is Kind.DOUBLE:
         try:
+            # What Python reads and Java does not, no Apache broker of the cluster could start with.
+            if "_" in text or not text.isascii():
+                raise ValueError(text)
             number = float(text) if kind is Kind.DOUBLE else int(text)
         except ValueError:
             raise _invalid(setting, text, f"Not a number of type {kind.name}") from None
@@ -188,7 +192,9 @@ def _throttled_replicas(value: Value) -> bool:
     if value in ([], ["*"], ["none"]):
         return True
     pairs = [item.split(":") for item in value] if isinstance(value, list) else [[]]
-    return all(len(pair) == 2 and all(part.isdigit() for part in pair) for pair in pairs)
+    return all(
+        len(pair) == 2 and all(part.isascii() and part.isdigit() for part in pair) for pair in pairs
+    )
 
 
 INT, LONG, DOUBLE = Kind.INT, Kind.LONG, Kind.DOUBLE
@@ -257,7 +263,11 @@ _BROKER = (
     _number(INT, "min.insync.replicas", 1, "In-sync replicas that acks=all needs.", 1, scope=WIDE),
     _flag("unclean.leader.election.enable", False, "May a stale replica lead?", WIDE),
     _choice("compression.type", "producer", CODECS, "The codec batches are stored with.", WIDE),
-    _number(INT, "compression.gzip.level", -1, "gzip's level; -1 is its default.", -1, 9),
+    Setting(
+        *("compression.gzip.level", INT, "-1", "gzip's level; -1 is its default."),
+        valid=lambda value: value in (-1, *range(1, 10)),
+        rule="-1, or between 1 and 9",
+    ),
     _number(INT, "compression.lz4.level", 9, "Accepted, without effect.", 1, 17),
     _number(INT, "compression.zstd.level", 3, "zstd's level.", -131072, 22),
     _number(INT, "message.max.bytes", 1048588, "The largest record batch accepted.", 0, scope=WIDE),
@@ -448,7 +458,11 @@ _TOPIC = (
     _topic("delete.retention.ms", ("log.cleaner.delete.retention.ms", 1)),
     _topic("file.delete.delay.ms", ("log.segment.delete.delay.ms", 1)),
     _topic("flush.messages", ("log.flush.interval.messages", 1)),
-    _topic("flush.ms", ("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    dataclasses.replace(
+        _topic("flush.ms", ("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+        valid=_range(0, LONG_MAX),
+        rule="at least 0",
+    ),
     _throttled(
         "follower.replication.throttled.replicas", "Replicas whose fetching is throttled, or *."
     ),
