@@ -1,4 +1,4 @@
-"""Which ports the clusters of one process get: none that another may want back."""
+"""Which ports the clusters of one process get: none that another may want back; and who runs."""
 
 from pathlib import Path
 
@@ -32,3 +32,17 @@ def test_the_ports_of_a_closed_cluster_are_given_again(tmp_path: Path) -> None:
     second = Cluster(3, data_dir=tmp_path / "2")
     assert ports(second) == ports(first)
     second.close()
+
+
+def test_who_runs_can_be_asked_while_brokers_start(tmp_path: Path) -> None:
+    made = Cluster(2, data_dir=tmp_path)
+
+    class Process:
+        def poll(self) -> None:
+            """Alive; and meanwhile another thread has started the next."""
+            made._processes[len(made._processes) + 1] = Process()  # type: ignore[assignment]
+
+    made._processes[1] = Process()  # type: ignore[assignment]
+    assert made.running() == [1]
+    made._processes.clear()
+    made.close()

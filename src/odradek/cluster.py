@@ -145,11 +145,11 @@ class Cluster:
     def _end_all(self) -> None:
         if not self._is_temporary:
             self._stop_all()
-        for broker, process in self._processes.items():
+        for broker, process in list(self._processes.items()):
             if process.poll() is None:
                 process.kill()
                 self._paused.discard(broker)
-        for process in self._processes.values():
+        for process in list(self._processes.values()):
             process.wait()
             if process.stdin is not None:
                 process.stdin.close()
@@ -164,7 +164,9 @@ class Cluster:
 
     def running(self) -> list[int]:
         """The brokers whose process is alive, paused or not."""
-        return [broker for broker, process in self._processes.items() if process.poll() is None]
+        # Of a copy: whoever shows the cluster asks while another thread starts it.
+        processes = list(self._processes.items())
+        return [broker for broker, process in processes if process.poll() is None]
 
     def controller_id(self) -> int | None:
         """The broker that most of those that answer take for the active controller."""
@@ -378,7 +380,7 @@ class Cluster:
         return process
 
     def _complain_of_the_dead(self) -> None:
-        for broker, process in self._processes.items():
+        for broker, process in list(self._processes.items()):
             if process.poll() not in (None, 0, -signal.SIGKILL, -signal.SIGTERM):
                 tail = self.log_of(broker).read_text(errors="replace").splitlines()[-1:]
                 raise ClusterError(f"broker {broker} ended by itself: {' '.join(tail)}")
