@@ -241,33 +241,20 @@ async def test_a_flood_of_requests_is_answered_in_order_within_bounds(tmp_path: 
         raw.close()
 
 
+@pytest.mark.parametrize(
+    ("max_bytes", "message_max_bytes"),
+    [(4 << 20, 1 << 20), (1, 4 << 20)],
+    ids=["what was asked for", "the first batch, which comes whole"],
+)
 async def test_parked_fetches_are_bounded_by_what_they_may_return(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_bytes: int, message_max_bytes: int
 ) -> None:
     monkeypatch.setattr(connection_module, "EXPECTED_BYTES_MAX", 10 << 20)
-    async with cluster(tmp_path) as made:
+    async with cluster(tmp_path, message_max_bytes=str(message_max_bytes)) as made:
         await made.create_topic("t")
         connection, other = await made.connect(1), await made.connect(1)
         pending = [
-            connection.start(fetch_request("t", max_wait_ms=20_000, max_bytes=4 << 20), 11)
-            for _ in range(20)
-        ]
-        waiting = made.brokers[1].replicas.statistics
-        await until(lambda: waiting()["waiting"] == 3)
-        await produce(other, "t", b"value")
-        answers = await asyncio.gather(*pending)
-        assert all(answer.responses[0].partitions[0].records for answer in answers)
-
-
-async def test_parked_fetches_of_one_byte_are_bounded_by_the_batch_that_comes_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_module, "EXPECTED_BYTES_MAX", 10 << 20)
-    async with cluster(tmp_path, message_max_bytes=str(4 << 20)) as made:
-        await made.create_topic("t")
-        connection, other = await made.connect(1), await made.connect(1)
-        pending = [
-            connection.start(fetch_request("t", max_wait_ms=20_000, max_bytes=1), 11)
+            connection.start(fetch_request("t", max_wait_ms=20_000, max_bytes=max_bytes), 11)
             for _ in range(20)
         ]
         waiting = made.brokers[1].replicas.statistics

@@ -452,9 +452,8 @@ class SqliteStore(SingleWrites):
             self._note()
             ended = self._tree.end_session(session_id)
             sessions = self._tree.sessions()
-        self._sessions = (
-            sessions  # not before it is committed: who dies with the disk full is there
-        )
+        # Not before it is committed: who dies while the disk is full is still there.
+        self._sessions = sessions
         return ended
 
     def _meet_peers(self, sessions: list[Session]) -> None:
