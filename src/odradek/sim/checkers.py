@@ -70,7 +70,8 @@ class NoCommittedRecordLost(Checker):
             if of not in leading and self.history.waits_for_an_operator(of):
                 # Whom the operator elects we cannot know: somebody must have the record.
                 logs.setdefault(of, []).append(partition.local_log)
-        for of, acknowledged in self.history.acknowledged.items():
+        for of in {**self.history.acknowledged, **self.history.somewhere}:
+            acknowledged = self.history.acknowledged.get(of, {})
             if self.history.protected(of):
                 self._look_for(of, acknowledged, logs.get(of, []))
                 self._compare_with_reads(of, acknowledged)
