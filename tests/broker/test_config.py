@@ -221,14 +221,14 @@ def test_command_line_assignments() -> None:
 
 def test_every_setting_is_honoured_somewhere() -> None:
     """A row of the table that no code reads would be a promise that nobody keeps."""
-    behind = {name for topic in TOPIC_SETTINGS.values() for name, _ in topic.behind}
+    synonyms = {name for topic in TOPIC_SETTINGS.values() for name, _ in topic.synonyms}
     text = "\n".join(
         path.read_text() for path in SOURCE.rglob("*.py") if path.name != "settings.py"
     )
     unread = [
         name
         for name in BROKER_SETTINGS
-        if name not in behind
+        if name not in synonyms
         and f'"{name}"' not in text
         and name != "inter.broker.protocol.version"  # it has one value, which we speak
     ]

@@ -21,7 +21,7 @@ from tests.broker.clusters import (
 
 from odradek.broker.connection import ClientConnection
 from odradek.broker.quotas import ClientQuotas, Entity
-from odradek.broker.requests import RequestContext
+from odradek.broker.routes import RequestContext
 from odradek.sim.loop import SimLoop
 from odradek.sim.network import Network
 from odradek.store.paths import ConfigKind

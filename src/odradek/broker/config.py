@@ -84,10 +84,10 @@ class Listener:
 
 # Settings that belong together: asking for one shows the others (`log.retention.*`).
 _RELATED: Mapping[str, tuple[str, ...]] = {
-    name: tuple(other for other, _ in topic.behind)
+    name: tuple(other for other, _ in topic.synonyms)
     for topic in TOPIC_SETTINGS.values()
-    for name, _ in topic.behind
-    if len(topic.behind) > 1 and name != "log.flush.scheduler.interval.ms"
+    for name, _ in topic.synonyms
+    if len(topic.synonyms) > 1 and name != "log.flush.scheduler.interval.ms"
 }
 # Settings that exist only while somebody has set them: they are not told otherwise.
 _DYNAMIC_ONLY = frozenset(
@@ -176,7 +176,7 @@ class BrokerConfig:
         return parse(setting, self._topic_default(setting))
 
     def _topic_default(self, setting: Setting) -> str | None:
-        for name, factor in setting.behind:
+        for name, factor in setting.synonyms:
             text = self._written(name)
             if text is None:
                 text = BROKER_SETTINGS[name].default
@@ -267,7 +267,7 @@ class BrokerConfig:
     def describe_topic(self, overrides: Mapping[str, str]) -> Iterator[Entry]:
         for name, setting in TOPIC_SETTINGS.items():
             own = overrides.get(name)
-            synonyms = tuple(self._synonyms(setting.behind[0][0]) if setting.behind else ())
+            synonyms = tuple(self._synonyms(setting.synonyms[0][0]) if setting.synonyms else ())
             if own is not None:
                 synonyms = (Synonym(name, own, Source.TOPIC), *synonyms)
             yield Entry(

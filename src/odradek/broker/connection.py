@@ -20,7 +20,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.requests import Answer, RequestContext, Route, Routes, Waiting, refusal
+from odradek.broker.routes import Answer, RequestContext, Route, Routes, Waiting, refusal
 from odradek.store.api import StoreError
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import DecodeError, EncodeError, ErrorCode, KafkaError
@@ -29,7 +29,7 @@ from odradek.wire.header import decode_request_header, encode_response
 from odradek.wire.schema import Message
 
 if TYPE_CHECKING:
-    from odradek.broker.listening import Connections
+    from odradek.broker.connections import Connections
 
 __all__ = ["ClientConnection"]
 

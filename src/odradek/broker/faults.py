@@ -18,7 +18,7 @@ from collections.abc import Awaitable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.requests import Answer, RequestContext, Route, Routes, Waiting, refusal
+from odradek.broker.routes import Answer, RequestContext, Route, Routes, Waiting, refusal
 from odradek.wire.api import APIS
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.schema import Message, since

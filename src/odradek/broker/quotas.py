@@ -18,14 +18,14 @@ from functools import partial
 from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from odradek.broker.requests import Answer, Waiting
+from odradek.broker.routes import Answer, Waiting
 from odradek.replica.throttle import WINDOW_S, WINDOWS, Rate
 from odradek.store.paths import desanitize
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.schema import Message
 
 if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
+    from odradek.broker.routes import RequestContext
 
 __all__ = ["QUOTA_NAMES", "WHOLE_QUOTAS", "ClientQuotas", "Entity", "entity_of", "plain_entity"]
 

@@ -20,13 +20,12 @@ from random import Random
 
 from odradek.broker.boot import may_have_forgotten, remember
 from odradek.broker.config import BrokerConfig, Listener
-from odradek.broker.dynamic import DynamicSettings
+from odradek.broker.connections import Connections
+from odradek.broker.dynamic_config import DynamicConfig
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.leaving import leave
-from odradek.broker.listening import Connections
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.quotas import ClientQuotas
-from odradek.broker.requests import Routes
 from odradek.broker.rooms import (
     cleaner_config,
     controller_config,
@@ -35,6 +34,7 @@ from odradek.broker.rooms import (
     replica_config,
     upkeep_config,
 )
+from odradek.broker.routes import Routes
 from odradek.broker.topics import Topics
 from odradek.controller.controller import Controller
 from odradek.controller.journal import Journal, RotatingFile
@@ -82,7 +82,7 @@ class Broker:
     topics: Topics
     groups: GroupCoordinator
     producer_ids: ProducerIds
-    settings: DynamicSettings
+    settings: DynamicConfig
 
     def __init__(
         self,
@@ -216,9 +216,7 @@ class Broker:
 
     def _make_parts(self) -> None:
         config = self.config
-        self.settings = DynamicSettings(
-            self.id, config, self.store, self.quotas, self._topic_changed
-        )
+        self.settings = DynamicConfig(self.id, config, self.store, self.quotas, self._topic_changed)
         self.producer_ids = ProducerIds(self.store, self.id)
         self.replicas = ReplicaManager(
             self.id,

@@ -60,7 +60,7 @@ class Setting:
     valid: Callable[[Value], bool] | None = None
     rule: str = ""
     # For topic settings: broker settings that give the default, and the factor to our unit.
-    behind: tuple[tuple[str, int], ...] = ()
+    synonyms: tuple[tuple[str, int], ...] = ()
 
 
 _BITS = {Kind.INT: 31, Kind.SHORT: 15, Kind.LONG: 63}
@@ -144,7 +144,7 @@ def _choice(
     choices: tuple[str, ...],
     doc: str,
     scope: Scope = Scope.READ_ONLY,
-    behind: tuple[tuple[str, int], ...] = (),
+    synonyms: tuple[tuple[str, int], ...] = (),
     kind: Kind = Kind.STRING,
 ) -> Setting:
     def valid(value: Value) -> bool:
@@ -435,13 +435,13 @@ _BROKER = (
 BROKER_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _BROKER}
 
 
-def _topic(name: str, *behind: tuple[str, int]) -> Setting:
+def _topic(name: str, *synonyms: tuple[str, int]) -> Setting:
     """A topic setting that is in all but its name the first broker setting behind it."""
-    first, (last, factor) = BROKER_SETTINGS[behind[0][0]], behind[-1]
+    first, (last, factor) = BROKER_SETTINGS[synonyms[0][0]], synonyms[-1]
     default = BROKER_SETTINGS[last].default
     if factor != 1 and default is not None:
         default = str(int(default) * factor)
-    return dataclasses.replace(first, name=name, default=default, behind=behind)
+    return dataclasses.replace(first, name=name, default=default, synonyms=synonyms)
 
 
 def _throttled(name: str, doc: str) -> Setting:

@@ -40,7 +40,7 @@ PARTITIONS_MAX = 10_000
 ATTEMPTS_MAX = 10
 
 
-def _freely(partitions: int) -> None:
+def _unlimited(partitions: int) -> None:
     """Anybody may."""
 
 
@@ -91,7 +91,7 @@ class Topics:
         *,
         validate_only: bool = False,
         racks: RackAwareMode = RackAwareMode.ENFORCED,
-        permit: Permit = _freely,
+        permit: Permit = _unlimited,
     ) -> dict[int, list[int]]:
         """The assignment of the new topic. Raises KafkaError with Kafka's code."""
         if self._cache.has_topic(topic.name):
@@ -196,7 +196,7 @@ class Topics:
         manual: Sequence[Sequence[int]] | None,
         *,
         validate_only: bool = False,
-        permit: Permit = _freely,
+        permit: Permit = _unlimited,
     ) -> list[int]:
         """All partitions the topic then has. Raises KafkaError with Kafka's code."""
         wanted: TopicNode | None = None

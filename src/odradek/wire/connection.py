@@ -27,7 +27,7 @@ RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 TIMEOUT_S = 30.0
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     pass
 
 
@@ -50,7 +50,7 @@ class Connection(FrameProtocol):
         self._pending: deque[_Pending] = deque()
         self._failure: Exception | None = None
         # Called when the connection is gone, whoever ended it.
-        self.on_lost: Callable[[], None] = _nothing
+        self.on_lost: Callable[[], None] = _no_op
 
     @classmethod
     async def open(

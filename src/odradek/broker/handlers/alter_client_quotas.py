@@ -1,9 +1,9 @@
 """AlterClientQuotas (49), v0–v1. Sets and removes quotas of users and client ids (KIP-546)."""
 
 import math
-from typing import TYPE_CHECKING
 
-from odradek.broker.altering import write
+from odradek.broker.config_updates import write
+from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.quotas import QUOTA_NAMES, WHOLE_QUOTAS
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, sanitize
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -15,16 +15,12 @@ from odradek.wire.messages.alter_client_quotas import (
     AlterClientQuotasResponseEntryData,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 USER, CLIENT_ID = "user", "client-id"
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
 
 async def handle(
-    broker: "Broker", request: AlterClientQuotasRequest, context: "RequestContext"
+    broker: Broker, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     results = []
     for entry in request.entries:
@@ -37,13 +33,13 @@ async def handle(
 
 
 def refuse(
-    request: AlterClientQuotasRequest, error: KafkaError, context: "RequestContext"
+    request: AlterClientQuotasRequest, error: KafkaError, context: RequestContext
 ) -> AlterClientQuotasResponse:
     return AlterClientQuotasResponse(entries=[_answer(each, error) for each in request.entries])
 
 
 async def _alter(
-    broker: "Broker", entry: AlterClientQuotasRequestEntryData, validate_only: bool
+    broker: Broker, entry: AlterClientQuotasRequestEntryData, validate_only: bool
 ) -> None:
     kind, name = _entity(entry)
     config = await broker.store.config(kind, name)

@@ -1,8 +1,7 @@
 """AlterConfigs (33), v0–v2. Replaces all settings of a topic or broker, or only checks them."""
 
-from typing import TYPE_CHECKING
-
-from odradek.broker.altering import Change, alter_each, check_keys, told
+from odradek.broker.config_updates import Change, alter_each, check_keys, resource_response
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -11,13 +10,9 @@ from odradek.wire.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 async def handle(
-    broker: "Broker", request: AlterConfigsRequest, context: "RequestContext"
+    broker: Broker, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         responses=await alter_each(
@@ -31,10 +26,13 @@ async def handle(
 
 
 def refuse(
-    request: AlterConfigsRequest, error: KafkaError, context: "RequestContext"
+    request: AlterConfigsRequest, error: KafkaError, context: RequestContext
 ) -> AlterConfigsResponse:
     return AlterConfigsResponse(
-        responses=[told(AlterConfigsResourceResponse, each, error) for each in request.resources]
+        responses=[
+            resource_response(AlterConfigsResourceResponse, each, error)
+            for each in request.resources
+        ]
     )
 
 

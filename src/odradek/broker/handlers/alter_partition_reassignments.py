@@ -3,8 +3,7 @@
 Only the controller; others answer NOT_CONTROLLER. BEHAVIOUR.md section 4.7.
 """
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -14,13 +13,9 @@ from odradek.wire.messages.alter_partition_reassignments import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 async def handle(
-    broker: "Broker", request: AlterPartitionReassignmentsRequest, context: "RequestContext"
+    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     if not broker.controller.is_active:
         return AlterPartitionReassignmentsResponse(

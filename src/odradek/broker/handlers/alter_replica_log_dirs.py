@@ -4,8 +4,7 @@ A replica that is not here yet is told REPLICA_NOT_AVAILABLE, and will be made i
 named.
 """
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -15,19 +14,15 @@ from odradek.wire.messages.alter_replica_log_dirs import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: AlterReplicaLogDirsRequest, context: "RequestContext"
+    broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     return _response(broker.replicas.mover.alter(_targets(request)))
 
 
 def refuse(
-    request: AlterReplicaLogDirsRequest, error: KafkaError, context: "RequestContext"
+    request: AlterReplicaLogDirsRequest, error: KafkaError, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     return _response(dict.fromkeys(_targets(request), error.error))
 

@@ -6,8 +6,8 @@ not know is answered by the connection in v0, which names our range of this very
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.handlers import HANDLERS, served_versions
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import ErrorCode
@@ -17,15 +17,11 @@ from odradek.wire.messages.api_versions import (
     ApiVersionsResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(
-    broker: "Broker", request: ApiVersionsRequest, context: "RequestContext"
+    broker: Broker, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)

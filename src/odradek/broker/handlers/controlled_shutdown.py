@@ -3,21 +3,16 @@
 The answer names the partitions it still leads. BEHAVIOUR.md section 4.4.
 """
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 async def handle(
-    broker: "Broker", request: ControlledShutdownRequest, context: "RequestContext"
+    broker: Broker, request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse:
     remaining = await broker.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
     return ControlledShutdownResponse(

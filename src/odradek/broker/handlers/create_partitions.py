@@ -7,8 +7,8 @@ BEHAVIOUR.md section 1.3.
 import asyncio
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.topics import Permit
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_partitions import (
@@ -18,16 +18,12 @@ from odradek.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 3
 
 
 async def handle(
-    broker: "Broker", request: CreatePartitionsRequest, context: "RequestContext"
+    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     if not broker.controller.is_active:
         return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
@@ -45,7 +41,7 @@ async def handle(
 
 
 def refuse(
-    request: CreatePartitionsRequest, error: KafkaError, context: "RequestContext"
+    request: CreatePartitionsRequest, error: KafkaError, context: RequestContext
 ) -> CreatePartitionsResponse:
     return CreatePartitionsResponse(
         results=[
@@ -58,7 +54,7 @@ def refuse(
 
 
 async def _extend(
-    broker: "Broker",
+    broker: Broker,
     topic: CreatePartitionsTopic,
     request: CreatePartitionsRequest,
     twice: bool,

@@ -7,8 +7,8 @@ time-out of zero does the work and says REQUEST_TIMED_OUT. BEHAVIOUR.md section 
 import asyncio
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.topics import NewTopic, Permit, metric_name
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_topics import (
@@ -19,16 +19,12 @@ from odradek.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 6
 
 
 async def handle(
-    broker: "Broker", request: CreateTopicsRequest, context: "RequestContext"
+    broker: Broker, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
     if not broker.controller.is_active:
         return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
@@ -58,7 +54,7 @@ async def handle(
 
 
 def refuse(
-    request: CreateTopicsRequest, error: KafkaError, context: "RequestContext"
+    request: CreateTopicsRequest, error: KafkaError, context: RequestContext
 ) -> CreateTopicsResponse:
     return CreateTopicsResponse(
         topics=[
@@ -81,7 +77,7 @@ def _wanted(topic: CreatableTopic) -> NewTopic:
 
 
 async def _create(
-    broker: "Broker", topic: NewTopic, request: CreateTopicsRequest, permit: Permit
+    broker: Broker, topic: NewTopic, request: CreateTopicsRequest, permit: Permit
 ) -> CreatableTopicResult:
     try:
         assignment = await broker.topics.create(

@@ -1,7 +1,6 @@
 """DeleteGroups (42), v0–v2. Forget groups without members, and their offsets."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -9,13 +8,9 @@ from odradek.wire.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 async def handle(
-    broker: "Broker", request: DeleteGroupsRequest, context: "RequestContext"
+    broker: Broker, request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[
@@ -28,7 +23,7 @@ async def handle(
 
 
 def refuse(
-    request: DeleteGroupsRequest, error: KafkaError, context: "RequestContext"
+    request: DeleteGroupsRequest, error: KafkaError, context: RequestContext
 ) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[

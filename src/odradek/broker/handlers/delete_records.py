@@ -4,8 +4,8 @@
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.replica.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.delete_records import (
@@ -17,15 +17,11 @@ from odradek.wire.messages.delete_records import (
 )
 from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 NO_WATERMARK = -1
 
 
 async def handle(
-    broker: "Broker", request: DeleteRecordsRequest, context: "RequestContext"
+    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     results = await asyncio.gather(
         *(
@@ -47,7 +43,7 @@ async def handle(
 
 
 def refuse(
-    request: DeleteRecordsRequest, error: KafkaError, context: "RequestContext"
+    request: DeleteRecordsRequest, error: KafkaError, context: RequestContext
 ) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
@@ -64,7 +60,7 @@ def refuse(
 
 
 async def _delete(
-    broker: "Broker", topic: str, asked: DeleteRecordsPartition, timeout_ms: int
+    broker: Broker, topic: str, asked: DeleteRecordsPartition, timeout_ms: int
 ) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
     of = TopicPartition(topic, index)

@@ -6,9 +6,9 @@ only where topics have ids. BEHAVIOUR.md sections 1.3 and 4.5.
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.topics import Permit
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.delete_topics import (
@@ -18,17 +18,13 @@ from odradek.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 NO_TOPIC_ID = UUID(int=0)
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 5
 
 
 async def handle(
-    broker: "Broker", request: DeleteTopicsRequest, context: "RequestContext"
+    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
     if not broker.controller.is_active:
         return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
@@ -44,7 +40,7 @@ async def handle(
 
 
 def refuse(
-    request: DeleteTopicsRequest, error: KafkaError, context: "RequestContext"
+    request: DeleteTopicsRequest, error: KafkaError, context: RequestContext
 ) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         responses=[_result(topic.name, topic.topic_id, error) for topic in _asked(request)]
@@ -57,7 +53,7 @@ def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
 
 
 async def _delete(
-    broker: "Broker", topic: DeleteTopicState, timeout_ms: int, permit: Permit
+    broker: Broker, topic: DeleteTopicState, timeout_ms: int, permit: Permit
 ) -> DeletableTopicResult:
     try:
         name = _name(broker, topic)
@@ -70,7 +66,7 @@ async def _delete(
     return DeletableTopicResult(name=name, topic_id=topic.topic_id)
 
 
-def _name(broker: "Broker", topic: DeleteTopicState) -> str:
+def _name(broker: Broker, topic: DeleteTopicState) -> str:
     if topic.name is not None:
         if topic.topic_id != NO_TOPIC_ID:
             raise KafkaError(

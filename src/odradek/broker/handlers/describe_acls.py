@@ -1,18 +1,13 @@
 """DescribeAcls (29), v0–v3. There is no authorizer: SECURITY_DISABLED, as Kafka without one."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
 def handle(
-    broker: "Broker", request: DescribeAclsRequest, context: "RequestContext"
+    broker: Broker, request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

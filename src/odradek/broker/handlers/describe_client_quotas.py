@@ -6,8 +6,8 @@ of types it does not name. Quotas by address do not exist here.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.quotas import QUOTA_NAMES, Entity, entity_of, plain_entity
 from odradek.store.paths import ConfigKind
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -20,10 +20,6 @@ from odradek.wire.messages.describe_client_quotas import (
     ValueData,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 EXACT, DEFAULT, ANY = range(3)
 DEFAULT_NAME = "<default>"
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -32,7 +28,7 @@ Matches = Callable[[str | None], bool]
 
 
 async def handle(
-    broker: "Broker", request: DescribeClientQuotasRequest, context: "RequestContext"
+    broker: Broker, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     filters = _filters(request)
     if IP in filters:
@@ -54,7 +50,7 @@ async def handle(
             if key in QUOTA_NAMES
         ]
         if values:
-            entries.append(EntryData(entity=_told(entity), values=values))
+            entries.append(EntryData(entity=_entity_data(entity), values=values))
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
@@ -93,7 +89,7 @@ def _absent(strict: bool) -> Matches:
     return lambda name: name is None or not strict
 
 
-async def _paths(broker: "Broker") -> list[str]:
+async def _paths(broker: Broker) -> list[str]:
     store = broker.store
     paths = [f"clients/{client}" for client in await store.configured(ConfigKind.CLIENTS)]
     for user in await store.configured(ConfigKind.USERS):
@@ -103,7 +99,7 @@ async def _paths(broker: "Broker") -> list[str]:
     return paths
 
 
-def _told(entity: Entity) -> list[EntityData]:
+def _entity_data(entity: Entity) -> list[EntityData]:
     user, client = entity
     return [
         EntityData(entity_type=kind, entity_name=None if name == DEFAULT_NAME else name)

@@ -1,7 +1,6 @@
 """DescribeCluster (60), v0–v1. The brokers, the controller and the cluster's id."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.handlers.metadata import CLUSTER_OPERATIONS
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_cluster import (
@@ -10,16 +9,12 @@ from odradek.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 BROKERS = 1
 CONTROLLERS = 2
 
 
 def handle(
-    broker: "Broker", request: DescribeClusterRequest, context: "RequestContext"
+    broker: Broker, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(

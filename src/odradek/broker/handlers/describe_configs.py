@@ -5,9 +5,9 @@ layer that has a say (KIP-226). A broker answers for itself only.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from odradek.broker.config import Entry, Source
+from odradek.broker.handler import Broker, RequestContext
 from odradek.store.paths import ConfigKind
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_configs import (
@@ -20,16 +20,12 @@ from odradek.wire.messages.describe_configs import (
 )
 from odradek.wire.topics import validate_topic_name
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 TOPIC = 2
 BROKER = 4
 
 
 async def handle(
-    broker: "Broker", request: DescribeConfigsRequest, context: "RequestContext"
+    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     # A few bytes of request are a long answer, so nobody is given the same one twice over.
     distinct = {
@@ -42,13 +38,13 @@ async def handle(
 
 
 def refuse(
-    request: DescribeConfigsRequest, error: KafkaError, context: "RequestContext"
+    request: DescribeConfigsRequest, error: KafkaError, context: RequestContext
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_failed(each, error) for each in request.resources])
 
 
 async def _describe(
-    broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     try:
         entries = await _entries(broker, resource)
@@ -60,12 +56,14 @@ async def _describe(
         resource_name=resource.resource_name,
         error_message=None,
         configs=[
-            _told(entry, request) for entry in entries if not wanted or entry.setting.name in wanted
+            _config_entry(entry, request)
+            for entry in entries
+            if not wanted or entry.setting.name in wanted
         ],
     )
 
 
-async def _entries(broker: "Broker", resource: DescribeConfigsResource) -> Iterator[Entry]:
+async def _entries(broker: Broker, resource: DescribeConfigsResource) -> Iterator[Entry]:
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         validate_topic_name(name)
@@ -86,7 +84,7 @@ async def _entries(broker: "Broker", resource: DescribeConfigsResource) -> Itera
     )
 
 
-def _told(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _config_entry(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.setting.name,

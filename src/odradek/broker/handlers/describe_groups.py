@@ -1,7 +1,6 @@
 """DescribeGroups (15), v0–v5. The state and members of groups; one that is unknown is Dead."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.group import Group, GroupState
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_groups import (
@@ -11,16 +10,12 @@ from odradek.wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 # Read, delete and describe: all that can be done to a group, without an authorizer.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 
 
 def handle(
-    broker: "Broker", request: DescribeGroupsRequest, context: "RequestContext"
+    broker: Broker, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     described = [_describe(broker, group_id) for group_id in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
@@ -31,14 +26,14 @@ def handle(
 
 
 def refuse(
-    request: DescribeGroupsRequest, error: KafkaError, context: "RequestContext"
+    request: DescribeGroupsRequest, error: KafkaError, context: RequestContext
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
         groups=[DescribedGroup(group_id=name, error_code=error.error) for name in request.groups]
     )
 
 
-def _describe(broker: "Broker", group_id: str) -> DescribedGroup:
+def _describe(broker: Broker, group_id: str) -> DescribedGroup:
     error = broker.groups.check(group_id, allow_empty=True)
     if error:
         return DescribedGroup(group_id=group_id, error_code=error)

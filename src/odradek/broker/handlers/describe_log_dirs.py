@@ -1,8 +1,8 @@
 """DescribeLogDirs (35), v0–v4. What each log directory holds, and how much room is left."""
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.log.reports import DirectoryReport, LogSize, describe_directories
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_log_dirs import (
@@ -14,13 +14,9 @@ from odradek.wire.messages.describe_log_dirs import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: DescribeLogDirsRequest, context: "RequestContext"
+    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
     asked = None
     if request.topics is not None:
@@ -30,11 +26,11 @@ def handle(
             for partition in topic.partitions
         }
     return DescribeLogDirsResponse(
-        results=[_told(report) for report in describe_directories(broker.logs, asked)]
+        results=[_directory_result(report) for report in describe_directories(broker.logs, asked)]
     )
 
 
-def _told(report: DirectoryReport) -> DescribeLogDirsResult:
+def _directory_result(report: DirectoryReport) -> DescribeLogDirsResult:
     if not report.is_online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=report.path)
     logs = sorted(report.logs, key=_key)

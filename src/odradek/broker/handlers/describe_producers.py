@@ -1,7 +1,6 @@
 """DescribeProducers (61), v0. The producers a partition's leader remembers (KIP-664)."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.log.log import Log
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.describe_producers import (
@@ -13,15 +12,11 @@ from odradek.wire.messages.describe_producers import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 ANY_EPOCH = -1
 
 
 def handle(
-    broker: "Broker", request: DescribeProducersRequest, context: "RequestContext"
+    broker: Broker, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
@@ -40,7 +35,7 @@ def handle(
 
 
 def refuse(
-    request: DescribeProducersRequest, error: KafkaError, context: "RequestContext"
+    request: DescribeProducersRequest, error: KafkaError, context: RequestContext
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
@@ -53,7 +48,7 @@ def refuse(
     )
 
 
-def _described(broker: "Broker", of: TopicPartition) -> PartitionResponse:
+def _described(broker: Broker, of: TopicPartition) -> PartitionResponse:
     try:
         log = broker.replicas.hosted(of).log_for(ANY_EPOCH, leader_only=True)
     except KafkaError as error:

@@ -7,8 +7,8 @@ partitions are meant, and those that need no election are left out. BEHAVIOUR.md
 import asyncio
 from collections.abc import Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.controller.balance import ElectionType
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.elect_leaders import (
@@ -20,13 +20,9 @@ from odradek.wire.messages.elect_leaders import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 async def handle(
-    broker: "Broker", request: ElectLeadersRequest, context: "RequestContext"
+    broker: Broker, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
     if not broker.controller.is_active:
         meant = request.topic_partitions
@@ -73,7 +69,7 @@ async def handle(
 
 
 def refuse(
-    request: ElectLeadersRequest, error: KafkaError, context: "RequestContext"
+    request: ElectLeadersRequest, error: KafkaError, context: RequestContext
 ) -> ElectLeadersResponse:
     return _refused(request.topic_partitions or (), error)
 
@@ -100,7 +96,7 @@ def _refused(meant: Iterable[TopicPartitions], error: KafkaError) -> ElectLeader
 
 
 async def _unseen(
-    broker: "Broker", elected: dict[TopicPartition, int], timeout_ms: int
+    broker: Broker, elected: dict[TopicPartition, int], timeout_ms: int
 ) -> list[TopicPartition]:
     """Those whose new leader this broker's own metadata does not show in time."""
     seen = await asyncio.gather(

@@ -7,10 +7,10 @@ INTERCHANGE.md section A.3.
 """
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from odradek.broker.fetch_sessions import FetchSession
-from odradek.broker.requests import Waiting
+from odradek.broker.handler import Broker, RequestContext
+from odradek.broker.routes import Waiting
 from odradek.replica.fetching import FetchParams, FetchSet, PartitionAnswer
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -22,17 +22,13 @@ from odradek.wire.messages.fetch import (
     PartitionData,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 ATTRIBUTES_POSITION = 22
 CODEC_BITS = 7
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle(
-    broker: "Broker", request: FetchRequest, context: "RequestContext"
+    broker: Broker, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Waiting:
     try:
         fetch_set, session = broker.fetch_sessions.open(request)
@@ -66,7 +62,7 @@ def handle(
     )
 
 
-def refuse(request: FetchRequest, error: KafkaError, context: "RequestContext") -> FetchResponse:
+def refuse(request: FetchRequest, error: KafkaError, context: RequestContext) -> FetchResponse:
     if context.version >= 7:
         return FetchResponse(error_code=error.error)
     return FetchResponse(
@@ -88,7 +84,7 @@ def refuse(request: FetchRequest, error: KafkaError, context: "RequestContext") 
     )
 
 
-def _bytes_max(broker: "Broker", request: FetchRequest, context: "RequestContext") -> int:
+def _bytes_max(broker: Broker, request: FetchRequest, context: RequestContext) -> int:
     bytes_max = min(request.max_bytes, broker.fetch_max)
     if broker.quotas.are_set and request.replica_id < 0:
         return int(min(bytes_max, broker.quotas.fetch_bytes_max(context)))
@@ -104,8 +100,8 @@ def _abandon(fetch_set: FetchSet, session: FetchSession | None) -> None:
 
 
 def _finish(
-    broker: "Broker",
-    context: "RequestContext",
+    broker: Broker,
+    context: RequestContext,
     fetch_set: FetchSet,
     session: FetchSession | None,
     answers: list[PartitionAnswer],

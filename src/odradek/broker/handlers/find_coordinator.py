@@ -4,8 +4,7 @@ The leader of the group's partition of the offsets topic. The topic is made when
 There is no transaction coordinator: a transactional id gets COORDINATOR_NOT_AVAILABLE.
 """
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.replica.metadata_cache import NO_LEADER
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -15,10 +14,6 @@ from odradek.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 GROUP = 0
 TRANSACTION = 1
 SEVERAL_SINCE = 4
@@ -26,7 +21,7 @@ CREATION_WAIT_MS = 250
 
 
 async def handle(
-    broker: "Broker", request: FindCoordinatorRequest, context: "RequestContext"
+    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     several = context.version >= SEVERAL_SINCE
     keys = request.coordinator_keys if several else [request.key]
@@ -46,7 +41,7 @@ async def handle(
 
 
 def refuse(
-    request: FindCoordinatorRequest, error: KafkaError, context: "RequestContext"
+    request: FindCoordinatorRequest, error: KafkaError, context: RequestContext
 ) -> FindCoordinatorResponse:
     if context.version < SEVERAL_SINCE:
         return FindCoordinatorResponse(error_code=error.error, node_id=-1, port=-1)
@@ -55,7 +50,7 @@ def refuse(
     )
 
 
-def _find(broker: "Broker", key_type: int, key: str, listener: str) -> Coordinator:
+def _find(broker: Broker, key_type: int, key: str, listener: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         return _unknown(key, ErrorCode.INVALID_REQUEST)
     if key_type == TRANSACTION:

@@ -4,9 +4,9 @@ topic or of a broker, or only checks that it could (KIP-339).
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-from odradek.broker.altering import TOPIC, Change, alter_each, check_keys, told
+from odradek.broker.config_updates import TOPIC, Change, alter_each, check_keys, resource_response
+from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Kind, unknown_name
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.incremental_alter_configs import (
@@ -17,10 +17,6 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 class Operation(IntEnum):
     SET = 0
@@ -30,7 +26,7 @@ class Operation(IntEnum):
 
 
 async def handle(
-    broker: "Broker", request: IncrementalAlterConfigsRequest, context: "RequestContext"
+    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         responses=await alter_each(
@@ -44,10 +40,13 @@ async def handle(
 
 
 def refuse(
-    request: IncrementalAlterConfigsRequest, error: KafkaError, context: "RequestContext"
+    request: IncrementalAlterConfigsRequest, error: KafkaError, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        responses=[told(AlterConfigsResourceResponse, each, error) for each in request.resources]
+        responses=[
+            resource_response(AlterConfigsResourceResponse, each, error)
+            for each in request.resources
+        ]
     )
 
 

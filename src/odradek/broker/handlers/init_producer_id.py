@@ -6,21 +6,18 @@ served: they are told COORDINATOR_NOT_AVAILABLE.
 """
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: InitProducerIdRequest, context: "RequestContext"
+    broker: Broker, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -31,6 +28,6 @@ def handle(
     return _given(broker)
 
 
-async def _given(broker: "Broker") -> InitProducerIdResponse:
+async def _given(broker: Broker) -> InitProducerIdResponse:
     producer_id = await broker.producer_ids.take()
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

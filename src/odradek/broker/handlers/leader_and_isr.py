@@ -3,16 +3,11 @@
 The controller of our own dialect sends v4. BEHAVIOUR.md section 5.1.
 """
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
 
 
 async def handle(
-    broker: "Broker", request: LeaderAndIsrRequest, context: "RequestContext"
+    broker: Broker, request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse:
     return await broker.replicas.leader_and_isr(request, context.version)

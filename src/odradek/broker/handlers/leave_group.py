@@ -1,7 +1,6 @@
 """LeaveGroup (13), v0–v5. One member goes, or from v3 several, static ones by instance alone."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leave_group import (
     LeaveGroupRequest,
@@ -9,15 +8,11 @@ from odradek.wire.messages.leave_group import (
     MemberIdentity,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 SEVERAL_SINCE = 3
 
 
 def handle(
-    broker: "Broker", request: LeaveGroupRequest, context: "RequestContext"
+    broker: Broker, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse:
     leaving = request.members
     if context.version < SEVERAL_SINCE:

@@ -1,19 +1,14 @@
 """ListGroups (16), v0–v5. The groups this broker coordinates, by state and type if asked."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
 
 CLASSIC = "classic"
 
 
 def handle(
-    broker: "Broker", request: ListGroupsRequest, context: "RequestContext"
+    broker: Broker, request: ListGroupsRequest, context: RequestContext
 ) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}

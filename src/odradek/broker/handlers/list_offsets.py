@@ -6,8 +6,8 @@ log's own; for clients it is the high watermark or the last stable offset. BEHAV
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -18,10 +18,6 @@ from odradek.wire.messages.list_offsets import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 CONSUMER = -1
 DEBUGGER = -2
 # The first version that knows each of the times with a meaning of their own.
@@ -30,7 +26,7 @@ LATEST_TIERED = -5
 
 
 def handle(
-    broker: "Broker", request: ListOffsetsRequest, context: "RequestContext"
+    broker: Broker, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
     times = Counter(
         TopicPartition(topic.name, asked.partition_index)
@@ -52,7 +48,7 @@ def handle(
 
 
 def refuse(
-    request: ListOffsetsRequest, error: KafkaError, context: "RequestContext"
+    request: ListOffsetsRequest, error: KafkaError, context: RequestContext
 ) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
@@ -68,9 +64,9 @@ def refuse(
 
 
 def _listed(
-    broker: "Broker",
+    broker: Broker,
     request: ListOffsetsRequest,
-    context: "RequestContext",
+    context: RequestContext,
     topic: str,
     asked: ListOffsetsPartition,
     times: Counter[TopicPartition],

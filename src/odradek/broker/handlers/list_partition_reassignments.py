@@ -4,8 +4,8 @@ Only the controller; others answer NOT_CONTROLLER. BEHAVIOUR.md section 4.7.
 """
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -15,13 +15,9 @@ from odradek.wire.messages.list_partition_reassignments import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 async def handle(
-    broker: "Broker", request: ListPartitionReassignmentsRequest, context: "RequestContext"
+    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     if not broker.controller.is_active:
         return ListPartitionReassignmentsResponse(

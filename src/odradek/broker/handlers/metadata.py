@@ -7,9 +7,10 @@ inter-broker protocol 2.6 unless the topic was given one before. BEHAVIOUR.md se
 
 import copy
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.metadata import (
     MetadataRequest,
@@ -18,10 +19,6 @@ from odradek.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from odradek.wire.topics import INTERNAL_TOPICS
-
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
 
 # One bit per operation a client may do; without an authorizer, everything there is.
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -33,7 +30,7 @@ CREATION_WAIT_MS = 250
 
 
 def handle(
-    broker: "Broker", request: MetadataRequest, context: "RequestContext"
+    broker: Broker, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
@@ -51,7 +48,7 @@ def handle(
 
 
 def refuse(
-    request: MetadataRequest, error: KafkaError, context: "RequestContext"
+    request: MetadataRequest, error: KafkaError, context: RequestContext
 ) -> MetadataResponse:
     asked = request.topics or []
     topics = [_error(topic.name or "", error.error, topic.topic_id) for topic in asked]
@@ -59,9 +56,9 @@ def refuse(
 
 
 async def _creating(
-    broker: "Broker",
+    broker: Broker,
     request: MetadataRequest,
-    context: "RequestContext",
+    context: RequestContext,
     names: list[str],
     missing: list[str],
     errors: list[MetadataResponseTopic],
@@ -76,7 +73,7 @@ async def _creating(
 
 
 def _named(
-    broker: "Broker", asked: list[MetadataRequestTopic], context: "RequestContext"
+    broker: Broker, asked: list[MetadataRequestTopic], context: RequestContext
 ) -> tuple[list[str], list[MetadataResponseTopic]]:
     """The names asked for, by name or by id, and the answers for ids that nobody knows."""
     names: dict[str, None] = {}
@@ -94,7 +91,7 @@ def _named(
 
 
 def _known(
-    broker: "Broker", names: list[str] | None, context: "RequestContext"
+    broker: Broker, names: list[str] | None, context: RequestContext
 ) -> list[MetadataResponseTopic]:
     return broker.cache.topic_answers(
         names,
@@ -123,9 +120,9 @@ def _error(
 
 
 def _response(
-    broker: "Broker",
+    broker: Broker,
     request: MetadataRequest,
-    context: "RequestContext",
+    context: RequestContext,
     topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
     if request.include_topic_authorized_operations:

@@ -6,8 +6,8 @@ left to commit, no group is made for it.
 """
 
 import inspect
-from typing import TYPE_CHECKING
 
+from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.group import CommittedOffset
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.offset_commit import (
@@ -18,15 +18,11 @@ from odradek.wire.messages.offset_commit import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 NO_RETENTION = -1
 
 
 async def handle(
-    broker: "Broker", request: OffsetCommitRequest, context: "RequestContext"
+    broker: Broker, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:
     now = broker.clock()
     offsets: dict[TopicPartition, CommittedOffset] = {}
@@ -62,7 +58,7 @@ async def handle(
 
 
 def refuse(
-    request: OffsetCommitRequest, error: KafkaError, context: "RequestContext"
+    request: OffsetCommitRequest, error: KafkaError, context: RequestContext
 ) -> OffsetCommitResponse:
     errors = {
         TopicPartition(topic.name, one.partition_index): error.error

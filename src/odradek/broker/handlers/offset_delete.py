@@ -1,7 +1,6 @@
 """OffsetDelete (47), v0. Forget a group's offsets of topics it does not read any more."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -11,13 +10,9 @@ from odradek.wire.messages.offset_delete import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 async def handle(
-    broker: "Broker", request: OffsetDeleteRequest, context: "RequestContext"
+    broker: Broker, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:
     asked = [
         TopicPartition(topic.name, one.partition_index)

@@ -4,8 +4,7 @@ Without topics, everything a group has committed. There are no open transactions
 `require_stable` changes nothing.
 """
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.group import CommittedOffset
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.offset_fetch import (
@@ -21,10 +20,6 @@ from odradek.wire.messages.offset_fetch import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 GROUPS_SINCE = 8
 NO_OFFSET = CommittedOffset(-1, "", -1)
 
@@ -33,7 +28,7 @@ Found = dict[str, list[tuple[int, CommittedOffset, ErrorCode]]]
 
 
 def handle(
-    broker: "Broker", request: OffsetFetchRequest, context: "RequestContext"
+    broker: Broker, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
     if context.version >= GROUPS_SINCE:
         return OffsetFetchResponse(
@@ -44,7 +39,7 @@ def handle(
 
 
 def refuse(
-    request: OffsetFetchRequest, error: KafkaError, context: "RequestContext"
+    request: OffsetFetchRequest, error: KafkaError, context: RequestContext
 ) -> OffsetFetchResponse:
     if context.version >= GROUPS_SINCE:
         return OffsetFetchResponse(
@@ -53,7 +48,7 @@ def refuse(
                 for one in request.groups
             ]
         )
-    found = _nothing(request.topics, error.error)
+    found = _no_offsets(request.topics, error.error)
     return _single(error.error, found)
 
 
@@ -69,7 +64,7 @@ def _asked(request: OffsetFetchRequest) -> dict[str, list[OffsetFetchRequestTopi
     return asked
 
 
-def _found(broker: "Broker", group_id: str, topics: Asked) -> tuple[ErrorCode, Found]:
+def _found(broker: Broker, group_id: str, topics: Asked) -> tuple[ErrorCode, Found]:
     wanted = None
     if topics is not None:
         wanted = [
@@ -79,7 +74,7 @@ def _found(broker: "Broker", group_id: str, topics: Asked) -> tuple[ErrorCode, F
         ]
     error, offsets = broker.groups.offsets.fetch(group_id, wanted)
     if error:
-        return error, _nothing(topics, error)
+        return error, _no_offsets(topics, error)
     found: Found = {}
     for tp, committed in offsets.items():
         entry = (tp.partition, committed or NO_OFFSET, ErrorCode.NONE)
@@ -87,7 +82,7 @@ def _found(broker: "Broker", group_id: str, topics: Asked) -> tuple[ErrorCode, F
     return ErrorCode.NONE, found
 
 
-def _nothing(topics: Asked, error: ErrorCode) -> Found:
+def _no_offsets(topics: Asked, error: ErrorCode) -> Found:
     # Versions without an error of their own tell it with each partition.
     return {
         topic.name: [(index, NO_OFFSET, error) for index in topic.partition_indexes]
@@ -117,7 +112,7 @@ def _single(error: ErrorCode, found: Found) -> OffsetFetchResponse:
     )
 
 
-def _group(broker: "Broker", group_id: str, topics: Asked) -> OffsetFetchResponseGroup:
+def _group(broker: Broker, group_id: str, topics: Asked) -> OffsetFetchResponseGroup:
     error, found = _found(broker, group_id, topics)
     if error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)

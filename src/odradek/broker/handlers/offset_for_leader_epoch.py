@@ -2,8 +2,7 @@
 KIP-320).
 """
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -14,13 +13,9 @@ from odradek.wire.messages.offset_for_leader_epoch import (
 )
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: OffsetForLeaderEpochRequest, context: "RequestContext"
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -34,7 +29,7 @@ def handle(
 
 
 def refuse(
-    request: OffsetForLeaderEpochRequest, error: KafkaError, context: "RequestContext"
+    request: OffsetForLeaderEpochRequest, error: KafkaError, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -47,7 +42,7 @@ def refuse(
     )
 
 
-def _found(broker: "Broker", topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _found(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = broker.replicas.hosted(TopicPartition(topic, asked.partition))
         epoch, offset = partition.end_offset_for_epoch(

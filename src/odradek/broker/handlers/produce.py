@@ -8,9 +8,9 @@ were received in. BEHAVIOUR.md section 5.4.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
-from odradek.broker.requests import Waiting
+from odradek.broker.handler import Broker, RequestContext
+from odradek.broker.routes import Waiting
 from odradek.replica.producing import ProduceResult
 from odradek.wire.batch import MAGIC, TRANSACTIONAL_BIT
 from odradek.wire.compression import Codec
@@ -25,10 +25,6 @@ from odradek.wire.messages.produce import (
 )
 from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 Results = dict[TopicPartition, ProduceResult]
 
 MAGIC_POSITION = 16
@@ -40,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def handle(
-    broker: "Broker", request: ProduceRequest, context: "RequestContext"
+    broker: Broker, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Waiting | None:
     entries: dict[TopicPartition, memoryview] = {}
     refused: Results = {}
@@ -75,7 +71,7 @@ def handle(
 
 
 def refuse(
-    request: ProduceRequest, error: KafkaError, context: "RequestContext"
+    request: ProduceRequest, error: KafkaError, context: RequestContext
 ) -> ProduceResponse | None:
     if request.acks == 0:
         return None
@@ -84,7 +80,9 @@ def refuse(
         responses=[
             TopicProduceResponse(
                 name=topic.name,
-                partition_responses=[_told(data.index, failed) for data in topic.partition_data],
+                partition_responses=[
+                    _partition_response(data.index, failed) for data in topic.partition_data
+                ],
             )
             for topic in request.topic_data
         ]
@@ -107,9 +105,9 @@ def _is_zstd(records: memoryview) -> bool:
 
 
 def _finish(
-    broker: "Broker",
+    broker: Broker,
     request: ProduceRequest,
-    context: "RequestContext",
+    context: RequestContext,
     results: Results,
     refused: Results,
 ) -> ProduceResponse | None:
@@ -121,7 +119,7 @@ def _finish(
     topics: dict[str, list[PartitionProduceResponse]] = {}
     has_errors = False
     for of, result in results.items():
-        topics.setdefault(of.topic, []).append(_told(of.partition, result))
+        topics.setdefault(of.topic, []).append(_partition_response(of.partition, result))
         has_errors = has_errors or result.error != 0
     response = ProduceResponse(
         responses=[
@@ -134,7 +132,7 @@ def _finish(
     return response
 
 
-def _told(index: int, result: ProduceResult) -> PartitionProduceResponse:
+def _partition_response(index: int, result: ProduceResult) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=result.error,
@@ -145,14 +143,14 @@ def _told(index: int, result: ProduceResult) -> PartitionProduceResponse:
     )
 
 
-def _close_on_error(results: Results, context: "RequestContext") -> None:
+def _close_on_error(results: Results, context: RequestContext) -> None:
     failed = {str(of): each.error.name for of, each in results.items() if each.error}
     if failed:
         _log.info("%s: closing, a produce with acks=0 failed: %s", context.connection.peer, failed)
         context.close_after = True
 
 
-def _add_leaders(broker: "Broker", response: ProduceResponse, context: "RequestContext") -> None:
+def _add_leaders(broker: Broker, response: ProduceResponse, context: RequestContext) -> None:
     """Tells who asked the wrong broker whom to ask (KIP-951)."""
     endpoints: dict[int, NodeEndpoint] = {}
     for topic in response.responses:

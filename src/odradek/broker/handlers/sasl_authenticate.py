@@ -1,20 +1,15 @@
 """SaslAuthenticate (36), v0–v2. Nobody authenticates here, as in `sasl_handshake`."""
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: SaslAuthenticateRequest, context: "RequestContext"
+    broker: Broker, request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="This listener is without SASL."

@@ -4,18 +4,13 @@ Whoever waits here for a topic to be created, extended or deleted, or for a lead
 told. The controller of our own dialect sends v6. BEHAVIOUR.md section 5.6.
 """
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
-if TYPE_CHECKING:
-    from odradek.broker.requests import RequestContext
-    from odradek.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: UpdateMetadataRequest, context: "RequestContext"
+    broker: Broker, request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse:
     response = broker.replicas.update_metadata(request)
     if response.error_code == ErrorCode.NONE:

@@ -21,14 +21,14 @@ from odradek.store.cluster import ClusterStore
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, desanitize
 from odradek.store.payloads import InvalidPayload
 
-__all__ = ["DynamicSettings"]
+__all__ = ["DynamicConfig"]
 
 RETRY_S = 1.0
 
 _log = logging.getLogger(__name__)
 
 
-class DynamicSettings:
+class DynamicConfig:
     """The settings of topics, brokers and clients in the store, as this broker knows them."""
 
     def __init__(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.connection import ClientConnection
-from odradek.broker.requests import Routes
+from odradek.broker.routes import Routes
 from odradek.broker.settings import connection_limits
 from odradek.wire.frames import SCRATCH_BYTES
 

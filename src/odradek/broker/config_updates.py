@@ -17,7 +17,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.broker.server import Broker
 
-__all__ = ["BROKER", "TOPIC", "Change", "alter_each", "check_keys", "told", "write"]
+__all__ = ["BROKER", "TOPIC", "Change", "alter_each", "check_keys", "resource_response", "write"]
 
 TOPIC = 2
 BROKER = 4
@@ -58,7 +58,7 @@ async def alter_each(
             await _alter(broker, resource, change_of(resource), validate_only=validate_only)
         except KafkaError as failed:
             error = failed
-        answers.append(told(answer, resource, error))
+        answers.append(resource_response(answer, resource, error))
     return answers
 
 
@@ -72,7 +72,7 @@ def check_keys(names: Collection[str], nulls: Collection[str]) -> None:
         )
 
 
-def told(answer: Callable[..., R], resource: Resource, error: KafkaError) -> R:
+def resource_response(answer: Callable[..., R], resource: Resource, error: KafkaError) -> R:
     return answer(
         error_code=error.error,
         error_message=error.message or None,
