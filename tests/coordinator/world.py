@@ -20,6 +20,7 @@ from odradek.wire.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from odradek.wire.reply import Reply
 from odradek.wire.topics import TopicPartition
 
 NOW = 1_700_000_000_000
@@ -106,12 +107,8 @@ class World:
         )
         return self.future(self.groups.sync(request))
 
-    def future(self, answer: Any) -> "asyncio.Future[Any]":
-        if isinstance(answer, asyncio.Future):
-            return answer
-        future = self.loop.create_future()
-        future.set_result(answer)
-        return future
+    def future(self, reply: Reply[Any]) -> "asyncio.Future[Any]":
+        return asyncio.ensure_future(reply.result(), loop=self.loop)
 
     def beat(self, joined: JoinGroupResponse, instance: str | None = None) -> ErrorCode:
         return self.groups.heartbeat(
@@ -150,11 +147,10 @@ async def commit(
     offsets: dict[TopicPartition, int],
     metadata: str = "",
 ) -> dict[TopicPartition, ErrorCode]:
-    answer = world.groups.offsets.commit(
+    return await world.groups.offsets.commit(
         "g",
         generation,
         member,
         None,
         {tp: CommittedOffset(o, metadata, NOW) for tp, o in offsets.items()},
     )
-    return answer if isinstance(answer, dict) else await answer

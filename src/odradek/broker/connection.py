@@ -15,17 +15,17 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Coroutine
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.routes import Answer, RequestContext, Route, Routes, Waiting, refusal
+from odradek.broker.routes import CONTROL, RequestContext, Route, Routes, refuse
 from odradek.store.api import StoreError
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from odradek.wire.frames import Buffer, FrameProtocol
 from odradek.wire.header import decode_request_header, encode_response
+from odradek.wire.reply import Later, Now, Reply
 from odradek.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ _START = Struct(">hhi")
 _log = logging.getLogger(__name__)
 
 
-# What a broker must take from the controller before it can serve anybody else.
-CONTROL = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
-CLUSTER_ACTIONS = frozenset({*CONTROL, ApiKey.CONTROLLED_SHUTDOWN})
 _CONTROL = frozenset(int(key).to_bytes(2, "big") for key in CONTROL)
 
 
@@ -54,22 +51,12 @@ def _is_control(frame: bytearray) -> bool:
     return bytes(frame[:2]) in _CONTROL
 
 
-def _is_exempt(route: Route, request: Message) -> bool:
-    """Whether the time a request takes is on no client's account: other brokers', and what gets no
-    answer (KIP-124)."""
-    return (
-        route.key in CLUSTER_ACTIONS
-        or getattr(request, "replica_id", -1) >= 0
-        or getattr(request, "acks", -1) == 0
-    )
-
-
 class _Slot:
     """The place of an answer in the queue, empty until it is `ready`."""
 
     __slots__ = ("parts", "ready", "size_bytes", "waiting")
 
-    def __init__(self, waiting: Waiting | None = None) -> None:
+    def __init__(self, waiting: Later[Message | None] | None = None) -> None:
         self.waiting = waiting
         self.parts: list[Buffer] = []
         self.ready = False
@@ -195,28 +182,19 @@ class ClientConnection(FrameProtocol):
             return
         context = RequestContext(header, self, len(frame))
         try:
-            answer = self._handled(route, request, context)
+            reply = self._routes.serve(route, request, context)
         except Exception as error:
-            answer = self._refused(route, request, context, error)
-        if isinstance(answer, Message):
-            parts = self._encoded(answer, context)
-            if parts is not None:
-                self._put(parts)
-        elif answer is None:
-            self._unanswered(context)
-        elif isinstance(answer, Waiting):
-            slot = _Slot(answer)
+            self._answer_now(self._refused(route, request, context, error), context)
+            return
+        if isinstance(reply, Now):
+            self._answer_now(reply.value, context)
+        elif isinstance(reply, Later):
+            slot = _Slot(reply)
             self._slots.append(slot)
-            self._expected_bytes += answer.bytes_max
-            answer.future.add_done_callback(partial(self._found, slot, route, request, context))
+            self._expected_bytes += reply.bytes_max
+            reply.future.add_done_callback(partial(self._found, slot, route, request, context))
         else:
-            self._run(answer, route, request, context)
-
-    def _handled(self, route: Route, request: Message, context: RequestContext) -> Answer:
-        broker = self._routes.broker
-        if broker.quotas.limit_time and not _is_exempt(route, request):
-            return broker.quotas.timed(lambda: route.handle(broker, request, context), context)
-        return route.handle(broker, request, context)
+            self._run(reply, route, request, context)
 
     def _unsupported(self, key: int, version: int, correlation_id: int) -> None:
         """ApiVersions is answered in its first version, so that the client can choose another."""
@@ -238,12 +216,20 @@ class ClientConnection(FrameProtocol):
         elif not isinstance(error, KafkaError):
             _log.error("%s from %s failed", route.name, self.peer, exc_info=error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        answer = refusal(route, request, context, error)
+        answer = refuse(route, request, context, error)
         if answer is None:
             context.close_after = True
         return answer
 
     # Answers
+
+    def _answer_now(self, answer: Message | None, context: RequestContext) -> None:
+        if answer is None:
+            self._unanswered(context)
+            return
+        parts = self._encoded(answer, context)
+        if parts is not None:
+            self._put(parts)
 
     def _put(self, parts: list[Buffer]) -> None:
         """An answer that was found at once."""
@@ -325,7 +311,7 @@ class ClientConnection(FrameProtocol):
 
     def _run(
         self,
-        coroutine: Coroutine[Any, Any, Message | None],
+        reply: Reply[Message | None],
         route: Route,
         request: Message,
         context: RequestContext,
@@ -335,7 +321,7 @@ class ClientConnection(FrameProtocol):
 
         async def run() -> None:
             try:
-                answer = await coroutine
+                answer = await reply.result()
             except Exception as error:
                 answer = self._refused(route, request, context, error)
             finally:

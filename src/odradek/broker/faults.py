@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.routes import Answer, RequestContext, Route, Routes, Waiting, refusal
+from odradek.broker.routes import Answer, RequestContext, Route, Routes, refuse
 from odradek.wire.api import APIS
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.reply import Reply
 from odradek.wire.schema import Message, since
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ class FaultyRoutes(Routes):
                 return carry_out(broker, request, context)
             if fault.error:
                 error = KafkaError(ErrorCode[fault.error], "a fault was injected")
-                answer = refusal(route, request, context, error)
+                answer = refuse(route, request, context, error)
                 if answer is None:
                     context.connection.close()
-                return answer
-            return _late(carry_out(broker, request, context), fault, context)
+                return Reply.now(answer)
+            return Reply.exclusive(_late(carry_out(broker, request, context), fault, context))
 
         route.handle = handle
 
@@ -167,6 +167,7 @@ class _ControlRoute(Route):
 
     def __init__(self, routes: FaultyRoutes) -> None:
         self.key, self.name, self.version, self.count = FAULTS_KEY, "Faults", 0, 0
+        self.controller_only = False
         self.response = FaultsResponse
         self.decode = self._decode
         self.handle = self._handle
@@ -182,25 +183,17 @@ class _ControlRoute(Route):
             raise DecodeError("a command that says nothing to do")
         return command
 
-    def _handle(
-        self, broker: Broker, command: dict[str, Any], context: RequestContext
-    ) -> FaultsResponse:
+    def _handle(self, broker: Broker, command: dict[str, Any], context: RequestContext) -> Answer:
         try:
             answer = {"answer": self._routes.obey(command)}
         except (ValueError, TypeError, KeyError) as error:
             answer = {"error": str(error)}
-        return FaultsResponse(answer=json.dumps(answer).encode())
+        return Reply.now(FaultsResponse(answer=json.dumps(answer).encode()))
 
 
 async def _late(answer: Answer, fault: Fault, context: RequestContext) -> Message | None:
     """The answer, when it is due."""
-    result: Message | None
-    if isinstance(answer, Waiting):
-        result = answer.finish(await answer.future)
-    elif isinstance(answer, Awaitable):
-        result = await answer
-    else:
-        result = answer
+    result = await answer.result()
     if fault.delay_s:
         await asyncio.sleep(fault.delay_s)
     if fault.drop:

@@ -13,16 +13,14 @@ refused with THROTTLING_QUOTA_EXCEEDED where the client knows that error.
 """
 
 import math
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-from functools import partial
-from types import coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
-from odradek.broker.routes import Answer, Waiting
+from odradek.broker.routes import Answer
 from odradek.replica.throttle import WINDOW_S, WINDOWS, Rate
 from odradek.store.paths import desanitize
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.schema import Message
+from odradek.wire.reply import measured
 
 if TYPE_CHECKING:
     from odradek.broker.routes import RequestContext
@@ -168,35 +166,9 @@ class ClientQuotas:
 
     # Time
 
-    def timed(self, carry_out: Callable[[], Answer], context: "RequestContext") -> Answer:
-        """Carries out a request, and counts the time this takes, without that it waits."""
-        begun = self._now()
-        answer = carry_out()
-        spent_s = self._now() - begun
-        if isinstance(answer, Waiting):
-            finish = answer.finish
-
-            def finished(found: Any) -> Message | None:
-                begun = self._now()
-                made = finish(found)
-                self._spent(context, spent_s + self._now() - begun)
-                return made
-
-            return Waiting(answer.future, finished, answer.abandon, answer.bytes_max)
-        if isinstance(answer, Coroutine):
-            return self._timed_coroutine(answer, context)
-        # A message, none, or a future that others fulfil: to wait for it costs nothing.
-        self._spent(context, spent_s)
-        return answer
-
-    async def _timed_coroutine(
-        self, work: Coroutine[Any, Any, Message | None], context: "RequestContext"
-    ) -> Message | None:
-        spent: list[float] = []
-        try:
-            return await _steps(work, self._now, spent)
-        finally:
-            self._spent(context, sum(spent))
+    def timed(self, serve: Callable[[], Answer], context: "RequestContext") -> Answer:
+        """Serves a request and charges its client for the time, except that spent waiting."""
+        return measured(serve, self._now, lambda seconds: self._spent(context, seconds))
 
     def _spent(self, context: "RequestContext", seconds: float) -> None:
         self._record(REQUEST_SHARE, context, seconds * 100)
@@ -256,24 +228,3 @@ class ClientQuotas:
             "clients": len(self._used),
             "throttled": self._throttled,
         }
-
-
-@coroutine
-def _steps(
-    work: Coroutine[Any, Any, Message | None], now: Callable[[], float], spent: list[float]
-) -> Generator[Any, Any, Message | None]:
-    """Runs a coroutine, and notes how long each of its steps takes: others run in between."""
-    resume = partial(work.send, None)
-    while True:
-        begun = now()
-        try:
-            awaited = resume()
-        except StopIteration as done:
-            result: Message | None = done.value
-            return result
-        finally:
-            spent.append(now() - begun)
-        try:
-            resume = partial(work.send, (yield awaited))
-        except BaseException as error:  # whatever it is, the coroutine is to have it
-            resume = partial(work.throw, error)

@@ -4,23 +4,31 @@ Handlers are modules, imported when their API is first asked for, so that a brok
 started has loaded only what it uses.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from importlib import import_module
+from inspect import iscoroutinefunction
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.broker.handlers import HANDLERS, served_versions
 from odradek.wire.api import APIS, ApiKey
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.header import RequestHeader
+from odradek.wire.refusal import refusal
+from odradek.wire.reply import Exclusive, Now, Reply
 from odradek.wire.schema import Buffer, Message
 
 if TYPE_CHECKING:
     from odradek.broker.connection import ClientConnection
     from odradek.broker.server import Broker
 
-__all__ = ["Answer", "RequestContext", "Route", "Routes", "Waiting", "refusal"]
+__all__ = ["Answer", "RequestContext", "Route", "Routes", "refuse"]
+
+
+# Requests that the controller sends, and that a broker must take before it serves any other.
+CONTROL = frozenset({ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA})
+# Requests between brokers (Kafka's CLUSTER_ACTION).
+CLUSTER_ACTIONS = frozenset({*CONTROL, ApiKey.CONTROLLED_SHUTDOWN})
 
 
 class RequestContext:
@@ -48,35 +56,24 @@ class RequestContext:
         return self.header.client_id or ""
 
 
-class Waiting:
-    """An answer that has to be waited for, while the requests behind this one may start.
-
-    `finish` makes the response of the future's result; `abandon` is called if the client goes away
-    before that. `bytes_max` is how large the response may get.
-    """
-
-    __slots__ = ("abandon", "bytes_max", "finish", "future")
-
-    def __init__(
-        self,
-        future: "asyncio.Future[Any]",
-        finish: Callable[[Any], Message | None],
-        abandon: Callable[[], None] | None = None,
-        bytes_max: int = 0,
-    ) -> None:
-        self.future = future
-        self.bytes_max = bytes_max
-        self.finish = finish
-        self.abandon = abandon
-
-
-Answer: TypeAlias = Message | Waiting | Coroutine[Any, Any, Message | None] | None
+# The reply of a handler; None is no response at all (acks=0).
+Answer: TypeAlias = Reply[Message | None]
 
 
 class Route:
     """One version of one API, with its decoder and its handler."""
 
-    __slots__ = ("count", "decode", "handle", "key", "module", "name", "response", "version")
+    __slots__ = (
+        "controller_only",
+        "count",
+        "decode",
+        "handle",
+        "key",
+        "module",
+        "name",
+        "response",
+        "version",
+    )
 
     def __init__(self, key: ApiKey, version: int) -> None:
         api = APIS[key]
@@ -85,10 +82,33 @@ class Route:
         self.version = version
         self.response: type[Message] = api.response
         self.module: ModuleType = import_module(f"odradek.broker.handlers.{HANDLERS[key]}")
-        self.handle: Callable[..., Answer] = self.module.handle
+        self.handle: Callable[..., Answer] = _as_reply(self.module.handle)
+        self.controller_only: bool = getattr(self.module, "CONTROLLER_ONLY", False)
         request: type[Message] = api.request
         self.decode: Callable[[Buffer], Any] = lambda data: request.decode(data, version)
         self.count = 0
+
+
+def _as_reply(handle: Callable[..., Any]) -> Callable[..., Answer]:
+    """A handler in one of the three forms CONTRIBUTING names, as one that returns a Reply."""
+    if iscoroutinefunction(handle):
+        return lambda broker, request, context: Exclusive(handle(broker, request, context))
+
+    def reply(broker: "Broker", request: Message, context: RequestContext) -> Answer:
+        found = handle(broker, request, context)
+        return found if isinstance(found, Reply) else Now(found)
+
+    return reply
+
+
+def _is_exempt(route: Route, request: Message) -> bool:
+    """Whether no client is charged for the time a request takes: those of other brokers, and those
+    that get no answer (KIP-124)."""
+    return (
+        route.key in CLUSTER_ACTIONS
+        or getattr(request, "replica_id", -1) >= 0
+        or getattr(request, "acks", -1) == 0
+    )
 
 
 class Routes:
@@ -108,6 +128,19 @@ class Routes:
         route.count += 1
         return route
 
+    def serve(self, route: Route, request: Message, context: RequestContext) -> Answer:
+        """Raises KafkaError if this request is not to be served."""
+        broker = self.broker
+        self._admit(route, request, context)
+        if broker.quotas.limit_time and not _is_exempt(route, request):
+            return broker.quotas.timed(lambda: route.handle(broker, request, context), context)
+        return route.handle(broker, request, context)
+
+    def _admit(self, route: Route, request: Message, context: RequestContext) -> None:
+        """The rules that hold before any handler runs. An authorizer belongs here, too."""
+        if route.controller_only and not self.broker.controller.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
     def statistics(self) -> dict[str, int]:
         """Requests so far, by API."""
         counts: dict[str, int] = {}
@@ -116,23 +149,17 @@ class Routes:
         return counts
 
 
-def refusal(
+def refuse(
     route: Route, request: Message, context: RequestContext, error: KafkaError
 ) -> Message | None:
-    """The answer that carries `error` for the whole request, where this version of the API has a
-    place for one: an answer without it would be a success with nothing in it.
+    """The response that carries `error` for the whole request; None where there is no place for it.
 
-    A handler whose response has no error code of its own says with `refuse` where it goes.
+    It is made from the schemas, unless the handler has a `refuse` of its own.
     """
-    refuse = getattr(route.module, "refuse", None)
-    if refuse is not None:
-        answer: Message | None = refuse(request, error, context)
-        return answer
-    fields = route.response.FIELDS
-    place = fields.get("error_code")
-    if place is None or not place.first <= route.version <= place.last:
+    if getattr(request, "acks", None) == 0:
         return None
-    response = route.response(error_code=int(error.error))
-    if "error_message" in fields:
-        response.error_message = error.message or None  # type: ignore[attr-defined]  # in FIELDS
-    return response
+    own = getattr(route.module, "refuse", None)
+    if own is not None:
+        response: Message | None = own(request, error, context)
+        return response
+    return refusal(request, route.response, route.version, error)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odradek.coordinator.config import GroupConfig
@@ -29,6 +29,7 @@ from odradek.wire.messages.join_group import (
 )
 from odradek.wire.messages.leave_group import MemberIdentity, MemberResponse
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek.wire.reply import Reply
 
 # How long a member that has just joined may take to come back, whatever its session time-out.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
@@ -37,8 +38,8 @@ MEMBER_ID_REQUIRED_SINCE = 4
 
 log = logging.getLogger(__name__)
 
-JoinAnswer = JoinGroupResponse | Awaitable[JoinGroupResponse]
-SyncAnswer = SyncGroupResponse | Awaitable[SyncGroupResponse]
+JoinReply = Reply[JoinGroupResponse]
+SyncReply = Reply[SyncGroupResponse]
 
 
 class JoinWait(NamedTuple):
@@ -127,29 +128,29 @@ class GroupCoordinator:
 
     def join(
         self, request: JoinGroupRequest, version: int, client_id: str, client_host: str
-    ) -> JoinAnswer:
+    ) -> JoinReply:
         error = self.check(request.group_id)
         if error:
-            return _refused(request.member_id, error)
+            return _refusal(request.member_id, error)
         config = self.config
         session_ms = request.session_timeout_ms
         if not (
             config.group_min_session_timeout_ms <= session_ms <= config.group_max_session_timeout_ms
         ):
-            return _refused(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
+            return _refusal(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
         is_unknown = request.member_id == UNKNOWN_MEMBER
         group = self.storage.get(request.group_id)
         if group is None:
             if not is_unknown:
-                return _refused(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                return _refusal(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             group = self.storage.add(request.group_id)
         if not self._has_room(group, request.member_id):
             self._forget(group, request.member_id)
             self._complete_join_if_all_are_here(group)
-            return _refused(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return _refusal(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
         names = [protocol.name for protocol in request.protocols]
         if not group.supports(request.protocol_type, names):
-            return _refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return _refusal(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         member = Member(
             request.member_id,
             request.group_instance_id,
@@ -180,7 +181,7 @@ class GroupCoordinator:
 
     def _join_unknown(
         self, group: Group, member: Member, request: JoinGroupRequest, version: int
-    ) -> JoinAnswer:
+    ) -> JoinReply:
         member.id = new_member_id(member.instance_id or member.client_id, self._new_id())
         if member.instance_id is not None:
             if member.instance_id in group.instances:
@@ -190,33 +191,33 @@ class GroupCoordinator:
             # A client that never comes back must not leave a member behind: it gets its id first.
             group.pending_members.add(member.id)
             self._sessions.expect(group, member.id, member.session_timeout_ms)
-            return _refused(member.id, ErrorCode.MEMBER_ID_REQUIRED)
+            return _refusal(member.id, ErrorCode.MEMBER_ID_REQUIRED)
         return self._add(group, member, request.protocol_type)
 
-    def _join_known(self, group: Group, member: Member, request: JoinGroupRequest) -> JoinAnswer:
+    def _join_known(self, group: Group, member: Member, request: JoinGroupRequest) -> JoinReply:
         if member.id in group.pending_members:
             if member.instance_id is not None:
                 # Only who names no instance is given an id to come back with. Kafka's answer.
-                return _refused(member.id, ErrorCode.UNKNOWN_SERVER_ERROR)
+                return _refusal(member.id, ErrorCode.UNKNOWN_SERVER_ERROR)
             self._sessions.stop_expecting(group, member.id)
             return self._add(group, member, request.protocol_type)
         error = group.check_member(member.id, member.instance_id)
         if error:
-            return _refused(member.id, error)
+            return _refusal(member.id, error)
         current = group.members[member.id]
         unchanged = current.same_protocols(member.protocols)
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
             # The answer to its join was lost: give it again.
-            return self._joined(group, current)
+            return Reply.now(self._joined(group, current))
         if group.state is GroupState.STABLE and unchanged and not group.is_leader(member.id):
-            return self._joined(group, current)
+            return Reply.now(self._joined(group, current))
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
-            return _refused(member.id, ErrorCode.UNKNOWN_MEMBER_ID)
+            return _refusal(member.id, ErrorCode.UNKNOWN_MEMBER_ID)
         waiting = self._update(current, member)
         self._maybe_prepare_rebalance(group, f"member {member.id} rejoins")
-        return waiting
+        return Reply.exclusive(waiting)
 
-    def _add(self, group: Group, member: Member, protocol_type: str) -> JoinAnswer:
+    def _add(self, group: Group, member: Member, protocol_type: str) -> JoinReply:
         if not group.members:
             group.protocol_type = protocol_type
         member.is_new = True
@@ -226,7 +227,7 @@ class GroupCoordinator:
         waiting = member.joining = asyncio.get_running_loop().create_future()
         self._sessions.extend(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._maybe_prepare_rebalance(group, f"member {member.id} joins")
-        return waiting
+        return Reply.exclusive(waiting)
 
     def _update(self, current: Member, member: Member) -> "asyncio.Future[JoinGroupResponse]":
         current.protocols = member.protocols
@@ -236,7 +237,7 @@ class GroupCoordinator:
             current.joining = asyncio.get_running_loop().create_future()
         return current.joining
 
-    def _join_instead(self, group: Group, member: Member, may_skip: bool) -> JoinAnswer:
+    def _join_instead(self, group: Group, member: Member, may_skip: bool) -> JoinReply:
         """A static member is back under a new id: it takes over, without a rebalance if it can."""
         assert member.instance_id is not None
         old_leader = group.leader
@@ -253,7 +254,7 @@ class GroupCoordinator:
                 self._maybe_prepare_rebalance(group, f"{member.instance_id} changed its protocol")
         elif group.state is GroupState.COMPLETING_REBALANCE:
             self._prepare_rebalance(group, f"{member.instance_id} took over")
-        return waiting
+        return Reply.exclusive(waiting)
 
     def _store_takeover(
         self, group: Group, member: Member, old_leader: str | None, may_skip: bool
@@ -266,17 +267,16 @@ class GroupCoordinator:
                 return
             if error:
                 self._answer_join(member, _refused(UNKNOWN_MEMBER, error))
-            elif may_skip:
-                answer = self._joined(group, member)
+                return
+            answer = self._joined(group, member)
+            if may_skip:
                 answer.skip_assignment = group.is_leader(member.id)
-                self._answer_join(member, answer)
             else:
-                # An older client that finds itself leader would divide the work again; told of the
-                # leader that was, it only asks for its part.
-                answer = self._joined(group, member)
+                # An older client that finds itself leader would assign partitions again; with the
+                # previous leader's id in the response it only asks for its own assignment.
                 answer.members = []
                 answer.leader = old_leader or ""
-                self._answer_join(member, answer)
+            self._answer_join(member, answer)
 
         self._store(group, assignments, stored)
 
@@ -303,11 +303,7 @@ class GroupCoordinator:
     # Rebalancing.
 
     def _maybe_prepare_rebalance(self, group: Group, reason: str) -> None:
-        if group.state in (
-            GroupState.EMPTY,
-            GroupState.STABLE,
-            GroupState.COMPLETING_REBALANCE,
-        ):
+        if group.state in (GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(group, reason)
 
     def _prepare_rebalance(self, group: Group, reason: str) -> None:
@@ -405,7 +401,7 @@ class GroupCoordinator:
 
     # Syncing.
 
-    def sync(self, request: SyncGroupRequest) -> SyncAnswer:
+    def sync(self, request: SyncGroupRequest) -> SyncReply:
         error = self.check(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance it belongs to is lost: start over, here.
@@ -414,7 +410,7 @@ class GroupCoordinator:
         if not error:
             error = self._check_sync(group, request)
         if error:
-            return SyncGroupResponse(error_code=error)
+            return Reply.now(SyncGroupResponse(error_code=error))
         assert group is not None
         member = group.members[request.member_id]
         group.pending_sync.discard(member.id)
@@ -422,14 +418,14 @@ class GroupCoordinator:
             timer.cancel()
         if group.state is GroupState.STABLE:
             self.touch(group, member)
-            return self._synced(group, member)
+            return Reply.now(self._synced(group, member))
         if member.syncing is None:
             member.syncing = asyncio.get_running_loop().create_future()
         waiting = member.syncing
         if group.is_leader(member.id):
             given = {one.member_id: bytes(one.assignment) for one in request.assignments}
             self._take_assignments(group, {m: given.get(m, b"") for m in group.members})
-        return waiting
+        return Reply.exclusive(waiting)
 
     def _check_sync(self, group: Group | None, request: SyncGroupRequest) -> ErrorCode:
         error = _check_generation(group, request)
@@ -586,6 +582,10 @@ class GroupCoordinator:
 
 def _refused(member_id: str, error: ErrorCode) -> JoinGroupResponse:
     return JoinGroupResponse(member_id=member_id, error_code=error)
+
+
+def _refusal(member_id: str, error: ErrorCode) -> JoinReply:
+    return Reply.now(_refused(member_id, error))
 
 
 def _check_generation(

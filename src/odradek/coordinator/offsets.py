@@ -6,7 +6,7 @@ its topic is no longer subscribed to for as long (KIP-211). BEHAVIOUR.md section
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from odradek.coordinator.config import GroupConfig
 from odradek.coordinator.group import UNKNOWN_MEMBER, CommittedOffset, Group, GroupState, Member
@@ -48,14 +48,14 @@ class GroupOffsets:
         if self._expiry is not None:
             self._expiry.cancel()
 
-    def commit(
+    async def commit(
         self,
         group_id: str,
         generation: int,
         member_id: str,
         instance_id: str | None,
         offsets: Mapping[TopicPartition, CommittedOffset],
-    ) -> Errors | Awaitable[Errors]:
+    ) -> Errors:
         error = self._storage.status(group_id)
         group = self._storage.get(group_id) if not error else None
         if not error and group is None:
@@ -76,7 +76,7 @@ class GroupOffsets:
         errors = dict.fromkeys(offsets.keys() - accepted, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not accepted:
             return errors
-        return self._store(group, accepted, errors)
+        return await self._store(group, accepted, errors)
 
     def _check_commit(
         self, group: Group, generation: int, member_id: str, instance_id: str | None

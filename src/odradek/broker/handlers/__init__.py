@@ -1,9 +1,15 @@
 """One handler per API, each in the module that has the API's name.
 
-A module has `handle(broker, request, context)`, which returns the response, None for no response,
-`Waiting` (the requests behind it may start meanwhile) or a coroutine (they may not). A module whose
-response has no error code of its own also has `refuse(request, error, context)`. The versions
-served are those of `wire.api`.
+A module has `handle(broker, request, context)`, in one of three forms:
+
+- `def`, returning the response
+- `async def`: the connection starts nothing else until it has returned
+- `def`, returning a `Reply`, for responses that are there now at one time and later at another;
+  only a `Reply.later` lets the requests behind it start, and only a `Reply` can be None (acks=0)
+
+It raises KafkaError to refuse the whole request; the response is then made from the schemas, unless
+the module has a `refuse(request, error, context)` of its own. `CONTROLLER_ONLY = True` has every
+other broker answer NOT_CONTROLLER. The versions served are those of `wire.api`.
 """
 
 from collections.abc import Mapping

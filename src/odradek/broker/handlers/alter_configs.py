@@ -1,8 +1,7 @@
 """AlterConfigs (33), v0–v2. Replaces all settings of a topic or broker, or only checks them."""
 
-from odradek.broker.config_updates import Change, alter_each, check_keys, resource_response
+from odradek.broker.config_updates import Change, alter_each, check_keys
 from odradek.broker.handler import Broker, RequestContext
-from odradek.wire.errors import KafkaError
 from odradek.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -22,17 +21,6 @@ async def handle(
             AlterConfigsResourceResponse,
             validate_only=request.validate_only,
         )
-    )
-
-
-def refuse(
-    request: AlterConfigsRequest, error: KafkaError, context: RequestContext
-) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=[
-            resource_response(AlterConfigsResourceResponse, each, error)
-            for each in request.resources
-        ]
     )
 
 

@@ -4,7 +4,6 @@ Only the controller; others answer NOT_CONTROLLER. BEHAVIOUR.md section 4.7.
 """
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -13,14 +12,12 @@ from odradek.wire.messages.alter_partition_reassignments import (
 )
 from odradek.wire.topics import TopicPartition
 
+CONTROLLER_ONLY = True
+
 
 async def handle(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    if not broker.controller.is_active:
-        return AlterPartitionReassignmentsResponse(
-            error_code=ErrorCode.NOT_CONTROLLER, error_message=None
-        )
     results = await broker.controller.alter_reassignments(
         {
             TopicPartition(topic.name, asked.partition_index): asked.replicas

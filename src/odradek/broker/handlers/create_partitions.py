@@ -18,6 +18,7 @@ from odradek.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+CONTROLLER_ONLY = True
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 3
 
@@ -25,32 +26,14 @@ STRICT_SINCE = 3
 async def handle(
     broker: Broker, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    if not broker.controller.is_active:
-        return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
-    try:
-        broker.topics.check_added({name: topic.count for name, topic in asked.items()})
-    except KafkaError as error:
-        return refuse(request, error, context)
+    broker.topics.check_added({name: topic.count for name, topic in asked.items()})
     permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     results = await asyncio.gather(
         *(_extend(broker, topic, request, times[name] > 1, permit) for name, topic in asked.items())
     )
     return CreatePartitionsResponse(results=results)
-
-
-def refuse(
-    request: CreatePartitionsRequest, error: KafkaError, context: RequestContext
-) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(
-                name=topic.name, error_code=error.error, error_message=error.message or None
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 async def _extend(

@@ -19,6 +19,7 @@ from odradek.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+CONTROLLER_ONLY = True
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 6
 
@@ -26,14 +27,9 @@ STRICT_SINCE = 6
 async def handle(
     broker: Broker, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    if not broker.controller.is_active:
-        return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: _wanted(topic) for topic in request.topics}
-    try:
-        broker.topics.check_new(asked.values())
-    except KafkaError as error:
-        return refuse(request, error, context)
+    broker.topics.check_new(asked.values())
     permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     # Of a.b and a_b only one can be: the second must find the first, if that could be created.
     rivals: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -51,19 +47,6 @@ async def handle(
         )
     )
     return CreateTopicsResponse(topics=results)
-
-
-def refuse(
-    request: CreateTopicsRequest, error: KafkaError, context: RequestContext
-) -> CreateTopicsResponse:
-    return CreateTopicsResponse(
-        topics=[
-            CreatableTopicResult(
-                name=topic.name, error_code=error.error, error_message=error.message or None
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 def _wanted(topic: CreatableTopic) -> NewTopic:

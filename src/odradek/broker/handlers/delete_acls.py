@@ -4,7 +4,6 @@ from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.handlers.describe_acls import NO_AUTHORIZER
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.delete_acls import (
-    DeleteAclsFilterResult,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
@@ -13,11 +12,4 @@ from odradek.wire.messages.delete_acls import (
 def handle(
     broker: Broker, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse:
-    return refuse(request, KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER), context)
-
-
-def refuse(
-    request: DeleteAclsRequest, error: KafkaError, context: RequestContext
-) -> DeleteAclsResponse:
-    result = DeleteAclsFilterResult(error_code=error.error, error_message=error.message or None)
-    return DeleteAclsResponse(filter_results=[result for _ in request.filters])
+    raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)

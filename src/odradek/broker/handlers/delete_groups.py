@@ -1,7 +1,6 @@
 """DeleteGroups (42), v0–v2. Forget groups without members, and their offsets."""
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.wire.errors import KafkaError
 from odradek.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -18,16 +17,5 @@ async def handle(
                 group_id=name, error_code=await broker.groups.offsets.delete_group(name)
             )
             for name in dict.fromkeys(request.groups_names)
-        ]
-    )
-
-
-def refuse(
-    request: DeleteGroupsRequest, error: KafkaError, context: RequestContext
-) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=name, error_code=error.error)
-            for name in request.groups_names
         ]
     )

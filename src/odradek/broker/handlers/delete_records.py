@@ -42,23 +42,6 @@ async def handle(
     )
 
 
-def refuse(
-    request: DeleteRecordsRequest, error: KafkaError, context: RequestContext
-) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _result(asked.partition_index, NO_WATERMARK, error.error)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 async def _delete(
     broker: Broker, topic: str, asked: DeleteRecordsPartition, timeout_ms: int
 ) -> DeleteRecordsPartitionResult:

@@ -18,6 +18,7 @@ from odradek.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 
+CONTROLLER_ONLY = True
 NO_TOPIC_ID = UUID(int=0)
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 5
@@ -26,25 +27,15 @@ STRICT_SINCE = 5
 async def handle(
     broker: Broker, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    if not broker.controller.is_active:
-        return refuse(request, KafkaError(ErrorCode.NOT_CONTROLLER), context)
     if not broker.config.flag("delete.topic.enable"):
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         error = ErrorCode.INVALID_REQUEST if context.version < 3 else disabled
-        return refuse(request, KafkaError(error), context)
+        raise KafkaError(error)
     permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     results = await asyncio.gather(
         *(_delete(broker, topic, request.timeout_ms, permit) for topic in _asked(request))
     )
     return DeleteTopicsResponse(responses=results)
-
-
-def refuse(
-    request: DeleteTopicsRequest, error: KafkaError, context: RequestContext
-) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=[_result(topic.name, topic.topic_id, error) for topic in _asked(request)]
-    )
 
 
 def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:

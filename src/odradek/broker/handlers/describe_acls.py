@@ -1,7 +1,7 @@
 """DescribeAcls (29), v0–v3. There is no authorizer: SECURITY_DISABLED, as Kafka without one."""
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
@@ -10,4 +10,4 @@ NO_AUTHORIZER = "No Authorizer is configured on the broker"
 def handle(
     broker: Broker, request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)

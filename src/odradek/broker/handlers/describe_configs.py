@@ -37,12 +37,6 @@ async def handle(
     )
 
 
-def refuse(
-    request: DescribeConfigsRequest, error: KafkaError, context: RequestContext
-) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_failed(each, error) for each in request.resources])
-
-
 async def _describe(
     broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:

@@ -2,7 +2,7 @@
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.group import Group, GroupState
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -23,14 +23,6 @@ def handle(
             if not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
     return DescribeGroupsResponse(groups=described)
-
-
-def refuse(
-    request: DescribeGroupsRequest, error: KafkaError, context: RequestContext
-) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=[DescribedGroup(group_id=name, error_code=error.error) for name in request.groups]
-    )
 
 
 def _describe(broker: Broker, group_id: str) -> DescribedGroup:

@@ -4,7 +4,7 @@ from itertools import groupby
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.log.reports import DirectoryReport, LogSize, describe_directories
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -28,6 +28,13 @@ def handle(
     return DescribeLogDirsResponse(
         results=[_directory_result(report) for report in describe_directories(broker.logs, asked)]
     )
+
+
+def refuse(
+    request: DescribeLogDirsRequest, error: KafkaError, context: RequestContext
+) -> DescribeLogDirsResponse | None:
+    """The results are directories, which the request does not name; only v3 has another place."""
+    return DescribeLogDirsResponse(error_code=error.error) if context.version >= 3 else None
 
 
 def _directory_result(report: DirectoryReport) -> DescribeLogDirsResult:

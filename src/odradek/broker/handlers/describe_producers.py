@@ -34,20 +34,6 @@ def handle(
     )
 
 
-def refuse(
-    request: DescribeProducersRequest, error: KafkaError, context: RequestContext
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_failed(partition, error) for partition in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 def _described(broker: Broker, of: TopicPartition) -> PartitionResponse:
     try:
         log = broker.replicas.hosted(of).log_for(ANY_EPOCH, leader_only=True)

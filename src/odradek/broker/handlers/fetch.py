@@ -10,7 +10,6 @@ from itertools import groupby
 
 from odradek.broker.fetch_sessions import FetchSession
 from odradek.broker.handler import Broker, RequestContext
-from odradek.broker.routes import Waiting
 from odradek.replica.fetching import FetchParams, FetchSet, PartitionAnswer
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -21,19 +20,18 @@ from odradek.wire.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
+from odradek.wire.reply import Reply
 
 ATTRIBUTES_POSITION = 22
 CODEC_BITS = 7
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def handle(
-    broker: Broker, request: FetchRequest, context: RequestContext
-) -> FetchResponse | Waiting:
+def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Reply[FetchResponse]:
     try:
         fetch_set, session = broker.fetch_sessions.open(request)
     except KafkaError as error:
-        return FetchResponse(error_code=error.error)
+        return Reply.now(FetchResponse(error_code=error.error))
     version = context.header.api_version
     bytes_max = _bytes_max(broker, request, context)
     params = FetchParams(
@@ -49,38 +47,13 @@ def handle(
     )
     answers = broker.replicas.fetch(params, fetch_set)
     if isinstance(answers, list):
-        return _finish(broker, context, fetch_set, session, answers)
+        return Reply.now(_finish(broker, context, fetch_set, session, answers))
     # The first batch comes whole, however little was asked for.
     expected_bytes = max(
         bytes_max, 0 if version < 3 else broker.config.integer("message.max.bytes")
     )
-    return Waiting(
-        answers,
-        lambda found: _finish(broker, context, fetch_set, session, found),
-        lambda: _abandon(fetch_set, session),
-        expected_bytes,
-    )
-
-
-def refuse(request: FetchRequest, error: KafkaError, context: RequestContext) -> FetchResponse:
-    if context.version >= 7:
-        return FetchResponse(error_code=error.error)
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[
-                    PartitionData(
-                        partition_index=asked.partition,
-                        error_code=error.error,
-                        high_watermark=-1,
-                        records=b"",
-                    )
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+    return Reply.later(answers, expected_bytes, lambda: _abandon(fetch_set, session)).map(
+        lambda found: _finish(broker, context, fetch_set, session, found)
     )
 
 

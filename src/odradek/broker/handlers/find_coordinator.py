@@ -7,7 +7,7 @@ There is no transaction coordinator: a transactional id gets COORDINATOR_NOT_AVA
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.replica.metadata_cache import NO_LEADER
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -37,16 +37,6 @@ async def handle(
         node_id=one.node_id,
         host=one.host,
         port=one.port,
-    )
-
-
-def refuse(
-    request: FindCoordinatorRequest, error: KafkaError, context: RequestContext
-) -> FindCoordinatorResponse:
-    if context.version < SEVERAL_SINCE:
-        return FindCoordinatorResponse(error_code=error.error, node_id=-1, port=-1)
-    return FindCoordinatorResponse(
-        coordinators=[_unknown(key, error.error) for key in request.coordinator_keys]
     )
 
 

@@ -5,7 +5,7 @@ topic or of a broker, or only checks that it could (KIP-339).
 from collections.abc import Mapping
 from enum import IntEnum
 
-from odradek.broker.config_updates import TOPIC, Change, alter_each, check_keys, resource_response
+from odradek.broker.config_updates import TOPIC, Change, alter_each, check_keys
 from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Kind, unknown_name
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -36,17 +36,6 @@ async def handle(
             AlterConfigsResourceResponse,
             validate_only=request.validate_only,
         )
-    )
-
-
-def refuse(
-    request: IncrementalAlterConfigsRequest, error: KafkaError, context: RequestContext
-) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            resource_response(AlterConfigsResourceResponse, each, error)
-            for each in request.resources
-        ]
     )
 
 

@@ -5,27 +5,25 @@ Each broker takes ids from its own block, which it gets from the store, a thousa
 served: they are told COORDINATOR_NOT_AVAILABLE.
 """
 
-from collections.abc import Coroutine
-from typing import Any
-
 from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from odradek.wire.reply import Reply
 
 
 def handle(
     broker: Broker, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
+) -> InitProducerIdResponse | Reply[InitProducerIdResponse]:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         if not request.transactional_id:
             return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _given(broker)
+    return Reply.exclusive(_given(broker))
 
 
 async def _given(broker: Broker) -> InitProducerIdResponse:

@@ -47,22 +47,6 @@ def handle(
     )
 
 
-def refuse(
-    request: ListOffsetsRequest, error: KafkaError, context: RequestContext
-) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _failed(asked.partition_index, error.error) for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 def _listed(
     broker: Broker,
     request: ListOffsetsRequest,

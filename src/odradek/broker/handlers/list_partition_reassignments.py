@@ -6,7 +6,6 @@ Only the controller; others answer NOT_CONTROLLER. BEHAVIOUR.md section 4.7.
 from itertools import groupby
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -15,14 +14,12 @@ from odradek.wire.messages.list_partition_reassignments import (
 )
 from odradek.wire.topics import TopicPartition
 
+CONTROLLER_ONLY = True
+
 
 async def handle(
     broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    if not broker.controller.is_active:
-        return ListPartitionReassignmentsResponse(
-            error_code=ErrorCode.NOT_CONTROLLER, error_message=None
-        )
     asked = None
     if request.topics is not None:
         asked = {

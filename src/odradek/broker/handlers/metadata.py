@@ -6,8 +6,6 @@ inter-broker protocol 2.6 unless the topic was given one before. BEHAVIOUR.md se
 """
 
 import copy
-from collections.abc import Coroutine
-from typing import Any
 from uuid import UUID
 
 from odradek.broker.handler import Broker, RequestContext
@@ -18,6 +16,7 @@ from odradek.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from odradek.wire.reply import Reply
 from odradek.wire.topics import INTERNAL_TOPICS
 
 # One bit per operation a client may do; without an authorizer, everything there is.
@@ -31,7 +30,7 @@ CREATION_WAIT_MS = 250
 
 def handle(
     broker: Broker, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+) -> MetadataResponse | Reply[MetadataResponse]:
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
         return _response(broker, request, context, _known(broker, None, context))
@@ -42,17 +41,9 @@ def handle(
         and request.allow_auto_topic_creation
         and broker.config.flag("auto.create.topics.enable")
     ):
-        return _creating(broker, request, context, names, missing, errors)
+        return Reply.exclusive(_creating(broker, request, context, names, missing, errors))
     errors += [_error(name, _unknown(name)) for name in missing]
     return _response(broker, request, context, [*_known(broker, names, context), *errors])
-
-
-def refuse(
-    request: MetadataRequest, error: KafkaError, context: RequestContext
-) -> MetadataResponse:
-    asked = request.topics or []
-    topics = [_error(topic.name or "", error.error, topic.topic_id) for topic in asked]
-    return MetadataResponse(topics=topics)
 
 
 async def _creating(

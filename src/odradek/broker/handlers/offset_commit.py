@@ -5,11 +5,9 @@ more. Topics that do not exist are refused one by one; the others are committed.
 left to commit, no group is made for it.
 """
 
-import inspect
-
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.group import CommittedOffset
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -46,25 +44,14 @@ async def handle(
             )
     if not offsets:
         return _response(request, errors)
-    committed = broker.groups.offsets.commit(
+    committed = await broker.groups.offsets.commit(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id,
         offsets,
     )
-    errors.update(await committed if inspect.isawaitable(committed) else committed)
-    return _response(request, errors)
-
-
-def refuse(
-    request: OffsetCommitRequest, error: KafkaError, context: RequestContext
-) -> OffsetCommitResponse:
-    errors = {
-        TopicPartition(topic.name, one.partition_index): error.error
-        for topic in request.topics
-        for one in topic.partitions
-    }
+    errors.update(committed)
     return _response(request, errors)
 
 

@@ -6,7 +6,7 @@ Without topics, everything a group has committed. There are no open transactions
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.group import CommittedOffset
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -36,20 +36,6 @@ def handle(
         )
     error, found = _found(broker, request.group_id, request.topics)
     return _single(error, found)
-
-
-def refuse(
-    request: OffsetFetchRequest, error: KafkaError, context: RequestContext
-) -> OffsetFetchResponse:
-    if context.version >= GROUPS_SINCE:
-        return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponseGroup(group_id=one.group_id, error_code=error.error)
-                for one in request.groups
-            ]
-        )
-    found = _no_offsets(request.topics, error.error)
-    return _single(error.error, found)
 
 
 def _asked(request: OffsetFetchRequest) -> dict[str, list[OffsetFetchRequestTopics] | None]:

@@ -28,20 +28,6 @@ def handle(
     )
 
 
-def refuse(
-    request: OffsetForLeaderEpochRequest, error: KafkaError, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_failed(asked.partition, error.error) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 def _found(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = broker.replicas.hosted(TopicPartition(topic, asked.partition))

@@ -10,7 +10,6 @@ were received in. BEHAVIOUR.md section 5.4.
 import logging
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.broker.routes import Waiting
 from odradek.replica.producing import ProduceResult
 from odradek.wire.batch import MAGIC, TRANSACTIONAL_BIT
 from odradek.wire.compression import Codec
@@ -23,6 +22,7 @@ from odradek.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from odradek.wire.reply import Reply
 from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 Results = dict[TopicPartition, ProduceResult]
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 def handle(
     broker: Broker, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | Waiting | None:
+) -> Reply[ProduceResponse | None]:
     entries: dict[TopicPartition, memoryview] = {}
     refused: Results = {}
     version = context.header.api_version
@@ -66,27 +66,8 @@ def handle(
         broker.quotas.produced(context)
     results = broker.replicas.append(request.acks, request.timeout_ms, entries)
     if isinstance(results, dict):
-        return _finish(broker, request, context, results, refused)
-    return Waiting(results, lambda found: _finish(broker, request, context, found, refused))
-
-
-def refuse(
-    request: ProduceRequest, error: KafkaError, context: RequestContext
-) -> ProduceResponse | None:
-    if request.acks == 0:
-        return None
-    failed = ProduceResult(error.error, message=error.message)
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    _partition_response(data.index, failed) for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
+        return Reply.now(_finish(broker, request, context, results, refused))
+    return Reply.later(results).map(lambda found: _finish(broker, request, context, found, refused))
 
 
 def _transactional(request: ProduceRequest) -> ProduceResult:

@@ -1,12 +1,11 @@
 """SyncGroup (14), v0–v5. The leader divides the work; everybody gets a part."""
 
-from collections.abc import Awaitable
-
 from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek.wire.reply import Reply
 
 
 def handle(
     broker: Broker, request: SyncGroupRequest, context: RequestContext
-) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+) -> Reply[SyncGroupResponse]:
     return broker.groups.sync(request)
