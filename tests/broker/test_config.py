@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,14 @@ from odradek.broker.config import (
     validate_dynamic,
     validate_topic,
 )
-from odradek.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, parse
+from odradek.controller.config import ControllerConfig
+from odradek.coordinator.config import GroupConfig
+from odradek.log.cleaner import CleanerConfig
 from odradek.log.config import LogConfig
+from odradek.log.upkeep import UpkeepConfig
+from odradek.replica.config import ReplicaConfig
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, parse
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "odradek"
 
@@ -233,3 +239,28 @@ def test_every_setting_is_honoured_somewhere() -> None:
         and name != "inter.broker.protocol.version"  # it has one value, which we speak
     ]
     assert not unread
+
+
+@pytest.mark.parametrize(
+    "kind", [CleanerConfig, ControllerConfig, GroupConfig, LogConfig, ReplicaConfig, UpkeepConfig]
+)
+def test_a_packages_defaults_are_those_of_the_table(kind: Any) -> None:
+    """Also where an empty config stands for them, as in tests."""
+    config = BrokerConfig()
+    made = config.log_config() if kind is LogConfig else config.make(kind)
+    assert made == kind()
+
+
+def test_a_packages_config_has_what_the_operator_wrote() -> None:
+    config = BrokerConfig(
+        {
+            "log.flush.scheduler.interval.ms": "7",
+            "offsets.retention.minutes": "2",
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        }
+    )
+    assert config.make(UpkeepConfig).flush_scheduler_interval_ms == 7
+    assert config.make(GroupConfig).offsets_retention_ms == 120_000
+    assert config.make(ReplicaConfig).rack_aware_replica_selector
+    named = config.make(ControllerConfig, inter_broker_listener_name="INTERNAL")
+    assert named.inter_broker_listener_name == "INTERNAL"

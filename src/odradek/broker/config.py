@@ -7,12 +7,16 @@ default. Topics stand on top with their own. The names, types and rules are in `
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from enum import IntEnum
 from itertools import dropwhile
+from typing import Any, TypeVar
 
-from odradek.broker.settings import (
+from odradek.log.config import LogConfig
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.settings import (
     BROKER_SETTINGS,
+    SOURCE,
     TOPIC_SETTINGS,
     WITHOUT_EFFECT,
     InvalidValue,
@@ -23,8 +27,7 @@ from odradek.broker.settings import (
     parse,
     unknown_name,
 )
-from odradek.log.config import LogConfig
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.settings import Source as SettingSource
 
 __all__ = ["BrokerConfig", "Entry", "Listener", "Source", "Synonym"]
 
@@ -98,7 +101,8 @@ _DYNAMIC_ONLY = frozenset(
     }
 )
 ANY_ADDRESS = "0.0.0.0"
-_LOG_CONFIG_FIELDS = frozenset(field.name for field in fields(LogConfig))
+
+C = TypeVar("C")
 
 
 class BrokerConfig:
@@ -158,16 +162,27 @@ class BrokerConfig:
 
     def log_config(self, overrides: Mapping[str, str] | None = None) -> LogConfig:
         """A topic's settings for its logs. What cannot be read keeps its default."""
-        values: dict[str, object] = {}
-        for name, setting in TOPIC_SETTINGS.items():
-            value = self._topic_value(setting, (overrides or {}).get(name))
-            key = name.replace(".", "_")
-            assert key in _LOG_CONFIG_FIELDS, f"{name} is honoured by nobody"
-            values[key] = frozenset(value) if isinstance(value, list) else value
-        # The table's types are those of the fields.
+        written = overrides or {}
+        values = {
+            field.name: source.value(self._topic_value(source.setting, written))
+            for field, source in _sources(LogConfig)
+        }
+        # The settings' types are those of the fields.
         return LogConfig(**values)  # type: ignore[arg-type]
 
-    def _topic_value(self, setting: Setting, override: str | None) -> Value:
+    def make(self, kind: Callable[..., C], **derived: object) -> C:
+        """A package's config dataclass, filled from the settings its fields are declared with.
+
+        `derived` are fields that no setting has on its own.
+        """
+        values = {
+            field.name: source.value(self._values[source.setting.name])
+            for field, source in _sources(kind)
+        }
+        return kind(**values, **derived)
+
+    def _topic_value(self, setting: Setting, overrides: Mapping[str, str]) -> Value:
+        override = overrides.get(setting.name)
         if override is not None:
             try:
                 return parse(setting, override)
@@ -304,6 +319,11 @@ class BrokerConfig:
             default = BROKER_SETTINGS[each].default
             if default is not None and each not in _DYNAMIC_ONLY:
                 yield Synonym(each, default, Source.DEFAULT)
+
+
+def _sources(kind: Any) -> Iterator[tuple[Field[Any], SettingSource]]:
+    """The fields of a config dataclass that have their value from a setting."""
+    return ((each, each.metadata[SOURCE]) for each in fields(kind) if SOURCE in each.metadata)
 
 
 def validate_topic(config: BrokerConfig, overrides: Mapping[str, str | None]) -> None:

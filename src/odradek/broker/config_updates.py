@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.config import validate_dynamic, validate_topic
-from odradek.broker.settings import TOPIC_SETTINGS, InvalidValue
 from odradek.store.configs import NoController
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.settings import TOPIC_SETTINGS, InvalidValue
 
 if TYPE_CHECKING:
     from odradek.broker.server import Broker

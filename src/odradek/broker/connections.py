@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.connection import ClientConnection
 from odradek.broker.routes import Routes
-from odradek.broker.settings import connection_limits
 from odradek.wire.frames import SCRATCH_BYTES
+from odradek.wire.settings import connection_limits
 
 if TYPE_CHECKING:
     from asyncio import AbstractServer

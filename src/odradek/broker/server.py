@@ -26,28 +26,25 @@ from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.leaving import leave
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.quotas import ClientQuotas
-from odradek.broker.rooms import (
-    cleaner_config,
-    controller_config,
-    group_config,
-    offsets_topic,
-    replica_config,
-    upkeep_config,
-)
 from odradek.broker.routes import Routes
-from odradek.broker.topics import Topics
+from odradek.broker.topics import Topics, offsets_topic
+from odradek.controller.config import ControllerConfig
 from odradek.controller.controller import Controller
 from odradek.controller.journal import Journal, RotatingFile
+from odradek.coordinator.config import GroupConfig
 from odradek.coordinator.coordinator import GroupCoordinator
 from odradek.coordinator.replicated import ReplicatedOffsets, follow_leadership
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.log.checkpoints import InconsistentMetaProperties
+from odradek.log.cleaner import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
 from odradek.log.disk import Disk
 from odradek.log.loading import DuplicateLog, UnreadableLog
 from odradek.log.manager import LogManager, NoDirectoryLeft
 from odradek.log.offload import Offload
+from odradek.log.upkeep import UpkeepConfig
+from odradek.replica.config import ReplicaConfig
 from odradek.replica.delayed import DelayedByKey
 from odradek.replica.forgetting import leave_isrs, lost_logs
 from odradek.replica.manager import ReplicaManager
@@ -172,10 +169,10 @@ class Broker:
             self.clock,
             self._offload,
             rng=self.rng,
-            cleaner_config=cleaner_config(config),
+            cleaner_config=config.make(CleanerConfig),
             producer_expiration_ms=config.integer("producer.id.expiration.ms"),
             recovery_threads_per_directory=config.integer("num.recovery.threads.per.data.dir"),
-            upkeep_config=upkeep_config(config),
+            upkeep_config=config.make(UpkeepConfig),
             on_directory_failure=self._directory_failed,
         )
         try:
@@ -223,7 +220,7 @@ class Broker:
             self.logs,
             self.store,
             self.cache,
-            replica_config(config),
+            config.make(ReplicaConfig, inter_broker_listener_name=config.inter_broker_listener()),
             topic_configs=self.settings.read_topics,
         )
         self.topics = Topics(
@@ -232,13 +229,15 @@ class Broker:
         self.controller = Controller(
             self.id,
             self.store,
-            controller_config(config),
+            config.make(
+                ControllerConfig, inter_broker_listener_name=config.inter_broker_listener()
+            ),
             journal=Journal(self.clock, sink=RotatingFile(self._disk, self._journal_path())),
             register=self._register_again,
         )
         self.groups = GroupCoordinator(
             ReplicatedOffsets(self.replicas, self._count_offsets_partitions),
-            group_config(config),
+            config.make(GroupConfig),
             clock=self.clock,
             rng=self.rng,
         )
@@ -317,7 +316,7 @@ class Broker:
         replicas.mover.quota.bytes_per_second = config.integer(
             "replica.alter.log.dirs.io.max.bytes.per.second"
         )
-        self.logs.cleaner.config = cleaner_config(config)
+        self.logs.cleaner.config = config.make(CleanerConfig)
         self.controller.config.unclean_leader_election_enable = config.flag(UNCLEAN)
         if UNCLEAN in changed and config.flag(UNCLEAN):
             self.controller.enable_unclean_leader_election()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from odradek.broker.config import BrokerConfig, validate_topic
+from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.placement import (
     Broker,
     RackAwareMode,
@@ -28,7 +29,7 @@ from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition, validate_topic_name
 
-__all__ = ["NewTopic", "Permit", "Topics", "metric_name"]
+__all__ = ["NewTopic", "Permit", "Topics", "metric_name", "offsets_topic"]
 
 # Told how many partitions are about to be created or deleted; raises KafkaError if it may not be.
 Permit = Callable[[int], None]
@@ -292,6 +293,20 @@ class Topics:
 
         self._waits.wait([name], timeout_ms / 1000, complete, end)
         return await found
+
+
+def offsets_topic(config: BrokerConfig) -> NewTopic:
+    """The topic that remembers groups, as Kafka creates it (INTERCHANGE.md section E)."""
+    return NewTopic(
+        OFFSETS_TOPIC,
+        config.integer("offsets.topic.num.partitions"),
+        config.integer("offsets.topic.replication.factor"),
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.integer("offsets.topic.segment.bytes")),
+        },
+    )
 
 
 def _check_count(count: int) -> None:

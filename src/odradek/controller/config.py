@@ -5,18 +5,24 @@ The value is shared and not frozen: what Kafka lets change while a broker runs i
 
 from dataclasses import dataclass
 
+from odradek.wire.settings import configured
+
 
 @dataclass(slots=True)
 class ControllerConfig:
     """Kafka's names in snake case; the last three are ours, where Kafka has no limit."""
 
     inter_broker_listener_name: str = "PLAINTEXT"
-    unclean_leader_election_enable: bool = False
-    delete_topic_enable: bool = True
-    auto_leader_rebalance_enable: bool = True
-    leader_imbalance_per_broker_percentage: int = 10
-    leader_imbalance_check_interval_seconds: int = 300
-    request_timeout_ms: int = 30_000
+    unclean_leader_election_enable: bool = configured("unclean.leader.election.enable")
+    delete_topic_enable: bool = configured("delete.topic.enable")
+    auto_leader_rebalance_enable: bool = configured("auto.leader.rebalance.enable")
+    leader_imbalance_per_broker_percentage: int = configured(
+        "leader.imbalance.per.broker.percentage"
+    )
+    leader_imbalance_check_interval_seconds: int = configured(
+        "leader.imbalance.check.interval.seconds"
+    )
+    request_timeout_ms: int = configured("controller.socket.timeout.ms")
     # The first check after an election comes sooner: leadership is often scattered then.
     leader_imbalance_first_check_seconds: int = 5
     # How many partitions may be on the move at a time; the others wait their turn.

@@ -1,16 +1,20 @@
-"""What the broker's configuration says about groups: Kafka's names, Kafka's defaults."""
+"""What the broker's configuration says about groups."""
 
 from dataclasses import dataclass
+
+from odradek.wire.settings import configured
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
     """One broker's settings for the groups it coordinates."""
 
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_max_size: int = 2**31 - 1
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 3_600_000
-    offsets_retention_check_interval_ms: int = 600_000
+    group_min_session_timeout_ms: int = configured("group.min.session.timeout.ms")
+    group_max_session_timeout_ms: int = configured("group.max.session.timeout.ms")
+    group_initial_rebalance_delay_ms: int = configured("group.initial.rebalance.delay.ms")
+    group_max_size: int = configured("group.max.size")
+    offset_metadata_max_bytes: int = configured("offset.metadata.max.bytes")
+    offsets_retention_ms: int = configured(
+        "offsets.retention.minutes", lambda minutes: minutes * 60_000
+    )
+    offsets_retention_check_interval_ms: int = configured("offsets.retention.check.interval.ms")

@@ -32,6 +32,7 @@ from odradek.log.segment import CLEANED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 from odradek.wire.batch import BatchHeader, CorruptBatch, scan
 from odradek.wire.errors import DecodeError, KafkaError
 from odradek.wire.records import iterate_records
+from odradek.wire.settings import configured
 from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -45,10 +46,10 @@ REST_S_MAX = 0.05
 class CleanerConfig:
     """`log.cleaner.*`, in Kafka's names."""
 
-    enable: bool = True
-    backoff_ms: int = 15_000
-    dedupe_buffer_size: int = 128 * 1024 * 1024
-    io_max_bytes_per_second: float = float("inf")
+    enable: bool = configured("log.cleaner.enable")
+    backoff_ms: int = configured("log.cleaner.backoff.ms")
+    dedupe_buffer_size: int = configured("log.cleaner.dedupe.buffer.size")
+    io_max_bytes_per_second: float = configured("log.cleaner.io.max.bytes.per.second")
 
 
 async def _trust(log: Log) -> None: ...

@@ -1,47 +1,52 @@
-"""What a topic's configuration says about its logs, in Kafka's names and with Kafka's defaults.
+"""What a topic's configuration says about its logs.
 
-The broker's table of settings (names, types, validation) makes these values; the log only reads
-them. A change of configuration is a new value.
+Names and defaults are those of `wire.settings`; the broker fills these values and the log only
+reads them. A change of configuration is a new value.
 """
 
 from dataclasses import dataclass
 
+from odradek.wire.settings import topic_configured
+
 FOREVER = (1 << 63) - 1
-DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     """One topic's settings. -1 means no limit for `retention_ms` and `retention_bytes`."""
 
-    cleanup_policy: frozenset[str] = frozenset({"delete"})
-    compression_type: str = "producer"
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    delete_retention_ms: int = DAY_MS
-    file_delete_delay_ms: int = 60_000
-    flush_messages: int = FOREVER
-    flush_ms: int = FOREVER
-    index_interval_bytes: int = 4096
-    max_compaction_lag_ms: int = FOREVER
-    max_message_bytes: int = 1024 * 1024 + 12
-    message_timestamp_after_max_ms: int = FOREVER
-    message_timestamp_before_max_ms: int = FOREVER
-    message_timestamp_type: str = "CreateTime"
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    min_insync_replicas: int = 1
-    preallocate: bool = False
-    retention_bytes: int = -1
-    retention_ms: int = 7 * DAY_MS
-    segment_bytes: int = 1024 * 1024 * 1024
-    segment_index_bytes: int = 10 * 1024 * 1024
-    segment_jitter_ms: int = 0
-    segment_ms: int = 7 * DAY_MS
-    unclean_leader_election_enable: bool = False
-    leader_replication_throttled_replicas: frozenset[str] = frozenset()
-    follower_replication_throttled_replicas: frozenset[str] = frozenset()
+    cleanup_policy: frozenset[str] = topic_configured("cleanup.policy")
+    compression_type: str = topic_configured("compression.type")
+    compression_gzip_level: int = topic_configured("compression.gzip.level")
+    compression_lz4_level: int = topic_configured("compression.lz4.level")
+    compression_zstd_level: int = topic_configured("compression.zstd.level")
+    delete_retention_ms: int = topic_configured("delete.retention.ms")
+    file_delete_delay_ms: int = topic_configured("file.delete.delay.ms")
+    flush_messages: int = topic_configured("flush.messages")
+    flush_ms: int = topic_configured("flush.ms")
+    index_interval_bytes: int = topic_configured("index.interval.bytes")
+    max_compaction_lag_ms: int = topic_configured("max.compaction.lag.ms")
+    max_message_bytes: int = topic_configured("max.message.bytes")
+    message_timestamp_after_max_ms: int = topic_configured("message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = topic_configured("message.timestamp.before.max.ms")
+    message_timestamp_type: str = topic_configured("message.timestamp.type")
+    min_cleanable_dirty_ratio: float = topic_configured("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = topic_configured("min.compaction.lag.ms")
+    min_insync_replicas: int = topic_configured("min.insync.replicas")
+    preallocate: bool = topic_configured("preallocate")
+    retention_bytes: int = topic_configured("retention.bytes")
+    retention_ms: int = topic_configured("retention.ms")
+    segment_bytes: int = topic_configured("segment.bytes")
+    segment_index_bytes: int = topic_configured("segment.index.bytes")
+    segment_jitter_ms: int = topic_configured("segment.jitter.ms")
+    segment_ms: int = topic_configured("segment.ms")
+    unclean_leader_election_enable: bool = topic_configured("unclean.leader.election.enable")
+    leader_replication_throttled_replicas: frozenset[str] = topic_configured(
+        "leader.replication.throttled.replicas"
+    )
+    follower_replication_throttled_replicas: frozenset[str] = topic_configured(
+        "follower.replication.throttled.replicas"
+    )
 
     @property
     def compact(self) -> bool:

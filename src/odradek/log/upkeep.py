@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.wire.errors import KafkaError
+from odradek.wire.settings import configured
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -23,12 +24,16 @@ logger = logging.getLogger(__name__)
 class UpkeepConfig:
     """How often, in milliseconds. The names are Kafka's without their `log.` prefix."""
 
-    initial_task_delay_ms: int = 30_000
-    retention_check_interval_ms: int = 300_000
-    flush_scheduler_interval_ms: int = 3_000
-    flush_offset_checkpoint_interval_ms: int = 60_000
-    flush_start_offset_checkpoint_interval_ms: int = 60_000
-    producer_id_expiration_check_interval_ms: int = 600_000
+    initial_task_delay_ms: int = configured("log.initial.task.delay.ms")
+    retention_check_interval_ms: int = configured("log.retention.check.interval.ms")
+    flush_scheduler_interval_ms: int = configured("log.flush.scheduler.interval.ms")
+    flush_offset_checkpoint_interval_ms: int = configured("log.flush.offset.checkpoint.interval.ms")
+    flush_start_offset_checkpoint_interval_ms: int = configured(
+        "log.flush.start.offset.checkpoint.interval.ms"
+    )
+    producer_id_expiration_check_interval_ms: int = configured(
+        "producer.id.expiration.check.interval.ms"
+    )
 
 
 class Upkeep:

@@ -1,23 +1,31 @@
-"""What the broker's configuration says about replication: Kafka's names, Kafka's defaults."""
+"""What the broker's configuration says about replication."""
 
 from dataclasses import dataclass
+
+from odradek.wire.settings import configured
 
 __all__ = ["ReplicaConfig"]
 
 
+def _is_rack_aware(selector_class: str | None) -> bool:
+    return (selector_class or "").rpartition(".")[2] == "RackAwareReplicaSelector"
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaConfig:
-    """One broker's settings for its replicas. The broker's table of settings makes this value."""
+    """One broker's settings for its replicas."""
 
     inter_broker_listener_name: str = "PLAINTEXT"
-    num_replica_fetchers: int = 1
-    replica_fetch_backoff_ms: int = 1_000
-    replica_fetch_max_bytes: int = 1024 * 1024
-    replica_fetch_min_bytes: int = 1
-    replica_fetch_response_max_bytes: int = 10 * 1024 * 1024
-    replica_fetch_wait_max_ms: int = 500
-    replica_high_watermark_checkpoint_interval_ms: int = 5_000
-    replica_lag_time_max_ms: int = 30_000
-    replica_socket_timeout_ms: int = 30_000
+    num_replica_fetchers: int = configured("num.replica.fetchers")
+    replica_fetch_backoff_ms: int = configured("replica.fetch.backoff.ms")
+    replica_fetch_max_bytes: int = configured("replica.fetch.max.bytes")
+    replica_fetch_min_bytes: int = configured("replica.fetch.min.bytes")
+    replica_fetch_response_max_bytes: int = configured("replica.fetch.response.max.bytes")
+    replica_fetch_wait_max_ms: int = configured("replica.fetch.wait.max.ms")
+    replica_high_watermark_checkpoint_interval_ms: int = configured(
+        "replica.high.watermark.checkpoint.interval.ms"
+    )
+    replica_lag_time_max_ms: int = configured("replica.lag.time.max.ms")
+    replica_socket_timeout_ms: int = configured("replica.socket.timeout.ms")
     # `replica.selector.class` names RackAwareReplicaSelector: consumers may be sent to followers.
-    rack_aware_replica_selector: bool = False
+    rack_aware_replica_selector: bool = configured("replica.selector.class", _is_rack_aware)

@@ -1,6 +1,6 @@
 """DescribeConfigs (32), v0–v4. Settings of topics, of this broker, and of all brokers.
 
-The table in `broker/settings` answers; each value says where it comes from and, if asked, every
+The table in `wire/settings` answers; each value says where it comes from and, if asked, every
 layer that has a say (KIP-226). A broker answers for itself only.
 """
 

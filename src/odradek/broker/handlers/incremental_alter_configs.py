@@ -7,7 +7,6 @@ from enum import IntEnum
 
 from odradek.broker.config_updates import TOPIC, Change, alter_each, check_keys
 from odradek.broker.handler import Broker, RequestContext
-from odradek.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Kind, unknown_name
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -16,6 +15,7 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from odradek.wire.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Kind, unknown_name
 
 
 class Operation(IntEnum):

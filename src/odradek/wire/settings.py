@@ -1,20 +1,35 @@
-"""Every setting that the code honours, once: Kafka's name, type, default, what is valid, and who
-may change it while the broker runs.
+"""Every setting that the code honours, declared once: Kafka's name, type, default, what is valid,
+and where it may be changed while brokers run.
 
-The same rows validate what an operator writes, answer DescribeConfigs, and give topics their
-defaults: a topic setting names the broker settings that stand behind it, most specific first, with
-the factor that turns their unit into its own (`log.retention.hours` into `retention.ms`).
+The same rows validate what an operator writes, answer DescribeConfigs, and give every package its
+configuration: a field of a config dataclass is declared with `configured(name)` or
+`topic_configured(name)`, which takes the default from here, and `BrokerConfig.make` fills it. A
+topic setting names its synonyms, the broker settings that give its default, most specific first,
+with the factor that turns their unit into its own (`log.retention.hours` into `retention.ms`).
 """
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from odradek.wire.errors import ErrorCode, KafkaError
+from .errors import ErrorCode, KafkaError
 
-__all__ = ["BROKER_SETTINGS", "TOPIC_SETTINGS", "Kind", "Scope", "Setting", "Value", "parse"]
+__all__ = [
+    "BROKER_SETTINGS",
+    "TOPIC_SETTINGS",
+    "Kind",
+    "Scope",
+    "Setting",
+    "Value",
+    "configured",
+    "parse",
+    "topic_configured",
+]
+
+# The key of a field's `Source` in its metadata.
+SOURCE = "setting"
 
 Value: TypeAlias = bool | int | float | str | list[str] | None
 
@@ -436,7 +451,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _
 
 
 def _topic(name: str, *synonyms: tuple[str, int]) -> Setting:
-    """A topic setting that is in all but its name the first broker setting behind it."""
+    """A topic setting that is its first synonym in all but its name."""
     first, (last, factor) = BROKER_SETTINGS[synonyms[0][0]], synonyms[-1]
     default = BROKER_SETTINGS[last].default
     if factor != 1 and default is not None:
@@ -494,6 +509,41 @@ _TOPIC = (
 )
 
 TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _TOPIC}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which setting a field of a config dataclass has its value from, and how."""
+
+    setting: Setting
+    convert: Callable[[Any], object]
+
+    def value(self, parsed: Value) -> object:
+        return self.convert(parsed)
+
+
+def configured(name: str, convert: Callable[[Any], object] | None = None) -> Any:
+    """A field whose value is that of a broker setting, converted if the field has another unit."""
+    return _field(BROKER_SETTINGS[name], convert or _as_it_is)
+
+
+def topic_configured(name: str) -> Any:
+    """A field whose value is that of a topic setting; a list becomes a set."""
+    return _field(TOPIC_SETTINGS[name], _frozen)
+
+
+def _field(setting: Setting, convert: Callable[[Any], object]) -> Any:
+    default = convert(parse(setting, setting.default))
+    return dataclasses.field(default=default, metadata={SOURCE: Source(setting, convert)})
+
+
+def _as_it_is(value: Value) -> Value:
+    return value
+
+
+def _frozen(value: Value) -> object:
+    return frozenset(value) if isinstance(value, list) else value
+
 
 # Names of Kafka's that a server.properties file may carry and that mean nothing to one event loop
 # or to this broker's dialect. They are accepted with a warning, so that Kafka's own files can be
