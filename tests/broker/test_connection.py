@@ -199,7 +199,7 @@ async def test_an_answer_that_cannot_be_written_ends_its_connection(
             await pending
         broker.cluster_id = kept
         assert (await well.request(MetadataRequest(topics=[]), 9)).brokers
-        assert "cannot be written" in caplog.text
+        assert "cannot be encoded" in caplog.text
         caplog.clear()
 
 

@@ -38,6 +38,9 @@ class Nowhere(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
 
+    def is_closing(self) -> bool:
+        return self._is_closed
+
     def get_write_buffer_size(self) -> int:
         return 0
 

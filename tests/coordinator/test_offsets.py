@@ -11,6 +11,7 @@ from odradek.coordinator.offsets import expired
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from odradek.wire.messages.leave_group import MemberIdentity
+from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
 
@@ -232,3 +233,29 @@ def test_what_expires_and_what_does_not() -> None:
     group.offsets[T0] = CommittedOffset(1, "", NOW, expire_timestamp=NOW + 5)
     group.state = GroupState.EMPTY
     assert expired(group, NOW + 5, day) == [T0]
+
+
+def test_a_record_that_cannot_be_decoded_is_skipped_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Otherwise one record of a careless administrator keeps all groups of its partition away."""
+    bad = [(b"\x00", b"x"), (b"\x00\x01\x7f\xff", b""), (b"\x00\x02", b"\xff\xff")]
+
+    async def story(world: World) -> None:
+        assert (await commit(world, -1, "", {T0: 5}))[T0] is ErrorCode.NONE
+        records = [Record(7 + index, NOW, key, value) for index, (key, value) in enumerate(bad)]
+        world.log.batches.append(bytes(encode_batch(records, base_offset=7)))
+        unreadable = encode_batch([Record(10, NOW, b"k", b"v")], base_offset=10)
+        unreadable[-8:] = b"\x7f" * 8
+        world.log.batches.append(bytes(unreadable))
+        assert await commit(world, -1, "", {TopicPartition("t", 1): 6})
+        world.groups = world.coordinator()
+        await world.take_office(epoch=1)
+        _, offsets = world.groups.offsets.fetch("g", None)
+        found = {tp: committed and committed.offset for tp, committed in offsets.items()}
+        assert found == {T0: 5, TopicPartition("t", 1): 6}
+        assert "__consumer_offsets-0: skipped" in caplog.text
+        for offset in (7, 8, 9, 10):
+            assert f"at offset {offset} " in caplog.text
+
+    World().run(story)

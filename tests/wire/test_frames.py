@@ -97,7 +97,7 @@ async def test_a_size_out_of_bounds_ends_the_connection(
 
 
 async def test_a_large_claim_allocates_only_what_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "TRUSTED_BYTES", 2048)
+    monkeypatch.setattr(frames, "FIRST_BYTES", 2048)
     collector = Collector(frame_bytes_max=1 << 30)
     theirs = await pair(collector)
     loop = asyncio.get_running_loop()
@@ -105,13 +105,39 @@ async def test_a_large_claim_allocates_only_what_arrives(monkeypatch: pytest.Mon
     await collector.received(10_004)
     held = collector._frame
     assert held is not None
-    assert 10_000 <= len(held) <= 20_000
+    assert 10_000 <= len(held) <= frames.GROWTH * 10_000
     theirs.close()
     await collector.ended
 
 
+async def test_a_claim_without_bytes_costs_next_to_nothing() -> None:
+    collector = Collector(frame_bytes_max=1 << 30)
+    theirs = await pair(collector)
+    await asyncio.get_running_loop().sock_sendall(theirs, struct.pack(">ii", 1 << 30, 0))
+    await collector.received(8)
+    held = collector._frame
+    assert held is not None
+    assert len(held) <= frames.FIRST_BYTES
+    theirs.close()
+    await collector.ended
+
+
+async def test_nothing_is_written_to_a_peer_that_has_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """asyncio logs a warning for each write to a connection that is lost."""
+    collector = Collector()
+    theirs = await pair(collector)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()  # resets it
+    collector.send([bytes(1 << 20) for _ in range(50)])
+    collector.flush()
+    await collector.ended
+    assert "socket.send() raised exception" not in caplog.text
+
+
 async def test_a_growing_frame_keeps_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "TRUSTED_BYTES", 16)
+    monkeypatch.setattr(frames, "FIRST_BYTES", 16)
     collector = Collector()
     theirs = await pair(collector)
     message = random.Random(3).randbytes(100_000)

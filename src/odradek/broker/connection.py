@@ -6,8 +6,11 @@ Rules
    requests behind it start. A coroutine does not: while it runs, the connection starts nothing
    else, as with Kafka, where a connection has one request under way.
 3. A connection has bounds: requests under way, and bytes of answers that its client has not yet
-   taken. At a bound it stops reading, so that the client's own buffers fill and it waits.
-4. What cannot be understood ends this connection, with a line in the log, and no other. What goes
+   taken. At a bound it stops reading, so that the client's own buffers fill and it waits. All
+   connections together have bounds as well (`memory`).
+4. A connection starts a few requests per turn of the loop, however many a read has brought, so that
+   a client that sends thousands at once delays the others by a few.
+5. What cannot be understood ends this connection, with a line in the log, and no other. What goes
    wrong in a handler is logged with its trace and answered with UNKNOWN_SERVER_ERROR.
 """
 
@@ -38,10 +41,13 @@ HELD_BYTES_MAX = 16 * 1024 * 1024
 # The same for answers that are still waited for, as large as they may get.
 EXPECTED_BYTES_MAX = 128 * 1024 * 1024
 
+# Requests of one connection that start in one turn of the loop.
+STARTS_PER_TURN = 4
+
 # API key, version and correlation id: what every version of every header begins with.
 _START = Struct(">hhi")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 _CONTROL = frozenset(int(key).to_bytes(2, "big") for key in CONTROL)
@@ -81,6 +87,15 @@ class ClientConnection(FrameProtocol):
         self._task: asyncio.Task[None] | None = None
         self._muted: asyncio.TimerHandle | None = None
         self._stopped_reading = False
+        # Waits for its turn to receive more, because the budget for requests is spent.
+        self._may_not_grow = False
+        self._started = 0
+        self._turn: asyncio.Handle | None = None
+        # Bytes of the broker's budgets in use, and since when.
+        self.request_bytes = 0
+        self.requests_since = 0.0
+        self.response_bytes = 0
+        self.blocked_since: float | None = None
 
     # The life of a connection
 
@@ -100,8 +115,13 @@ class ClientConnection(FrameProtocol):
                 slot.waiting.abandon()
         if self._muted is not None:
             self._muted.cancel()
+        if self._turn is not None:
+            self._turn.cancel()
         self._waiting.clear()
         self._slots.clear()
+        self._change_request_bytes(-self.request_bytes)
+        self._connections.response_budget.change(-self.response_bytes)
+        self.response_bytes = 0
         self._connections.forget(self)
 
     @property
@@ -129,16 +149,67 @@ class ClientConnection(FrameProtocol):
         self._muted = None
         self.pump()
 
+    # Memory
+
+    def receiving_changed(self, byte_count: int) -> None:
+        self._change_request_bytes(byte_count)
+        if byte_count < 0:
+            self._connections.turns.done(self)
+        elif not self._connections.turns.may_grow(self):
+            self._may_not_grow = True
+            self.pause_reading()
+
+    def grow_on(self) -> None:
+        self._may_not_grow = False
+        if not self._stopped_reading:
+            self.resume_reading()
+
+    def _change_request_bytes(self, byte_count: int) -> None:
+        if self.request_bytes == 0:
+            self.requests_since = self._loop.time()
+        self.request_bytes += byte_count
+        self._connections.request_budget.change(byte_count)
+
+    def outgoing_changed(self) -> None:
+        held = self._held_bytes + self.outgoing_bytes
+        if self._blocked and self.transport is not None:
+            held += self.transport.get_write_buffer_size()
+        if held != self.response_bytes:
+            change, self.response_bytes = held - self.response_bytes, held
+            self._connections.response_budget.change(change)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.blocked_since = self._loop.time()
+
+    def resume_writing(self) -> None:
+        self.blocked_since = None
+        super().resume_writing()
+
     # Requests
 
     def frame_received(self, frame: bytearray) -> None:
-        if self._waiting or not self._may_start(frame):
+        if self._waiting or self._started >= STARTS_PER_TURN or not self._may_start(frame):
             self._waiting.append(frame)
+            self._change_request_bytes(len(frame))
             if not self._stopped_reading:
                 self._stopped_reading = True
                 self.pause_reading()
             return
         self._start(frame)
+
+    def read_finished(self) -> None:
+        self._started = 0
+        if self._waiting:
+            self._take_turn_soon()
+
+    def _take_turn_soon(self) -> None:
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        self.pump()
 
     def _may_start(self, frame: bytearray | None = None) -> bool:
         return not (
@@ -147,17 +218,28 @@ class ClientConnection(FrameProtocol):
             or self._blocked
             or self._held_bytes + self.outgoing_bytes > HELD_BYTES_MAX
             or self._expected_bytes > EXPECTED_BYTES_MAX
+            or (self.response_bytes and self._connections.response_budget.is_spent)
             or len(self._slots) >= self._connections.in_flight_max
             or not (self._connections.is_serving or frame is None or _is_control(frame))
         )
 
     def pump(self) -> None:
         """Starts what had to wait, as far as it now may, and reads on if nothing is left."""
+        if self._turn is not None:
+            return
+        self._started = 0
         while self._waiting and self.is_open and self._may_start(self._waiting[0]):
-            self._start(self._waiting.popleft())
+            if self._started >= STARTS_PER_TURN:
+                self._take_turn_soon()
+                break
+            frame = self._waiting.popleft()
+            self._change_request_bytes(-len(frame))
+            self._start(frame)
+        self._started = 0
         if self._stopped_reading and not self._waiting and self.is_open and self._may_start():
             self._stopped_reading = False
-            self.resume_reading()
+            if not self._may_not_grow:
+                self.resume_reading()
 
     def drained(self) -> None:
         if self._stopped_reading:
@@ -165,6 +247,7 @@ class ClientConnection(FrameProtocol):
 
     def _start(self, frame: bytearray) -> None:
         self.requests += 1
+        self._started += 1
         self.last_active = self._loop.time()
         try:
             if len(frame) < _START.size:
@@ -177,7 +260,7 @@ class ClientConnection(FrameProtocol):
             header, offset = decode_request_header(frame)
             request = route.decode(memoryview(frame)[offset:])
         except DecodeError as error:
-            _log.warning("%s: closing, a request that cannot be read: %s", self.peer, error)
+            logger.warning("%s: closing, a request that cannot be read: %s", self.peer, error)
             self.close()
             return
         context = RequestContext(header, self, len(frame))
@@ -203,7 +286,7 @@ class ClientConnection(FrameProtocol):
 
             self._put(encode_response(unsupported(), 0, correlation_id))
             return
-        _log.warning("%s: closing, API %d version %d is not served", self.peer, key, version)
+        logger.warning("%s: closing, API %d version %d is not served", self.peer, key, version)
         self.close()
 
     def _refused(
@@ -211,10 +294,10 @@ class ClientConnection(FrameProtocol):
     ) -> Message | None:
         """The answer when a handler failed, or none, and then the connection is closed."""
         if isinstance(error, StoreError):
-            _log.warning("%s from %s failed: %s", route.name, self.peer, error)
+            logger.warning("%s from %s failed: %s", route.name, self.peer, error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store: {error}")
         elif not isinstance(error, KafkaError):
-            _log.error("%s from %s failed", route.name, self.peer, exc_info=error)
+            logger.error("%s from %s failed", route.name, self.peer, exc_info=error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         answer = refuse(route, request, context, error)
         if answer is None:
@@ -245,6 +328,7 @@ class ClientConnection(FrameProtocol):
         slot.ready = True
         slot.size_bytes = sum(len(part) for part in parts)
         self._held_bytes += slot.size_bytes
+        self.outgoing_changed()
 
     def _found(
         self,
@@ -296,7 +380,7 @@ class ClientConnection(FrameProtocol):
         try:
             return encode_response(answer, header.api_version, header.correlation_id)
         except EncodeError:
-            _log.exception("%s: closing, an answer that cannot be written", self.peer)
+            logger.exception("%s: closing, a response cannot be encoded", self.peer)
             self.close()
             return None
 

@@ -9,11 +9,13 @@ import asyncio
 import logging
 import socket
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.connection import ClientConnection
+from odradek.broker.memory import Budget, Turns, offenders
 from odradek.broker.routes import Routes
 from odradek.wire.frames import SCRATCH_BYTES
 from odradek.wire.settings import connection_limits
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Connections"]
 
+# How often clients are looked for that hold too much, while a budget is spent.
+RELIEF_S = 0.25
 IDLE_CHECKS = 10
 IDLE_PAUSE_S_MIN = 0.01
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Connections:
@@ -45,11 +49,18 @@ class Connections:
         self.socket_buffers = {option: size for option, size in buffers.items() if size >= 0}
         self._config = config
         self._routes = routes
+        self.request_budget = Budget(config.integer("queued.max.request.bytes"), self._relieve_soon)
+        self.response_budget = Budget(
+            config.integer("odradek.queued.max.response.bytes"), self._relieve_soon
+        )
+        self.turns: Turns[ClientConnection] = Turns(self.request_budget)
+        self._relief: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._servers: list[AbstractServer] = []
         self._open: dict[ClientConnection, None] = {}
         self._by_host: Counter[str] = Counter()
         self._refused = 0
+        self._evicted = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         # Where brokers have a listener to themselves, clients cannot keep them out.
@@ -102,7 +113,7 @@ class Connections:
 
     def _refuse(self, connection: ClientConnection, reason: str) -> None:
         self._refused += 1
-        _log.warning("%s: closing, %s", connection.peer, reason)
+        logger.warning("%s: closing, %s", connection.peer, reason)
         connection.close()
 
     def forget(self, connection: ClientConnection) -> None:
@@ -110,6 +121,61 @@ class Connections:
         self._by_host[connection.host] -= 1
         if not self._by_host[connection.host]:
             del self._by_host[connection.host]
+
+    # Memory
+
+    def _relieve_soon(self) -> None:
+        if self._relief is None:
+            self._relief = self._loop.call_later(RELIEF_S, self._relieve)
+
+    def _relieve(self) -> None:
+        """While a budget is spent: disconnects those who have held the most of it for too long."""
+        self._relief = None
+        budgets = (self.request_budget, self.response_budget)
+        if not any(budget.is_spent for budget in budgets):
+            return
+        now = self._loop.time()
+        self._disconnect(
+            self.request_budget,
+            ((each, each.request_bytes, each.requests_since) for each in self._open),
+            now,
+            "bytes of requests that do not arrive whole or cannot start",
+        )
+        self._disconnect(
+            self.response_budget,
+            (
+                (each, each.response_bytes, each.blocked_since)
+                for each in self._open
+                if each.blocked_since is not None
+            ),
+            now,
+            "bytes of responses that are not read",
+        )
+        self.turns.go_on()
+        self._relieve_soon()
+
+    def _disconnect(
+        self,
+        budget: Budget,
+        holders: Iterable[tuple[ClientConnection, int, float]],
+        now: float,
+        what: str,
+    ) -> None:
+        if not budget.is_spent:
+            return
+        held = [holder for holder in holders if holder[1]]
+        over_bytes = budget.used_bytes - budget.limit_bytes
+        for connection, size_bytes in offenders(held, over_bytes, now):
+            self._evicted += 1
+            logger.warning(
+                "%s: closing, it holds %d %s; all connections hold %d, and the limit is %d",
+                connection.peer,
+                size_bytes,
+                what,
+                budget.used_bytes,
+                budget.limit_bytes,
+            )
+            connection.abort()
 
     def keep(self, task: "asyncio.Task[None]") -> None:
         """Holds a request's task until it ends, also if its connection ends before."""
@@ -123,7 +189,7 @@ class Connections:
         oldest = self._loop.time() - limit_ms / 1000
         for connection in list(self._open):
             if connection.is_idle and connection.last_active < oldest:
-                _log.info("%s: closing, idle for %d ms", connection.peer, limit_ms)
+                logger.info("%s: closing, idle for %d ms", connection.peer, limit_ms)
                 connection.close()
         pause_s = max(limit_ms / 1000 / IDLE_CHECKS, IDLE_PAUSE_S_MIN)
         self._idle_timer = self._loop.call_later(pause_s, self._watch_idle)
@@ -135,8 +201,9 @@ class Connections:
     async def close(self) -> None:
         """Ends everything: listening, connections, and requests still under way."""
         self.stop_accepting()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._relief):
+            if timer is not None:
+                timer.cancel()
         for connection in list(self._open):
             connection.close()
         for task in list(self._tasks):
@@ -147,6 +214,10 @@ class Connections:
         return {
             "connections": len(self._open),
             "refused": self._refused,
+            "evicted": self._evicted,
+            "request_bytes": self.request_budget.used_bytes,
+            "response_bytes": self.response_budget.used_bytes,
+            "waiting_to_grow": len(self.turns),
             "in_flight": sum(not connection.is_idle for connection in self._open),
             "held_bytes": sum(connection.held_bytes for connection in self._open),
             "requests": self._routes.statistics(),

@@ -30,6 +30,12 @@ CONTROL = frozenset({ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_M
 # Requests between brokers (Kafka's CLUSTER_ACTION).
 CLUSTER_ACTIONS = frozenset({*CONTROL, ApiKey.CONTROLLED_SHUTDOWN})
 
+# How many elements the arrays of a request may have: what it costs to serve one is paid by all
+# clients, who wait meanwhile. A handler whose elements are dear has an ELEMENTS_MAX of its own.
+ELEMENTS_MAX = 40_000
+# The controller names every partition of a broker in one request.
+CONTROL_ELEMENTS_MAX = 2_000_000
+
 
 class RequestContext:
     """What a handler may know about a request beyond its message."""
@@ -85,7 +91,11 @@ class Route:
         self.handle: Callable[..., Answer] = _as_reply(self.module.handle)
         self.controller_only: bool = getattr(self.module, "CONTROLLER_ONLY", False)
         request: type[Message] = api.request
-        self.decode: Callable[[Buffer], Any] = lambda data: request.decode(data, version)
+        default = CONTROL_ELEMENTS_MAX if key in CONTROL else ELEMENTS_MAX
+        elements_max: int = getattr(self.module, "ELEMENTS_MAX", default)
+        self.decode: Callable[[Buffer], Any] = lambda data: request.decode(
+            data, version, elements_max
+        )
         self.count = 0
 
 

@@ -16,7 +16,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odradek.coordinator.config import GroupConfig
-from odradek.coordinator.group import UNKNOWN_MEMBER, Group, GroupState, Member, new_member_id
+from odradek.coordinator.group import (
+    UNKNOWN_MEMBER,
+    Group,
+    GroupState,
+    Member,
+    check_generation,
+    new_member_id,
+)
 from odradek.coordinator.offsets import GroupOffsets
 from odradek.coordinator.sessions import Sessions
 from odradek.coordinator.storage import STORE_ERRORS, GroupStorage, OffsetsLog, OwnedPartition
@@ -33,6 +40,9 @@ from odradek.wire.reply import Reply
 
 # How long a member that has just joined may take to come back, whatever its session time-out.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+# The metadata of a member's protocols together. The group's record, which has the metadata of all
+# members, must fit into a batch of the offsets topic, so more could never be stored.
+METADATA_BYTES_MAX = 1024 * 1024
 SKIP_ASSIGNMENT_SINCE = 9
 MEMBER_ID_REQUIRED_SINCE = 4
 
@@ -148,6 +158,8 @@ class GroupCoordinator:
             self._forget(group, request.member_id)
             self._complete_join_if_all_are_here(group)
             return _refusal(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if sum(len(protocol.metadata) for protocol in request.protocols) > METADATA_BYTES_MAX:
+            return _refusal(request.member_id, ErrorCode.INVALID_REQUEST)
         names = [protocol.name for protocol in request.protocols]
         if not group.supports(request.protocol_type, names):
             return _refusal(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -428,7 +440,7 @@ class GroupCoordinator:
         return Reply.exclusive(waiting)
 
     def _check_sync(self, group: Group | None, request: SyncGroupRequest) -> ErrorCode:
-        error = _check_generation(group, request)
+        error = check_generation(group, request)
         if error or group is None:
             return error
         if request.protocol_type is not None and request.protocol_type != group.protocol_type:
@@ -486,7 +498,7 @@ class GroupCoordinator:
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE
         group = self.storage.get(request.group_id) if not error else None
-        error = error or _check_generation(group, request)
+        error = error or check_generation(group, request)
         if error or group is None:
             return error
         self.touch(group, group.members[request.member_id])
@@ -586,15 +598,3 @@ def _refused(member_id: str, error: ErrorCode) -> JoinGroupResponse:
 
 def _refusal(member_id: str, error: ErrorCode) -> JoinReply:
     return Reply.now(_refused(member_id, error))
-
-
-def _check_generation(
-    group: Group | None, request: SyncGroupRequest | HeartbeatRequest
-) -> ErrorCode:
-    """Whether who asks is a member of the group as it is now."""
-    if group is None or group.state is GroupState.EMPTY:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    error = group.check_member(request.member_id, request.group_instance_id)
-    if not error and request.generation_id != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    return error

@@ -17,8 +17,9 @@ from enum import Enum
 from odradek.wire.decoder import STRING_BYTES_MAX
 from odradek.wire.errors import DecodeError, ErrorCode
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import JoinGroupResponse
-from odradek.wire.messages.sync_group import SyncGroupResponse
+from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek.wire.topics import TopicPartition
 
 UNKNOWN_MEMBER = ""
@@ -298,3 +299,15 @@ def subscribed_topics(metadata: bytes) -> set[str] | None:
         return set(ConsumerProtocolSubscription.decode(metadata[2:], 0).topics)
     except DecodeError:
         return None
+
+
+def check_generation(
+    group: Group | None, request: SyncGroupRequest | HeartbeatRequest
+) -> ErrorCode:
+    """Whether the sender is a member of the group in its current generation."""
+    if group is None or group.state is GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if not error and request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from odradek.coordinator.group import CommittedOffset, Group, GroupState, Member
 from odradek.wire.batch import BatchHeader, scan
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import DecodeError, ErrorCode
 from odradek.wire.messages.offsets_topic import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -153,7 +153,7 @@ class GroupStorage:
         async with self._one_load:
             if self.owned.get(partition) is not owned:
                 return []
-            replay = Replay()
+            replay = Replay(partition)
             for piece in self._log.read(partition):
                 replay.take(piece)
                 # A long partition must not keep the broker from its other work.
@@ -214,36 +214,62 @@ class GroupStorage:
 
 
 class Replay:
-    """Makes groups out of the records of a partition: the last word on each key counts."""
+    """Makes groups out of the records of a partition: the last word on each key counts.
 
-    def __init__(self) -> None:
+    A record that cannot be decoded is skipped with a warning. Clients may write to this topic as
+    administrators do, and one bad record must not cost every group of the partition its offsets.
+    """
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
         self._groups: dict[str, GroupMetadataValue] = {}
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         # Offsets committed in a transaction count once its marker says so.
-        self._pending: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        self._pending: dict[int, list[Record]] = {}
 
     def take(self, piece: bytes) -> None:
         for header in scan(piece):
-            if header.is_control:
-                self._end_transaction(piece, header)
-                continue
-            for record in iterate_records(piece, header):
-                if record.key is None:
-                    continue
-                if header.is_transactional:
-                    pending = self._pending.setdefault(header.producer_id, [])
-                    pending.append((record.key, record.value))
-                else:
-                    self._apply(record.key, record.value)
+            try:
+                self._take_batch(piece, header)
+            except DecodeError as error:
+                self._skip("a batch", header.base_offset, error)
+
+    def _take_batch(self, piece: bytes, header: BatchHeader) -> None:
+        if header.is_control:
+            self._end_transaction(piece, header)
+            return
+        for record in iterate_records(piece, header):
+            if header.is_transactional:
+                self._pending.setdefault(header.producer_id, []).append(record)
+            else:
+                self._apply(record)
 
     def _end_transaction(self, piece: bytes, header: BatchHeader) -> None:
         end = decode_transaction_end(piece, header)
         pending = self._pending.pop(header.producer_id, [])
         if end is not None and end.type is ControlType.COMMIT:
-            for key, value in pending:
-                self._apply(key, value)
+            for record in pending:
+                self._apply(record)
 
-    def _apply(self, key: bytes, value: bytes | None) -> None:
+    def _apply(self, record: Record) -> None:
+        if record.key is None:
+            return
+        try:
+            self._set(record.key, record.value)
+        except DecodeError as error:
+            self._skip("a record", record.offset, error)
+
+    def _skip(self, what: str, offset: int, error: DecodeError) -> None:
+        log.warning(
+            "%s-%d: skipped %s at offset %d that cannot be decoded: %s",
+            OFFSETS_TOPIC,
+            self._partition,
+            what,
+            offset,
+            error,
+        )
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
         version = int.from_bytes(key[:2], "big")
         if version <= OFFSET_KEY_VERSION:
             of = OffsetCommitKey.decode(key[2:], version)

@@ -3,9 +3,11 @@
 The decoder is one flat function over a buffer and a position: nested arrays are nested loops, and
 consecutive fields of fixed size are one call of `struct` that assigns to their slots at once.
 
-It is given whatever a stranger sends. Reading beyond the end raises (IndexError, struct.error) or
-is checked (slices, counts); a count is checked against the bytes that are left before anything is
-made of it. So what it makes is in proportion to the frame, and all it raises is DecodeError.
+It is given whatever a client sends. Reading beyond the end raises (IndexError, struct.error) or is
+checked (slices, counts); a count is checked against the bytes that are left before anything is made
+of it. So what it makes is in proportion to the frame, and all it raises is DecodeError. A server
+also says how many elements it takes: a frame of 100 MB can hold 50 million of them, and each costs
+a microsecond or more to decode and as much again to serve. Numbers in arrays count by half.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from uuid import UUID
 
 from .encoder import ARRAY_CODES, FIXED, SMALL_ARRAY
 from .errors import DecodeError
-from .schema import ZERO_UUID, Buffer, Field, Kind, Message, Struct, fields_of
+from .schema import ELEMENTS_MAX, ZERO_UUID, Buffer, Field, Kind, Message, Struct, fields_of
 
 # The fewest bytes a value of fixed size takes; anything else takes at least its size or count.
 FIXED_BYTES = {name: Packer(f">{code}").size for name, code in FIXED.items()}
@@ -114,8 +116,8 @@ class DecoderSource:
             "varint": unsigned_varint,
         }
         source = "memoryview(data)" if self.views else "bytes(data)"
-        self.lines = ["def decode(data):", f"  buf = {source}", "  limit = len(buf)"]
-        self.lines += ["  pos = 0", "  try:"]
+        self.lines = [f"def decode(data, left={ELEMENTS_MAX}):", f"  buf = {source}"]
+        self.lines += ["  limit = len(buf)", "  pos = 0", "  try:"]
         self.depth = 2
         self.fixed: list[tuple[str, str]] = []  # not yet read: codes and targets
         self.after: list[str] = []  # what to do with them once they are read
@@ -151,6 +153,10 @@ class DecoderSource:
     def refuse(self, condition: str, reason: str) -> None:
         self.add(f"if {condition}:")
         self.add(f"  raise DecodeError('{self.name}: {reason}')")
+
+    def count(self, elements: str) -> None:
+        self.add(f"left -= {elements}")
+        self.refuse("left < 0", "more elements than one request may have")
 
     def add_struct(self, struct: type[Struct], level: int) -> None:
         self.scope[struct.__name__] = struct
@@ -225,6 +231,7 @@ class DecoderSource:
         if element in ARRAY_CODES:
             code = ARRAY_CODES[element]
             self.scope[f"arrays_{code}"] = ARRAY_UNPACKERS[code]
+            self.count("n >> 1")
             self.add(f"{target} = [*arrays_{code}[n](buf, pos)]")
             self.add(f"pos += n * {FIXED_BYTES[element]}")
         elif kind.element is not None:
@@ -265,6 +272,7 @@ class DecoderSource:
     def add_array(self, element: Kind, target: str, level: int) -> None:
         fewest = fewest_bytes(element, self.version, self.compact)
         self.refuse(f"n * {fewest} > limit - pos", "an array that ends beyond the message")
+        self.count("n")
         self.add(f"a{level} = {target} = []")
         self.add("for _ in range(n):")
         self.depth += 1
@@ -277,7 +285,7 @@ class DecoderSource:
         self.depth -= 1
 
 
-def build_decoder(cls: type[Message], version: int) -> Callable[[Buffer], Any]:
-    """A function from bytes to a message. Raises DecodeError."""
-    decoder: Callable[[Buffer], Any] = DecoderSource(cls, version).scope["decode"]
+def build_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
+    """A function from bytes, and the most elements to take, to a message. Raises DecodeError."""
+    decoder: Callable[..., Any] = DecoderSource(cls, version).scope["decode"]
     return decoder

@@ -141,10 +141,15 @@ class ErrorCode(IntEnum):
     VOTER_NOT_FOUND = 127
 
 
+MESSAGE_LENGTH_MAX = 1000
+
+
 class KafkaError(Exception):
     """A failure that a client is told of by its code."""
 
     def __init__(self, error: ErrorCode, message: str = "") -> None:
+        # A message may quote what a client sent, and must fit into a string of the response.
+        message = message[:MESSAGE_LENGTH_MAX]
         super().__init__(error, message)
         self.error = error
         self.message = message

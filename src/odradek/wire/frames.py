@@ -13,7 +13,9 @@ large ones go to the socket as they are. While the peer does not read, what is l
 would tell waits with `drain` until the operating system has all of it.
 
 Bounds. A size below zero or above `frame_bytes_max` ends the connection before anything is
-allocated, and of a large size only as much is allocated as has arrived, doubled.
+allocated. A claimed size costs nothing: a frame's buffer begins small and grows with what has
+really arrived. A subclass is told of every change of these buffers and of what waits to be sent, so
+that it can keep a budget over many connections.
 """
 
 import asyncio
@@ -27,8 +29,11 @@ __all__ = ["SCRATCH_BYTES", "Buffer", "FrameProtocol"]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 SCRATCH_BYTES = 256 * 1024
-# A claimed size up to this is allocated at once.
-TRUSTED_BYTES = 4 * 1024 * 1024
+# The buffer of a frame of which next to nothing has arrived.
+FIRST_BYTES = 4 * 1024
+# How much larger than what has arrived the buffer may be: a fast sender fills the scratch buffer at
+# once, so the whole of an ordinary produce request is allocated after its first read.
+GROWTH = 4
 # Parts below this are joined into one write; above it the copy costs more than another system call.
 JOIN_BYTES = 64 * 1024
 # What is given to the transport at a time: what the socket does not take at once, it copies.
@@ -36,7 +41,7 @@ WRITE_BYTES = 512 * 1024
 
 _SIZE = Struct(">i")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
@@ -76,6 +81,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def read_finished(self) -> None:
         """All frames of one read were handed over."""
 
+    def receiving_changed(self, byte_count: int) -> None:
+        """The buffer of a frame that has not arrived whole has grown, or (below zero) is gone."""
+
+    def outgoing_changed(self) -> None:
+        """More waits to be sent than before, or less."""
+
     def drained(self) -> None:
         """Everything that was sent has been taken over by the transport, which can take more."""
 
@@ -93,7 +104,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._open = False
-        self._frame = None
+        self._set_frame(None)
         self._outgoing.clear()
         self.outgoing_bytes = 0
         self._end_drains(ConnectionError(f"the connection to {self.peer} is closed"))
@@ -116,6 +127,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
             else:
                 self.transport.close()
 
+    def abort(self) -> None:
+        """Ends the connection at once, with whatever has not been sent."""
+        self._open = False
+        if self.transport is not None:
+            self.transport.abort()
+
     # asyncio's side: reading
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -127,10 +144,18 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._scratch[: len(prefix)] = prefix
             return self._scratch[len(prefix) :]
         if self._filled == len(frame):
-            frame = bytearray(min(2 * len(frame), self._frame_bytes))
-            frame[: self._filled] = self._frame or b""
-            self._frame = frame
+            larger = bytearray(min(GROWTH * len(frame), self._frame_bytes))
+            larger[: self._filled] = frame
+            self._set_frame(larger)
+            frame = larger
         return memoryview(frame)[self._filled :]
+
+    def _set_frame(self, frame: bytearray | None) -> None:
+        before = 0 if self._frame is None else len(self._frame)
+        self._frame = frame
+        change = (0 if frame is None else len(frame)) - before
+        if change:
+            self.receiving_changed(change)
 
     def buffer_updated(self, count: int) -> None:
         self.bytes_received += count
@@ -142,7 +167,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             else:
                 self._filled += count
                 if self._filled == self._frame_bytes:
-                    self._frame = None
+                    self._set_frame(None)
                     self.frame_received(frame)
         finally:
             self._reading = False
@@ -162,10 +187,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 return
             position = start + size
             if position > end:
-                frame = bytearray(min(size, max(TRUSTED_BYTES, end - start)))
-                frame[: end - start] = scratch[start:end]
-                self._prefix, self._frame = b"", frame
-                self._frame_bytes, self._filled = size, end - start
+                arrived = end - start
+                frame = bytearray(min(size, max(FIRST_BYTES, GROWTH * arrived)))
+                frame[:arrived] = scratch[start:end]
+                self._prefix = b""
+                self._frame_bytes, self._filled = size, arrived
+                self._set_frame(frame)
                 return
             self.frame_received(bytearray(scratch[start:position]))
             if not self._open:
@@ -173,7 +200,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._prefix = bytes(scratch[position:end])
 
     def _refuse(self, size: int) -> None:
-        _log.warning(
+        logger.warning(
             "%s: closing, a frame of %d bytes is not between 0 and %d",
             self.peer,
             size,
@@ -206,6 +233,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._outgoing.extend(parts)
         for part in parts:
             self.outgoing_bytes += len(part)
+        self.outgoing_changed()
         if not (self._reading or self._blocked or self._flush_scheduled):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_soon)
@@ -220,7 +248,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         transport, outgoing = self.transport, self._outgoing
         if transport is None or not self._open:
             return
-        while outgoing and not self._blocked:
+        # A transport whose peer has gone takes whatever it is given and complains in the log.
+        while outgoing and not self._blocked and not transport.is_closing():
             part = outgoing.popleft()
             size = len(part)
             if size > WRITE_BYTES:
@@ -234,7 +263,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.outgoing_bytes -= size
             self.bytes_sent += size
             transport.write(part)
-        if not self._blocked:
+        self.outgoing_changed()
+        if not self._blocked and not transport.is_closing():
             self._end_drains(None)
             self.drained()
 

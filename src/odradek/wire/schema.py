@@ -54,6 +54,7 @@ float64: TypeAlias = float
 Records: TypeAlias = Buffer | list[Buffer]
 
 NEVER = 32767
+ELEMENTS_MAX = 2**31 - 1
 LARGE_BYTES = 4096  # less is cheaper to copy than to write apart
 ZERO_UUID = UUID(int=0)
 UNSET = object()
@@ -263,7 +264,7 @@ class Message(Struct):
     VERSIONS: ClassVar[range]
     FLEXIBLE_FROM: ClassVar[int]
     ENCODERS: ClassVar[dict[int, Callable[[Any, list[Buffer]], None]]]
-    DECODERS: ClassVar[dict[int, Callable[[Buffer], Any]]]
+    DECODERS: ClassVar[dict[int, Callable[..., Any]]]
 
     def __init_subclass__(
         cls, *, versions: tuple[int, int], flexible: int = NEVER, api_key: int = -1
@@ -309,10 +310,11 @@ class Message(Struct):
         return cls.decode(data[VERSION.size :], *VERSION.unpack_from(data))
 
     @classmethod
-    def decode(cls, data: Buffer, version: int) -> Self:
+    def decode(cls, data: Buffer, version: int, elements_max: int = ELEMENTS_MAX) -> Self:
         """The message that these bytes begin with; like Kafka, what follows it is not looked at.
 
-        Raises DecodeError. Records are views of `data`; everything else is a copy.
+        Raises DecodeError, also if its arrays have more elements than `elements_max`. Records are
+        views of `data`; everything else is a copy.
         """
         decoder = cls.DECODERS.get(version)
         if decoder is None:
@@ -321,5 +323,5 @@ class Message(Struct):
             if version not in cls.VERSIONS:
                 raise DecodeError(f"{cls.__name__} has no version {version}")
             decoder = cls.DECODERS[version] = build_decoder(cls, version)
-        message: Self = decoder(data)
+        message: Self = decoder(data, elements_max)
         return message

@@ -36,6 +36,7 @@ Value: TypeAlias = bool | int | float | str | list[str] | None
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
+NAME_LENGTH_MAX = 200
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
@@ -128,9 +129,11 @@ def _invalid(setting: Setting, text: str, reason: str) -> InvalidValue:
 
 def unknown_name(name: str, known: Iterable[str], what: str) -> KafkaError:
     """The error for a name that is in no table; it suggests the nearest one that is."""
-    import difflib  # only an operator's slip needs it
+    import difflib  # only a misspelt name needs it
 
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    # To compare a name of 32 kB with all there are would take a while, and finds nothing.
+    near = difflib.get_close_matches(name[:NAME_LENGTH_MAX], known, n=1, cutoff=0.6)
+    name = name if len(name) <= NAME_LENGTH_MAX else f"{name[:NAME_LENGTH_MAX]}..."
     hint = f"; did you mean {near[0]}?" if near else ""
     return KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {what} config name: {name}{hint}")
 
@@ -237,7 +240,7 @@ _BROKER = (
     ),
     _number(INT, "socket.send.buffer.bytes", -1, "SO_SNDBUF of connections; -1 leaves it.", -1),
     _number(INT, "socket.receive.buffer.bytes", -1, "SO_RCVBUF of connections; -1 leaves it.", -1),
-    _number(INT, "socket.listen.backlog.size", 50, "Connections waiting to be accepted.", 1),
+    _number(INT, "socket.listen.backlog.size", 1024, "Connections waiting to be accepted.", 1),
     _number(
         INT,
         "max.connections",
@@ -262,6 +265,20 @@ _BROKER = (
     _number(LONG, "connections.max.idle.ms", 600000, "Idle connections are closed after this."),
     _number(
         INT, "queued.max.requests", 500, "Requests of one connection that may be under way.", 1
+    ),
+    _number(
+        LONG,
+        "queued.max.request.bytes",
+        50331648,
+        "Requests that all connections may hold before they start; -1 is no limit.",
+        -1,
+    ),
+    _number(
+        LONG,
+        "odradek.queued.max.response.bytes",
+        50331648,
+        "Responses that all clients may leave unread; -1 is no limit.",
+        -1,
     ),
     _flag("odradek.faults.enable", False, "For tests: let them inject faults into answers."),
     _number(INT, "fetch.max.bytes", 57671680, "The most a fetch may return.", 1024),

@@ -17,6 +17,7 @@ from odradek.wire.messages.delete_records import (
 )
 from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
+ELEMENTS_MAX = 10_000  # each is a task of its own
 NO_WATERMARK = -1
 
 

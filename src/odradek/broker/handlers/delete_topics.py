@@ -19,6 +19,7 @@ from odradek.wire.messages.delete_topics import (
 )
 
 CONTROLLER_ONLY = True
+ELEMENTS_MAX = 10_000  # each is a task of its own
 NO_TOPIC_ID = UUID(int=0)
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 5

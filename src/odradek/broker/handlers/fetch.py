@@ -58,7 +58,8 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Re
 
 
 def _bytes_max(broker: Broker, request: FetchRequest, context: RequestContext) -> int:
-    bytes_max = min(request.max_bytes, broker.fetch_max)
+    share = broker.connections.response_budget.share()
+    bytes_max = min(request.max_bytes, broker.fetch_max, share)
     if broker.quotas.are_set and request.replica_id < 0:
         return int(min(bytes_max, broker.quotas.fetch_bytes_max(context)))
     return bytes_max

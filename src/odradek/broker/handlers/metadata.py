@@ -26,6 +26,8 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 NO_TOPIC_ID = UUID(int=0)
 # How long a request that created a topic waits for its leaders before it says there are none yet.
 CREATION_WAIT_MS = 250
+# How many topics one request creates; the client asks again for the others.
+CREATED_MAX = 100
 
 
 def handle(
@@ -54,7 +56,8 @@ async def _creating(
     missing: list[str],
     errors: list[MetadataResponseTopic],
 ) -> MetadataResponse:
-    for name in missing:
+    errors += [_error(name, ErrorCode.LEADER_NOT_AVAILABLE) for name in missing[CREATED_MAX:]]
+    for name in missing[:CREATED_MAX]:
         error = await broker.topics.create_automatically(name, CREATION_WAIT_MS)
         if error is not ErrorCode.NONE:
             errors.append(_error(name, error))

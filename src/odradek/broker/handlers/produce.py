@@ -62,6 +62,7 @@ def handle(
                 refused[of] = _transactional(request)
             else:
                 entries[of] = records
+            data.records = None  # or the frame would stay in memory as long as the request waits
     if broker.quotas.are_set:
         broker.quotas.produced(context)
     results = broker.replicas.append(request.acks, request.timeout_ms, entries)

@@ -1,0 +1,119 @@
+"""What all connections of a broker hold together: requests that have not arrived whole or cannot
+start yet, and responses that their clients have not taken.
+
+A bound per connection does not bound a broker: a thousand clients are a thousand bounds. So there
+are two budgets, `queued.max.request.bytes` and `odradek.queued.max.response.bytes`. When one is
+spent:
+
+1. Small requests go on: they arrive whole and hold nothing. A request whose buffer must grow waits,
+   unread, for its turn; one at a time may grow beyond the budget, or none would ever be complete.
+2. A fetch returns fewer bytes: a quarter of what is left, at least `FETCH_BYTES_MIN`. A client with
+   a response unread has its next request served once it has read that.
+3. A client that has held its part for longer than `GRACE_S` is disconnected, the largest first. One
+   that sends as fast as it can, and reads what it asked for, is through long before.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+__all__ = ["FETCH_BYTES_MIN", "GRACE_S", "Budget", "Turns", "offenders"]
+
+# How long a client may hold bytes of a budget that is spent.
+GRACE_S = 1.0
+FETCH_BYTES_MIN = 64 * 1024
+# What one fetch may take of the bytes that are left.
+FETCH_SHARE = 4
+
+H = TypeVar("H")
+
+
+class Budget:
+    """So many bytes, and how many of them are in use. -1 is no limit."""
+
+    __slots__ = ("limit_bytes", "on_spent", "used_bytes")
+
+    def __init__(self, limit_bytes: int, on_spent: Callable[[], None]) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.on_spent = on_spent
+
+    def change(self, byte_count: int) -> None:
+        self.used_bytes += byte_count
+        assert self.used_bytes >= 0
+        if byte_count > 0 and self.is_spent:
+            self.on_spent()
+
+    @property
+    def is_spent(self) -> bool:
+        return 0 <= self.limit_bytes < self.used_bytes
+
+    def share(self) -> int:
+        """What one fetch may return now."""
+        if self.limit_bytes < 0:
+            return 2**31 - 1
+        return max(FETCH_BYTES_MIN, (self.limit_bytes - self.used_bytes) // FETCH_SHARE)
+
+
+class Waiter(Protocol):
+    """A connection that waits for its turn to grow."""
+
+    def grow_on(self) -> None: ...
+
+
+W = TypeVar("W", bound=Waiter)
+
+
+class Turns(Generic[W]):
+    """Who may receive a large request while the budget is spent: one at a time, in order."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._holder: W | None = None
+        self._waiting: deque[W] = deque()
+
+    def may_grow(self, connection: W) -> bool:
+        """Whether this connection reads on; else it waits, and is told."""
+        if not self._budget.is_spent or self._holder is connection:
+            return True
+        if self._holder is None:
+            self._holder = connection
+            return True
+        self._waiting.append(connection)
+        return False
+
+    def done(self, connection: W) -> None:
+        """The connection has its request whole, or is gone: the next one's turn."""
+        if self._holder is connection:
+            self._holder = None
+        elif connection in self._waiting:
+            self._waiting.remove(connection)
+        self.go_on()
+
+    def go_on(self) -> None:
+        while self._waiting and (self._holder is None or not self._budget.is_spent):
+            following = self._waiting.popleft()
+            if self._budget.is_spent:
+                self._holder = following
+            following.grow_on()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+def offenders(
+    holders: Iterable[tuple[H, int, float]], over_bytes: int, now: float
+) -> list[tuple[H, int]]:
+    """Whom to disconnect so that `over_bytes` become free: of (who, bytes, since when) those that
+    have held theirs for longer than the grace, the largest first."""
+    late = sorted(
+        ((who, size) for who, size, since in holders if now - since > GRACE_S),
+        key=lambda holder: -holder[1],
+    )
+    chosen = []
+    for who, size in late:
+        if over_bytes < 0:
+            break
+        chosen.append((who, size))
+        over_bytes -= size
+    return chosen
