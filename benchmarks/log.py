@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
+from odradek.log.host import LogHost
 from odradek.log.log import Log
 from odradek.wire.batch import scan
 from odradek.wire.crc32c import crc32c
@@ -42,7 +43,8 @@ def batch(records: int, value_bytes: int, **options: int) -> bytearray:
 
 def open_log(directory: str, name: str) -> Log:
     config = LogConfig(max_message_bytes=1 << 30, segment_bytes=256 << 20)
-    return Log(RealDisk(), f"{directory}/{name}", TopicPartition(name, 0), config, lambda: NOW_MS)
+    host = LogHost(RealDisk(), lambda: NOW_MS)
+    return Log(host, f"{directory}/{name}", TopicPartition(name, 0), config)
 
 
 def appender(log: Log, data: bytearray) -> Callable[[], object]:

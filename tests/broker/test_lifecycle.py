@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import socket
-import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -204,11 +203,6 @@ async def produced_in_the_end(made: Cluster, topic: str) -> None:
     raise AssertionError("nobody takes a record")
 
 
-# Offset 0, length, CRC-32, magic 0, no attributes, no key, no value.
-_OLD_BODY = bytes(2) + b"\xff" * 8
-OLD_MESSAGE = bytes(11) + b"\x0e" + zlib.crc32(_OLD_BODY).to_bytes(4, "big") + _OLD_BODY
-
-
 async def start_failure(made_store: MemoryStore, directory: Path, **settings: str) -> str:
     written = {name.replace("_", "."): value for name, value in settings.items()}
     broker = Broker(
@@ -271,11 +265,6 @@ async def test_what_keeps_a_broker_from_starting(tmp_path: Path) -> None:
         (strange / "not a partition").mkdir(parents=True)
         foreign = await start_failure(store(), strange, broker_id="3")
         assert "not a partition" in foreign
-        old = tmp_path / "g"
-        (old / "old-0").mkdir(parents=True)
-        (old / "old-0" / f"{0:020d}.log").write_bytes(OLD_MESSAGE)
-        unreadable = await start_failure(store(), old, broker_id="3")
-        assert f"{old}/old-0 cannot be loaded" in unreadable and "magic 0" in unreadable
         other = tmp_path / "e"
         other.mkdir()
         (other / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=another\n")

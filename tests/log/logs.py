@@ -1,12 +1,15 @@
 """What the tests of the log share: batches, logs on simulated disks, and a disk that crashes."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any, cast
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import Buffer, Disk, File
+from odradek.log.host import LogHost
 from odradek.log.log import Log
 from odradek.log.producers import Origin
+from odradek.log.recovery import Checkpointed
 from odradek.sim.disk import SimDisk
 from odradek.wire.batch import BatchHeader, header_at, scan, set_offset_and_epoch
 from odradek.wire.records import (
@@ -39,9 +42,23 @@ def open_log(
     clock: Callable[[], int] = lambda: NOW_MS,
     **options: Any,
 ) -> Log:
+    """A log of its own; options are those of its `LogHost` and its `Checkpointed`."""
     if disk is None:
         disk = mounted(sim_disk())
-    return Log(disk, directory, PARTITION, config, clock, **options)
+    return make_log(disk, directory, PARTITION, config, clock, **options)
+
+
+def make_log(
+    disk: Disk,
+    directory: str,
+    tp: TopicPartition,
+    config: LogConfig,
+    clock: Callable[[], int],
+    **options: Any,
+) -> Log:
+    names = {field.name for field in fields(Checkpointed)}
+    checkpointed = Checkpointed(**{name: options.pop(name) for name in names & options.keys()})
+    return Log(LogHost(disk, clock, **options), directory, tp, config, checkpointed)
 
 
 def batch(
@@ -91,8 +108,8 @@ def offsets(parts: Iterable[bytes]) -> list[int]:
     return [header_at(data).base_offset for data in parts]
 
 
-class Crash(Exception):
-    """The machine stops here."""
+class Crash(BaseException):
+    """The machine stops here: no handler of the product may take it for an error to deal with."""
 
 
 class CrashingDisk:
@@ -100,7 +117,7 @@ class CrashingDisk:
     from there on with another error."""
 
     def __init__(
-        self, disk: Disk, changes: int | None = None, error: Callable[[], Exception] = Crash
+        self, disk: Disk, changes: int | None = None, error: Callable[[], BaseException] = Crash
     ) -> None:
         self._disk = disk
         self._error = error

@@ -146,13 +146,23 @@ def test_a_directory_id_is_kept_and_version_1_refused(tmp_path: Path) -> None:
 
 def test_the_clean_marker_is_taken_once(tmp_path: Path) -> None:
     directory = str(tmp_path)
-    assert not take_clean_shutdown(DISK, directory)
+    marker = tmp_path / CLEAN_SHUTDOWN
+    assert take_clean_shutdown(DISK, directory) is None
     write_clean_shutdown(DISK, directory)
-    assert (tmp_path / CLEAN_SHUTDOWN).read_bytes() == b'{"version":0,"brokerEpoch":-1}'
-    assert take_clean_shutdown(DISK, directory)
-    assert not take_clean_shutdown(DISK, directory)
-    (tmp_path / CLEAN_SHUTDOWN).touch()
-    assert take_clean_shutdown(DISK, directory)
+    assert marker.read_bytes() == b'{"version":0,"brokerEpoch":-1}'
+    assert take_clean_shutdown(DISK, directory) == ""
+    assert take_clean_shutdown(DISK, directory) is None
+    write_clean_shutdown(DISK, directory, "0123abcd")
+    assert marker.read_bytes() == b'{"version":0,"brokerEpoch":-1,"odradek":"0123abcd"}'
+    assert take_clean_shutdown(DISK, directory) == "0123abcd"
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 9, b"[]", b"7", b'{"odradek":7}', b"\xff{"])
+def test_a_marker_that_says_nothing_of_ours_is_still_a_marker(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / CLEAN_SHUTDOWN).write_bytes(content)
+    assert take_clean_shutdown(DISK, str(tmp_path)) == ""
 
 
 @pytest.mark.process

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.log.logs import make_log
 
 from odradek.log import cleaner as cleaner_module
 from odradek.log.cleaner import Cleaner, CleanerConfig, group_segments, measure
@@ -41,7 +42,7 @@ def open_log(
     world: Any, disk: Disk | None = None, config: LogConfig = CONFIG, **options: Any
 ) -> Log:
     disk = disk or world.disk()
-    return Log(disk, f"{ROOT}/{TP}", TP, config, world.clock, **options)
+    return make_log(disk, f"{ROOT}/{TP}", TP, config, world.clock, **options)
 
 
 def put(log: Log, key: str, value: str | None, **fields: Any) -> None:

@@ -28,7 +28,7 @@ from tests.log.logs import (
 )
 
 from odradek.log.disk import Disk
-from odradek.log.log import Hooks, Log
+from odradek.log.log import Log
 from odradek.log.producers import Origin
 from odradek.wire.batch import header_at, set_offset_and_epoch
 from odradek.wire.records import (
@@ -93,7 +93,7 @@ class Model:
             start_offset=self.start_offset,
             recovery_point=self.recovery_point,
             clean=clean,
-            hooks=Hooks(on_recovery_point_lowered=self.checkpoint),
+            on_recovery_point_lowered=self.checkpoint,
         )
 
     def checkpoint(self, log: Log) -> None:

@@ -25,7 +25,7 @@ from tests.log.logs import (
 from odradek.log import recovery
 from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, RealDisk, RealFile
-from odradek.log.log import Hooks, Log
+from odradek.log.log import Log
 from odradek.log.segment import CLEANED_SUFFIX, Segment
 from odradek.wire.batch import (
     header_at,
@@ -81,7 +81,7 @@ def test_a_segment_is_rolled_when_an_index_is_full() -> None:
 def test_rolling_leaves_a_snapshot_and_sealed_indexes() -> None:
     rolled: list[Log] = []
     disk = mounted(sim_disk())
-    log = open_log(disk, LogConfig(), hooks=Hooks(on_roll=rolled.append))
+    log = open_log(disk, LogConfig(), on_roll=rolled.append)
     produce(log, 0)
     fill(log, 4)
     log.roll()
@@ -115,9 +115,7 @@ def test_truncation_goes_back_to_a_batch_boundary() -> None:
 
 def test_truncation_lowers_high_watermark_and_recovery_point() -> None:
     lowered: list[int] = []
-    log = open_log(
-        hooks=Hooks(on_recovery_point_lowered=lambda log: lowered.append(log.recovery_point))
-    )
+    log = open_log(on_recovery_point_lowered=lambda log: lowered.append(log.recovery_point))
     fill(log, 30)
     log.set_high_watermark(25)
     log.flush()
@@ -268,9 +266,7 @@ def test_old_segments_go_and_their_files_after_a_delay() -> None:
     later: list[tuple[float, Callable[[], None]]] = []
     disk = mounted(sim_disk())
     config = LogConfig(segment_bytes=1000, retention_bytes=2500, file_delete_delay_ms=1500)
-    log = open_log(
-        disk, config, hooks=Hooks(call_later=lambda delay, act: later.append((delay, act)))
-    )
+    log = open_log(disk, config, call_later=lambda delay, act: later.append((delay, act)))
     fill(log, 60)
     assert log.delete_old_segments() == 0  # Nothing is committed yet.
     log.set_high_watermark(60)
@@ -378,8 +374,7 @@ def test_what_a_clean_shutdown_leaves_on_a_real_disk(tmp_path: Path) -> None:
 def failing_log(changes: int | None, failures: list[OSError]) -> tuple[Log, CrashingDisk, Disk]:
     disk = mounted(sim_disk())
     failing = CrashingDisk(disk, None, lambda: OSError(errno.ENOSPC, "no space left on device"))
-    hooks = Hooks(on_failure=lambda log, error: failures.append(error))
-    log = open_log(failing, hooks=hooks)
+    log = open_log(failing, on_failure=lambda log, error: failures.append(error))
     failing.changes_left = changes
     return log, failing, disk
 
@@ -442,9 +437,7 @@ def test_a_full_disk_takes_the_log_offline_at_any_point() -> None:
 def test_a_disk_that_cannot_be_read_takes_the_log_offline() -> None:
     platter = sim_disk()
     failures: list[OSError] = []
-    log = open_log(
-        mounted(platter), hooks=Hooks(on_failure=lambda log, error: failures.append(error))
-    )
+    log = open_log(mounted(platter), on_failure=lambda log, error: failures.append(error))
     fill(log, 3)
     platter.failed.add("/data")
     with pytest.raises(KafkaError) as caught:

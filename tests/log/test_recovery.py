@@ -23,8 +23,8 @@ from tests.log.logs import (
     sim_disk,
 )
 
-from odradek.log.checkpoints import CorruptCheckpoint
 from odradek.log.config import LogConfig
+from odradek.log.damage import DamagedLog
 from odradek.log.disk import Disk
 from odradek.log.log import Log
 from odradek.log.producers import Origin
@@ -65,6 +65,11 @@ def overwrite(disk: Disk, path: str, data: bytes) -> None:
 
 def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
+
+
+def contents_of_segments(disk: Disk) -> dict[str, bytes]:
+    names = [name for name in disk.list_dir(DIRECTORY) if name.endswith(".log")]
+    return {name: disk.read_bytes(f"{DIRECTORY}/{name}") for name in names}
 
 
 # Damage
@@ -138,13 +143,40 @@ def test_what_lies_below_the_recovery_point_is_trusted() -> None:
     segments = bases(log)
     log.close_files()
     damaged = bytearray(disk.read_bytes(name(0, ".log")))
-    damaged[-1] ^= 1
+    damaged[61] ^= 1
     overwrite(disk, name(0, ".log"), bytes(damaged))
     log = open_log(disk, recovery_point=segments[1])
     assert bases(log) == segments
     assert log.recovery_point == segments[1]
     log.close_files()
-    assert bases(open_log(disk, recovery_point=segments[1] - 1)) == [0]
+    with pytest.raises(DamagedLog, match="is damaged at position 0"):
+        open_log(disk, recovery_point=segments[1] - 1)
+    assert bases(open_log(disk, recovery_point=0)) == [0]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_a_closed_segment_that_lost_its_end_is_damage_and_nothing_is_removed(clean: bool) -> None:
+    _, disk, _ = filled()
+    first = disk.read_bytes(name(0, ".log"))
+    following = bases(open_log(disk, clean=True))[1]
+    for data in (first[:-1], first[: len(first) // 2], first[:-1] + b"?"):
+        overwrite(disk, name(0, ".log"), data)
+        before = contents_of_segments(disk)
+        with pytest.raises(DamagedLog, match=name(0, ".log")):
+            open_log(disk, clean=clean, recovery_point=following)
+        assert contents_of_segments(disk) == before
+
+
+def test_a_gap_between_flushed_segments_is_damage_unless_compaction_made_it() -> None:
+    _, disk, _ = filled()
+    segments = bases(open_log(disk, clean=True))
+    disk.remove(name(segments[1], ".log"))
+    with pytest.raises(DamagedLog, match=r"create an empty \.odradek_holes"):
+        open_log(disk, recovery_point=segments[-1])
+    assert bases(open_log(disk, COMPACTED, recovery_point=segments[-1]))[0] == 0
+    overwrite(disk, f"{DIRECTORY}/.odradek_holes", b"")
+    log = open_log(disk, recovery_point=segments[-1])
+    assert bases(log) == [segments[0], *segments[2:]]
 
 
 def test_a_hole_between_segments_ends_the_log_unless_it_is_compacted() -> None:
@@ -396,8 +428,7 @@ def test_epochs_come_back_from_the_batches_after_a_crash_only() -> None:
     assert log.epochs.entries == [(1, 0), (4, 10), (7, 20)]
     log.close_files()
     overwrite(disk, path, b"0\n3\n1 0\n")
-    with pytest.raises(CorruptCheckpoint):
-        open_log(disk, clean=True)
+    assert open_log(disk, clean=True).epochs.entries == [(1, 0), (4, 10), (7, 20)]
 
 
 def test_epochs_beyond_the_end_are_dropped() -> None:
@@ -487,6 +518,7 @@ def test_batches_with_gaps_are_read_across_segments() -> None:
         disk.remove(name(0, suffix))
         overwrite(disk, name(second, suffix), b"")
     swap_segment(disk, 0, first, "")
+    overwrite(disk, f"{DIRECTORY}/.odradek_holes", b"")
     log = open_log(disk, clean=True)
     assert offsets(read_all(log)) == [0, *range(third, 30)]
     for offset in range(1, third):

@@ -8,6 +8,7 @@ import pytest
 
 from odradek.controller import balance
 from odradek.log.config import LogConfig
+from odradek.log.host import LogHost
 from odradek.log.log import Log
 from odradek.sim.checkers import LogMatching
 from odradek.sim.disk import SimDisk
@@ -25,7 +26,8 @@ def a_log(name: str, values: dict[int, bytes], **config: str) -> Log:
     loop = SimLoop()
     disk = SimDisk(lambda: 0).mounted(loop.process("host"))
     disk.make_dirs(f"/{name}")
-    log = Log(disk, f"/{name}/main-0", MAIN, LogConfig(**config), lambda: 0)  # type: ignore[arg-type]
+    settings = LogConfig(**config)  # type: ignore[arg-type]
+    log = Log(LogHost(disk, lambda: 0), f"/{name}/main-0", MAIN, settings)
     for offset, value in values.items():
         batch = encode_batch([Record(-1, 0, None, value)])
         batch[0:8] = offset.to_bytes(8, "big")

@@ -40,7 +40,7 @@ from odradek.log.cleaner import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
 from odradek.log.disk import Disk
-from odradek.log.loading import DuplicateLog, UnreadableLog
+from odradek.log.loading import DuplicateLog
 from odradek.log.manager import LogManager, NoDirectoryLeft
 from odradek.log.offload import Offload
 from odradek.log.upkeep import UpkeepConfig
@@ -186,15 +186,25 @@ class Broker:
         self.logs.default_config = self.config.log_config()
         try:
             await self.logs.load(self.settings.known_topics())
-        except (UnexpectedDirectory, DuplicateLog, UnreadableLog, NoDirectoryLeft) as error:
+        except (UnexpectedDirectory, DuplicateLog, NoDirectoryLeft) as error:
             raise StartFailed(str(error)) from None
 
     async def _confess(self) -> None:
         """Give up places in ISRs that this broker may not deserve any more, before anybody can
         elect it on the strength of them."""
-        if may_have_forgotten(self._disk, self.logs, self._boot_id):
-            last = await leave_isrs(self.id, self.store)
-            self.replicas.lost_logs = lost_logs(self.logs, last)
+        unclean = may_have_forgotten(self._disk, self.logs, self._boot_id)
+        damaged = self.logs.damaged
+        if unclean or damaged:
+            last = await leave_isrs(self.id, self.store, None if unclean else damaged)
+            if unclean:
+                self.replicas.lost_logs = lost_logs(self.logs, last)
+            for tp, damage in damaged.items():
+                if damage.unusable is None:
+                    continue
+                if damage.can_be_copied and tp not in last:
+                    self.logs.set_damaged_aside(tp)
+                else:
+                    self.replicas.offline.add(tp)
         if not self.replicas.lost_logs:
             # Else the next life must ask again: until they are opened, no checkpoint knows them.
             remember(self._disk, self.logs, self._boot_id)

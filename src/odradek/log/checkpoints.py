@@ -2,10 +2,12 @@
 
 A checkpoint is text: the version `0`, the number of entries, then one entry to a line. It is
 replaced as a whole (temporary file, fsync, rename), so a reader finds the old one or the new one.
-The reader is strict, as Kafka's is: a file that was damaged must take its directory offline rather
-than let a partition start from a wrong offset.
+The reader is strict, as Kafka's is: no partition starts from an offset of a damaged file. Where
+Kafka then takes the directory offline, we report the file and do without it (`read_or_report`).
 """
 
+import json
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +16,8 @@ from typing import TypeVar
 
 from odradek.log.disk import Disk, Lock
 from odradek.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -32,7 +36,7 @@ Entry = TypeVar("Entry")
 
 
 class CorruptCheckpoint(OSError):
-    """A checkpoint that cannot be trusted. An OSError, because its directory has failed."""
+    """A file that cannot be trusted. An OSError: its directory may have failed."""
 
 
 def encode_checkpoint(lines: Iterable[str]) -> bytes:
@@ -92,6 +96,14 @@ class OffsetCheckpoint:
         if not self.disk.exists(self.path):
             return {}
         return dict(decode_checkpoint(self.disk.read_bytes(self.path), self.path, _parse_offset))
+
+    def read_or_report(self, consequence: str) -> dict[TopicPartition, int]:
+        """What the file says; of a damaged one nothing, and the operator is told what follows."""
+        try:
+            return self.read()
+        except CorruptCheckpoint as error:
+            logger.error("%s; doing without it: %s", error, consequence)
+            return {}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
@@ -187,11 +199,14 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
 def claim_meta_properties(
     disk: Disk, directory: str, broker_id: int, cluster_id: str, now_ms: int
 ) -> MetaProperties:
-    """Write whose directory this is, or refuse one that is somebody else's."""
-    found = read_meta_properties(disk, directory) or MetaProperties()
+    """Write whose directory this is, or refuse one of another broker or cluster. Like Kafka we
+    accept a file that names neither; but it may be damaged, so that is reported."""
+    path = f"{directory}/{META_PROPERTIES}"
+    read = read_meta_properties(disk, directory)
+    found = read or MetaProperties()
     if found.version != 0:
         raise InconsistentMetaProperties(
-            f"{directory} has meta.properties version {found.version}; only version 0 is ours"
+            f"{path} has version {found.version}; a broker on ZooKeeper takes only version 0"
         )
     if found.broker_id not in (None, broker_id):
         raise InconsistentMetaProperties(
@@ -201,27 +216,56 @@ def claim_meta_properties(
         raise InconsistentMetaProperties(
             f"{directory} belongs to cluster {found.cluster_id}, not to cluster {cluster_id}"
         )
+    _report_missing_ids(disk, directory, path, read)
     ours = MetaProperties(broker_id, cluster_id, found.directory_id)
     if ours != found:
-        disk.write_atomically(f"{directory}/{META_PROPERTIES}", ours.encode(now_ms))
+        disk.write_atomically(path, ours.encode(now_ms))
     return ours
 
 
-def write_clean_shutdown(disk: Disk, directory: str) -> None:
-    """The last thing a clean stop writes: whoever opens the directory may trust its indexes."""
-    data = b'{"version":0,"brokerEpoch":-1}'
+def _report_missing_ids(disk: Disk, directory: str, path: str, read: MetaProperties | None) -> None:
+    """A directory that is in use says whose it is: where it does not, that was lost."""
+    if read is None:
+        in_use = any(
+            disk.exists(f"{directory}/{name}") for name in (RECOVERY_POINTS, HIGH_WATERMARKS)
+        )
+        problem = "is gone" if in_use else None
+    else:
+        fields = {"broker.id": read.broker_id, "cluster.id": read.cluster_id}
+        missing = [name for name, value in fields.items() if value is None]
+        problem = f"does not name its {' and '.join(missing)}" if missing else None
+    if problem is not None:
+        logger.error(
+            "%s %s: it cannot be checked that this directory belongs to this broker and cluster."
+            " It is written again; if the directory is another broker's, stop this one",
+            path,
+            problem,
+        )
+
+
+def write_clean_shutdown(disk: Disk, directory: str, record: str = "") -> None:
+    """The last thing a clean stop writes: the next owner may trust what it finds. `record` names
+    what was there (shutdown_record.py); Kafka does not read it."""
+    content = {"version": 0, "brokerEpoch": -1} | ({"odradek": record} if record else {})
+    data = json.dumps(content, separators=(",", ":")).encode()
     disk.write_atomically(f"{directory}/{CLEAN_SHUTDOWN}", data)
 
 
-def take_clean_shutdown(disk: Disk, directory: str) -> bool:
-    """Whether the last stop was clean. The marker goes before anything is loaded: a crash while
-    loading must not leave it behind."""
+def take_clean_shutdown(disk: Disk, directory: str) -> str | None:
+    """None if the last stop was not clean; else the name of its record, empty if Kafka stopped.
+    The marker goes before anything is loaded: a crash while loading must not leave it behind."""
     path = f"{directory}/{CLEAN_SHUTDOWN}"
     if not disk.exists(path):
-        return False
+        return None
+    data = disk.read_bytes(path)
     disk.remove(path)
     disk.sync_dir(directory)
-    return True
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return ""
+    record = content.get("odradek", "") if isinstance(content, dict) else ""
+    return record if isinstance(record, str) else ""
 
 
 def lock_directory(disk: Disk, directory: str) -> Lock:

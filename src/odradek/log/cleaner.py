@@ -176,7 +176,9 @@ class Cleaner:
 
     def load(self, directory: str) -> None:
         """Read how far the logs of a directory were cleaned."""
-        self._written[directory] = self._checkpoint(directory).read()
+        self._written[directory] = self._checkpoint(directory).read_or_report(
+            "compacted logs are cleaned from their beginning"
+        )
         self._cleaned_to.update(self._written[directory])
 
     def checkpoint(self, directory: str) -> None:

@@ -6,6 +6,7 @@ was set aside. INTERCHANGE.md section D.1; the rules of the names are Kafka's, b
 must open what the other left.
 """
 
+import logging
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
@@ -20,13 +21,17 @@ from odradek.log.checkpoints import (
     lock_directory,
     parse_integer,
     take_clean_shutdown,
+    write_clean_shutdown,
 )
 from odradek.log.disk import Disk
 from odradek.log.offload import Offload
+from odradek.log.shutdown_record import ABSENT, LogRecord, read_records, write_records
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
+
+logger = logging.getLogger(__name__)
 
 NAME_BYTES_MAX = 255
 # Sub-directories of other parts of Kafka, which a log manager passes over.
@@ -98,6 +103,13 @@ def _recovery_points(logs: Iterable["Log"]) -> dict[TopicPartition, int]:
     return {log.topic_partition: log.recovery_point for log in logs}
 
 
+# What it means to start without a checkpoint.
+_WITHOUT = {
+    RECOVERY_POINTS: "after an unclean stop every log is scanned from its beginning",
+    LOG_START_OFFSETS: "records deleted by DeleteRecords may be readable again",
+    HIGH_WATERMARKS: "every replica learns its high watermark again",
+}
+
 _OFFSETS = {RECOVERY_POINTS: _recovery_points, LOG_START_OFFSETS: _start_offsets}
 
 
@@ -125,15 +137,72 @@ class LogDirectory:
             for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
         }
         self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        # Logs that are damaged, or failed while the disk works, and their directories.
+        self.offline_logs: dict[TopicPartition, str] = {}
+        self._records: dict[str, LogRecord] | None = None
         self.log_count = 0
         self.was_clean = False
         self.is_loaded = False
 
     def read(self) -> None:
         """Take the clean-shutdown marker and read the checkpoints, before any log is loaded."""
-        self.was_clean = take_clean_shutdown(self._disk, self.path)
+        record = take_clean_shutdown(self._disk, self.path)
+        self.was_clean = record is not None
         for name, checkpoint in self._checkpoints.items():
-            self._offsets[name] = checkpoint.read()
+            self._offsets[name] = checkpoint.read_or_report(_WITHOUT[name])
+        if record:
+            self._records = read_records(self._disk, self.path, record)
+            # Ours was here and is not: nothing that was to be compared with it may be believed.
+            self.was_clean = self._records is not None
+        self._compare_offsets()
+
+    def _compare_offsets(self) -> None:
+        """The record is protected by a checksum, the checkpoints are not."""
+        for name, record in (self._records or {}).items():
+            parsed = parse_name(name)
+            for file, recorded in (
+                (RECOVERY_POINTS, record.end_offset),
+                (HIGH_WATERMARKS, record.high_watermark),
+            ):
+                found = self._offsets[file].get(parsed.topic_partition, ABSENT)
+                if found != recorded and parsed.kind is DirectoryKind.CURRENT:
+                    logger.error(
+                        "%s/%s has offset %d of %s, and had %d when the broker stopped",
+                        self.path,
+                        file,
+                        found,
+                        parsed.topic_partition,
+                        recorded,
+                    )
+                    if recorded != ABSENT:
+                        self._offsets[file][parsed.topic_partition] = recorded
+
+    def record_of(self, name: str) -> LogRecord | None:
+        """What the clean stop recorded of the log in the sub-directory `name`."""
+        return None if self._records is None else self._records.get(name)
+
+    def is_clean(self, name: str) -> bool:
+        """Whether the log in the sub-directory `name` was closed by the last stop."""
+        if self._records is not None:
+            return name in self._records
+        return self.was_clean
+
+    def known_partitions(self) -> dict[TopicPartition, int]:
+        """The partitions that were here at the last checkpoint, and how far they reached."""
+        known = dict(self.offsets(RECOVERY_POINTS))
+        for tp, offset in self.offsets(HIGH_WATERMARKS).items():
+            known[tp] = max(offset, known.get(tp, 0))
+        return known
+
+    def mark_clean(self, logs: Iterable["Log"]) -> None:
+        """The last step of a clean stop, when all logs are closed and all checkpoints written."""
+        marks = self.offsets(HIGH_WATERMARKS)
+        records = {}
+        for log in logs:
+            assert log.record is not None, f"{log} is not closed"
+            mark = marks.get(log.topic_partition, ABSENT)
+            records[posixpath.basename(log.directory)] = log.record._replace(high_watermark=mark)
+        write_clean_shutdown(self._disk, self.path, write_records(self._disk, self.path, records))
 
     def partitions(self) -> list[tuple[str, PartitionDirectory]]:
         """The sub-directories' names and what they mean."""
@@ -157,8 +226,13 @@ class LogDirectory:
             self._offsets[name] = offsets
 
     def checkpoint(self, name: str, logs: Iterable["Log"]) -> None:
-        """Write what these logs, which are all in the directory, are now."""
-        self.write(name, _OFFSETS[name](logs))
+        """Write what these logs, which are all in the directory and in use, are now."""
+        self.write(name, {**self.kept_offsets(name), **_OFFSETS[name](logs)})
+
+    def kept_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """What is known of the logs that are here and out of use: the next start needs it."""
+        offsets = self.offsets(name)
+        return {tp: offsets[tp] for tp in self.offline_logs if tp in offsets}
 
     def release(self) -> None:
         self._lock.release()

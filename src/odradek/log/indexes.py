@@ -51,6 +51,11 @@ class SortedEntries:
             self._load()
         return self._stored + len(self._tail) // self._entry.size
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether zeros follow the entries: a Kafka that crashed left them, or damage."""
+        return self.entry_count >= 0 and not self._trimmed
+
     def entry(self, slot: int) -> tuple[int, int]:
         """The two raw fields of one entry."""
         size = self._entry.size

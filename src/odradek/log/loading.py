@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryKind, LogDirectory, PartitionDirectory
-from odradek.wire.errors import KafkaError
+from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
@@ -20,10 +20,6 @@ Configs = Mapping[str, LogConfig]
 
 class DuplicateLog(Exception):
     """One partition in two directories."""
-
-
-class UnreadableLog(Exception):
-    """A log that holds what is not ours to cut: whoever knows better must move it away."""
 
 
 async def load_directory(
@@ -71,8 +67,12 @@ async def _load_logs(
             log = await manager.offload(
                 partial(manager.open_log, directory, path, topic_partition, config)
             )
-        except KafkaError as error:
-            raise UnreadableLog(f"{path} cannot be loaded: {error.message}") from error
+        except OSError as error:
+            error.filename = error.filename or path  # an operator must know where
+            raise
+        except Exception as error:
+            manager.log_unusable(directory, path, topic_partition, error)
+            continue
         logs = manager.future_logs if kind is DirectoryKind.FUTURE else manager.logs
         if topic_partition in logs:
             log.close_files()
@@ -83,3 +83,19 @@ async def _load_logs(
         logs[topic_partition] = log
         manager.cleaner.distrust(log)
         directory.log_count += 1
+        if log.lost_up_to is not None and kind is DirectoryKind.CURRENT:
+            manager.log_shortened(log, log.lost_up_to)
+
+
+def find_missing(
+    directories: Iterable[LogDirectory], found: Container[TopicPartition]
+) -> dict[TopicPartition, tuple[str, int]]:
+    """The partitions that were in a directory at its last checkpoint and have no sub-directory in
+    any: where each was, and how far it reached."""
+    missing: dict[TopicPartition, tuple[str, int]] = {}
+    for directory in directories:
+        on_their_way = {parsed.topic_partition for _, parsed in directory.partitions()}
+        for tp, offset in directory.known_partitions().items():
+            if tp not in found and tp not in on_their_way:
+                missing[tp] = (directory.path, offset)
+    return missing

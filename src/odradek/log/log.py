@@ -16,26 +16,34 @@ Everything runs on the loop. Only `Flush.sync` may run elsewhere.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from odradek.log import retention
 from odradek.log.config import LogConfig
-from odradek.log.disk import Disk
-from odradek.log.hooks import Hooks
+from odradek.log.host import LogHost
 from odradek.log.indexes import AbortedTransaction
-from odradek.log.producers import EXPIRATION_MS_DEFAULT, Origin, ProducersUpdate
+from odradek.log.producers import Origin, ProducersUpdate
 from odradek.log.recovery import (
     EPOCHS_FILE,
     HOLES_FILE,
+    Checkpointed,
     add_batch,
     load_log,
     marker_of,
     rebuild_producers,
 )
 from odradek.log.results import AppendInfo, Flush, LogRead, UnexpectedOffset, repeated
-from odradek.log.segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment, parts
+from odradek.log.segment import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    Segment,
+    file_name,
+    parts,
+)
 from odradek.log.segments import Segments
+from odradek.log.shutdown_record import LogRecord, checksum_of, index_checksums, segment_files
 from odradek.log.validation import WritableBuffer, check_batch, one_batch, recompressed
 from odradek.wire.batch import (
     BatchHeader,
@@ -52,50 +60,41 @@ from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["AppendInfo", "Flush", "Hooks", "Log", "LogRead", "Origin", "UnexpectedOffset"]
+__all__ = ["AppendInfo", "Flush", "Log", "LogHost", "LogRead", "Origin", "UnexpectedOffset"]
 
 
 class Log:
-    """See the module's text. Made by `Log.open`."""
+    """One partition's log; the module's docstring has its rules."""
 
     def __init__(
         self,
-        disk: Disk,
+        host: LogHost,
         directory: str,
-        topic_partition: TopicPartition,
+        tp: TopicPartition,
         config: LogConfig,
-        clock: Callable[[], int],
-        *,
-        start_offset: int = 0,
-        recovery_point: int = 0,
-        clean: bool = False,
-        cleaned: bool = False,
-        producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
-        jitter: Callable[[int], int] = lambda limit_ms: 0,
-        hooks: Hooks = Hooks(),
+        checkpointed: Checkpointed = Checkpointed(),
     ) -> None:
-        """Load or create the log in `directory`; OSErrors come as they are. `start_offset`,
-        `recovery_point` and `cleaned` are from the checkpoints, `clean` says whether the last owner
-        shut down cleanly, and `jitter` draws a number below its argument."""
-        self.disk = disk
+        """Load or create the log in `directory`. OSErrors come as they are; DamagedLog and
+        UnsupportedMagic say that it cannot be used, and then nothing of it was removed."""
+        self._host = host
+        self.disk = host.disk
         self.directory = directory
-        self.topic_partition = topic_partition
+        self.topic_partition = tp
         self.config = config
         self.offline = False
-        self._clock = clock
-        self._jitter = jitter
-        self._hooks = hooks
+        self._clock = host.clock
         loaded = load_log(
-            disk,
+            host.disk,
             directory,
             config,
-            start_offset=start_offset,
-            recovery_point=recovery_point,
-            clean=clean,
-            cleaned=cleaned,
-            now_ms=clock(),
-            producer_expiration_ms=producer_expiration_ms,
+            checkpointed,
+            now_ms=host.clock(),
+            producer_expiration_ms=host.producer_expiration_ms,
         )
+        # What is known to have been on disk and is not any more: records up to here are lost.
+        self.lost_up_to = loaded.lost_up_to
+        # Batches before this were on disk when the log was loaded: only their reader checks them.
+        self._unread_before = loaded.end_offset
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.start_offset = loaded.start_offset
@@ -103,12 +102,15 @@ class Log:
         self.recovery_point = loaded.recovery_point
         self._has_holes = loaded.has_holes
         self.high_watermark = loaded.start_offset
-        self.last_flush_ms = clock()
+        self.last_flush_ms = host.clock()
         self.segments = Segments(loaded.segments)
         self.segments.forget_boundaries(self.end_offset)
+        # Made when the log is closed.
+        self.record: LogRecord | None = None
         self.appended_batches = 0
         self.appended_bytes = 0
         self.read_bytes = 0
+        self.corrupt_reads = 0
         self.truncations = 0  # whoever copies from the log begins again when this has moved
 
     def __repr__(self) -> str:
@@ -139,6 +141,7 @@ class Log:
             "appended_batches": self.appended_batches,
             "appended_bytes": self.appended_bytes,
             "read_bytes": self.read_bytes,
+            "corrupt_reads": self.corrupt_reads,
             "offline": int(self.offline),
         }
 
@@ -261,7 +264,8 @@ class Log:
             self.appended_bytes += size
             if next_offset - self.recovery_point >= self.config.flush_messages:
                 self.flush()
-        except OSError as error:
+        except Exception as error:
+            # Whatever it was, the log may be half written: it must not count as in sync.
             raise self.fail(error) from error
 
     def _expect_holes(self) -> None:
@@ -302,9 +306,35 @@ class Log:
         end = log_end if end_offset is None or end_offset > log_end else end_offset
         try:
             result = self.segments.read(offset, end, log_end, max_bytes, min_one_batch)
+            if offset < self._unread_before:
+                result = self._checked(result)
         except OSError as error:
             raise self.fail(error) from error
+        except CorruptBatch as error:
+            self.corrupt_reads += 1
+            logger.error("%s has a damaged batch near offset %d: %s", self, offset, error.message)
+            raise
         self.read_bytes += len(result.records)
+        return result
+
+    def _checked(self, result: LogRead) -> LogRead:
+        """The batches up to the first with a wrong checksum; raises CorruptBatch if that is the
+        first. What this process appended was checked then; what it found on disk was not."""
+        sound = 0
+        try:
+            for header in scan(result.records):
+                if not crc_ok(result.records, header):
+                    raise CorruptBatch(f"wrong checksum at offset {header.base_offset}")
+                sound = header.end_position
+        except KafkaError as error:
+            if sound == 0:
+                path = f"{self.directory}/{file_name(result.segment_base, LOG_SUFFIX)}"
+                raise CorruptBatch(
+                    f"{path}, position {result.position}: {error.message}. Another replica can lead"
+                    " meanwhile; to copy this one from the leader again, stop the broker, move"
+                    f" {self.directory} away and start it"
+                ) from None
+            return LogRead(result.records[:sound], result.segment_base, result.position)
         return result
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
@@ -365,7 +395,7 @@ class Log:
             self.producers.take_snapshot(sync=False)
             segment = self._new_segment(base_offset)
         self.segments.add(segment)
-        self._hooks.on_roll(self)
+        self._host.on_roll(self)
         return segment
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -375,7 +405,7 @@ class Log:
             base_offset,
             self.config,
             created_ms=self._clock(),
-            jitter_ms=self._jitter(self.config.segment_jitter_ms),
+            jitter_ms=self._host.jitter(self.config.segment_jitter_ms),
             create=True,
         )
 
@@ -468,12 +498,12 @@ class Log:
             self.end_offset = self.recovery_point = offset
             self.start_offset = offset if start_offset is None else start_offset
             self.high_watermark = offset
-            self._hooks.on_recovery_point_lowered(self)
+            self._host.on_recovery_point_lowered(self)
 
     def _lower_recovery_point(self, offset: int) -> None:
         if offset < self.recovery_point:
             self.recovery_point = offset
-            self._hooks.on_recovery_point_lowered(self)
+            self._host.on_recovery_point_lowered(self)
 
     def delete_old_segments(self) -> int:
         """Delete the segments that retention has done with; returns how many."""
@@ -507,7 +537,7 @@ class Log:
             segment.close_file()
             segment.change_suffix(DELETED_SUFFIX)
         if doomed:
-            self._hooks.call_later(
+            self._host.call_later(
                 self.config.file_delete_delay_ms / 1000, lambda: self._delete_files(doomed)
             )
 
@@ -553,6 +583,19 @@ class Log:
         self.flush(force=True)
         for segment in self.segments:
             segment.close_file()
+        with self._storage():
+            self.record = self._make_record()
+
+    def _make_record(self) -> LogRecord:
+        """What the next start compares the files with."""
+        bases = [segment.base_offset for segment in self.segments]
+        return LogRecord(
+            self.start_offset,
+            self.end_offset,
+            tuple(segment_files(self.disk, self.directory, base) for base in bases),
+            index_checksums(self.disk, self.directory, bases[-1]),
+            checksum_of(self.disk, f"{self.directory}/{EPOCHS_FILE}"),
+        )
 
     def close_files(self) -> None:
         """Let go of all files without writing: the directory has failed, or is to be deleted."""
@@ -574,20 +617,31 @@ class Log:
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
-        """An OSError inside takes the log offline and is answered with KAFKA_STORAGE_ERROR."""
+        """An OSError inside takes the log offline and is answered with KAFKA_STORAGE_ERROR; so
+        does an exception nobody foresaw, for the log may be half changed by then."""
         if self.offline:
             raise self._storage_error()
         try:
             yield
-        except OSError as error:
+        except KafkaError:
+            raise
+        except Exception as error:
             raise self.fail(error) from error
 
-    def fail(self, error: OSError) -> KafkaError:
+    def fail(self, error: Exception) -> KafkaError:
+        """Take the log offline. The owner takes the whole directory with it if the disk failed."""
         if not self.offline:
             self.offline = True
-            logger.error("%s goes offline: %s", self, error)
-            self._hooks.on_failure(self, error)
+            logger.error(
+                "%s in %s goes offline: %s: %s",
+                self.topic_partition,
+                self.directory,
+                type(error).__name__,
+                error,
+                exc_info=None if isinstance(error, OSError) else error,
+            )
+            self._host.on_failure(self, error)
         return self._storage_error()
 
     def _storage_error(self) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {self.directory} has failed")
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} is offline")

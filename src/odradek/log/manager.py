@@ -7,6 +7,8 @@ Rules
    of its name was deleted, so that no log ever inherits another's offsets.
 3. A partition that stands in two directories is fatal: nobody can say which one is right. So none
    is made anew that is known to stand in a directory that has failed.
+4. A log that is damaged, or that fails while its disk works, is offline by itself and stays where
+   it is; `damaged` says why. Nothing is created in its place until it is set aside.
 
 `open`, `claim` and `load` come first, in this order; `start` begins what is due from time to time
 (upkeep.py); `close` leaves directories that Kafka or we open again without recovery.
@@ -16,7 +18,6 @@ import asyncio
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from random import Random
 
 from odradek.log.checkpoints import (
@@ -26,10 +27,10 @@ from odradek.log.checkpoints import (
     MetaProperties,
     claim_meta_properties,
     read_meta_properties,
-    write_clean_shutdown,
 )
 from odradek.log.cleaner import Cleaner, CleanerConfig
 from odradek.log.config import LogConfig
+from odradek.log.damage import Damage, DamagedLog
 from odradek.log.directories import (
     DirectoryKind,
     LogDirectory,
@@ -37,12 +38,14 @@ from odradek.log.directories import (
     name_for,
 )
 from odradek.log.disk import Disk
-from odradek.log.hooks import Hooks
-from odradek.log.loading import load_directory
+from odradek.log.host import LogHost
+from odradek.log.loading import find_missing, load_directory
 from odradek.log.log import Flush, Log
 from odradek.log.offload import Offload
 from odradek.log.producers import EXPIRATION_MS_DEFAULT
+from odradek.log.recovery import Checkpointed
 from odradek.log.upkeep import Upkeep, UpkeepConfig
+from odradek.wire.batch import UnsupportedMagic
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
@@ -89,12 +92,23 @@ class LogManager:
         self.default_config = default_config
         self.on_directory_failure = on_directory_failure
         self._rng = rng
-        self._producer_expiration_ms = producer_expiration_ms
+        self._host = LogHost(
+            disk,
+            clock,
+            producer_expiration_ms=producer_expiration_ms,
+            jitter=lambda limit_ms: rng.randrange(limit_ms) if limit_ms > 0 else 0,
+            on_failure=self._on_log_failure,
+            on_roll=self._on_roll,
+            on_recovery_point_lowered=self._on_recovery_point_lowered,
+            call_later=self._call_later,
+        )
         self._recovery_threads = recovery_threads_per_directory
         self._live: dict[str, LogDirectory] = {}
         self.offline_dirs: dict[str, OSError] = {}
         # What was in them when they failed.
         self._lost: dict[str, frozenset[TopicPartition]] = {}
+        # Replicas that lost records, at the last start or since.
+        self.damaged: dict[TopicPartition, Damage] = {}
         self.logs: dict[TopicPartition, Log] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self._preferred: dict[TopicPartition, str] = {}
@@ -114,7 +128,7 @@ class LogManager:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._untold: list[tuple[str, list[TopicPartition]]] = []
         # While logs are being closed, which happens off the loop: those that failed.
-        self._closing: dict[Log, OSError] | None = None
+        self._closing: dict[Log, Exception] | None = None
 
     # Starting
 
@@ -160,8 +174,9 @@ class LogManager:
     async def load(self, configs: Mapping[str, LogConfig] | None = None) -> None:
         """Load every log, recovering those of a directory that was not shut down cleanly.
 
-        `configs` are the topics that have settings of their own. Raises UnexpectedDirectory,
-        DuplicateLog or UnreadableLog: the broker must not start; NoDirectoryLeft: it cannot."""
+        `configs` are the topics that have settings of their own. What was lost is in `damaged`.
+        Raises UnexpectedDirectory or DuplicateLog: the broker must not start; NoDirectoryLeft: it
+        cannot."""
         self.open()
         loading = [
             load_directory(self, self._live[path], configs or {}, self._recovery_threads)
@@ -174,6 +189,7 @@ class LogManager:
                 self._let_go()
                 raise outcome
         self._require_live()
+        self._find_missing()
         self._loop = asyncio.get_running_loop()
         self._tell()
 
@@ -188,25 +204,111 @@ class LogManager:
         topic_partition: TopicPartition,
         config: LogConfig,
     ) -> Log:
+        name = posixpath.basename(path)
+        is_first_load = not directory.is_loaded
         return Log(
-            self.disk,
+            self._host,
             path,
             topic_partition,
             config,
-            self.clock,
-            start_offset=directory.offsets(LOG_START_OFFSETS).get(topic_partition, 0),
-            recovery_point=directory.offsets(RECOVERY_POINTS).get(topic_partition, 0),
-            clean=directory.was_clean and not directory.is_loaded,
-            cleaned=self.cleaner.has_cleaned(directory.path, topic_partition),
-            producer_expiration_ms=self._producer_expiration_ms,
-            jitter=lambda limit_ms: self._rng.randrange(limit_ms) if limit_ms > 0 else 0,
-            hooks=Hooks(
-                on_failure=self._on_log_failure,
-                on_roll=self._on_roll,
-                on_recovery_point_lowered=self._on_recovery_point_lowered,
-                call_later=self._call_later,
+            Checkpointed(
+                start_offset=directory.offsets(LOG_START_OFFSETS).get(topic_partition, 0),
+                recovery_point=directory.offsets(RECOVERY_POINTS).get(topic_partition, 0),
+                clean=is_first_load and directory.is_clean(name),
+                record=directory.record_of(name) if is_first_load else None,
+                cleaned=self.cleaner.has_cleaned(directory.path, topic_partition),
             ),
         )
+
+    # Damage
+
+    def log_unusable(
+        self, directory: LogDirectory, path: str, tp: TopicPartition, error: Exception
+    ) -> None:
+        """The log in `path` cannot be loaded; the others can."""
+        reason = error.message if isinstance(error, KafkaError) else str(error)
+        expected = isinstance(error, DamagedLog | KafkaError)
+        logger.error(
+            "%s is damaged and offline: %s. No record in %s was removed. If another replica is"
+            " in sync, it is copied from there; else restore the file, or move the directory away",
+            tp,
+            reason,
+            path,
+            exc_info=None if expected else error,
+        )
+        reached = directory.known_partitions().get(tp, 0)
+        can_be_copied = not isinstance(error, UnsupportedMagic)
+        self._set_offline(directory, path, tp, Damage(reason, reached, path, can_be_copied))
+
+    def log_shortened(self, log: Log, reached: int) -> None:
+        """A log was loaded with less than what was on disk before."""
+        reason = f"{log.directory} ends at offset {log.end_offset}, and reached {reached} before"
+        logger.error(
+            "%s lost records: %s. They are copied from the leader", log.topic_partition, reason
+        )
+        self.damaged[log.topic_partition] = Damage(reason, reached)
+
+    def _find_missing(self) -> None:
+        found = {*self.logs, *self.damaged}
+        for tp, (path, reached) in find_missing(self._live.values(), found).items():
+            if any(self._stands_in(failed, tp) for failed in self.offline_dirs):
+                continue
+            reason = f"{path}/{tp} is gone, which reached offset {reached}"
+            logger.error(
+                "%s lost all records: %s. They are copied from the leader; if there is none, stop"
+                " the broker and put the directory back",
+                tp,
+                reason,
+            )
+            self.damaged[tp] = Damage(reason, reached)
+
+    def _set_offline(
+        self, directory: LogDirectory, path: str, tp: TopicPartition, damage: Damage
+    ) -> None:
+        directory.offline_logs[tp] = path
+        self.damaged[tp] = damage
+
+    def set_damaged_aside(self, tp: TopicPartition) -> None:
+        """Make room for a new log of the partition: an unusable one is renamed and kept."""
+        for parent, directory in list(self._live.items()):
+            path = directory.offline_logs.get(tp)
+            if path is None:
+                continue
+            name = name_for(tp, DirectoryKind.STRAY, self._rng.getrandbits(128))
+            try:
+                self.disk.rename(path, f"{parent}/{name}")
+                self.disk.sync_dir(parent)
+            except OSError as error:
+                self.fail_directory(parent, error)
+                continue
+            del directory.offline_logs[tp]
+            logger.warning(
+                "%s: the damaged log is now in %s/%s; delete it when %s is in sync again",
+                tp,
+                parent,
+                name,
+                tp,
+            )
+
+    def _fail_log(self, log: Log, error: Exception) -> None:
+        """The log contradicts itself, and its disk works: it goes offline alone."""
+        tp, parent = log.topic_partition, posixpath.dirname(log.directory)
+        logs = self.future_logs if self.future_logs.get(tp) is log else self.logs
+        if logs.get(tp) is not log:
+            return
+        del logs[tp]
+        log.close_files()
+        self.to_flush.discard(log)
+        directory = self._live.get(parent)
+        if directory is None:
+            return
+        directory.log_count -= 1
+        reason = f"{type(error).__name__}: {error}"
+        self._set_offline(
+            directory, log.directory, tp, Damage(reason, log.end_offset, log.directory)
+        )
+        self._untold.append((log.directory, [tp]))
+        self._tell()
 
     # Finding and making
 
@@ -227,6 +329,10 @@ class LogManager:
         existing = self.get(topic_partition, future=future)
         if existing is not None:
             return existing
+        for live in self._live.values():
+            if topic_partition in live.offline_logs:
+                path = live.offline_logs[topic_partition]
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is damaged and offline")
         for path in self.offline_dirs:
             if not is_new or self._stands_in(path, topic_partition):
                 raise KafkaError(
@@ -444,6 +550,7 @@ class LogManager:
                 elif topic_partition in high_watermarks:
                     offsets[topic_partition] = high_watermarks[topic_partition]
             known = {tp: offset for tp, offset in offsets.items() if tp in logs}
+            known |= directory.kept_offsets(HIGH_WATERMARKS)
             directory.write(HIGH_WATERMARKS, known)
 
         self._on_each(self.live_dirs, write)
@@ -493,12 +600,18 @@ class LogManager:
 
     # Failure
 
-    def _on_log_failure(self, log: Log, error: OSError) -> None:
+    def _on_log_failure(self, log: Log, error: Exception) -> None:
         if self._closing is None:
-            self.fail_directory(posixpath.dirname(log.directory), error)
+            self._log_failed(log, error)
         else:
             # Not on the loop: only remembered here.
             self._closing[log] = error
+
+    def _log_failed(self, log: Log, error: Exception) -> None:
+        if isinstance(error, OSError):
+            self.fail_directory(posixpath.dirname(log.directory), error)
+        else:
+            self._fail_log(log, error)
 
     def fail_directory(self, path: str, error: OSError) -> None:
         """Take a directory out of use, with all logs in it."""
@@ -553,10 +666,21 @@ class LogManager:
             self._closing = {}
             await asyncio.gather(*(self._close_logs(waiting) for _ in range(CLOSED_AT_ONCE)))
             for log, error in self._closing.items():
-                self.fail_directory(posixpath.dirname(log.directory), error)
+                self._log_failed(log, error)
             if self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS)):
-                self._on_each([path], partial(write_clean_shutdown, self.disk))
+                self._on_each([path], self._mark_clean)
         self._let_go()
+
+    def _mark_clean(self, path: str) -> None:
+        directory = self._live[path]
+        if directory.offline_logs:
+            logger.warning(
+                "%s is not marked as cleanly shut down: %s are offline",
+                path,
+                ", ".join(map(str, directory.offline_logs)),
+            )
+        else:
+            directory.mark_clean(self.logs_in(path))
 
     async def _close_logs(self, waiting: list[Log]) -> None:
         while waiting:
@@ -588,6 +712,7 @@ class LogManager:
             "offline_directories": len(self.offline_dirs),
             "directories_to_remove": len(self.retired),
             "logs_to_flush": len(self.to_flush),
+            "damaged_logs": len(self.damaged),
             "size_bytes": sum(log.size_bytes for log in self.all_logs()),
             **{f"cleaner_{name}": value for name, value in self.cleaner.statistics().items()},
         }

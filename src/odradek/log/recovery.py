@@ -3,23 +3,28 @@
 Steps, in order (INTERCHANGE.md section D.2, BEHAVIOUR.md section 6):
 1. Leftovers of deletion and cleaning go; a finished swap is completed.
 2. Segments are opened. One without its indexes is scanned and gets new ones.
-3. Without a clean shutdown, every segment that reaches beyond the recovery point is scanned: each
-   batch's checksum, its place in the order, its leader epoch. The first bad batch ends the log:
-   it and everything after it is removed. So does a hole in the offsets, which only compaction can
-   make rightly: the end of one segment was lost with the power and that of the next was not, or a
-   base offset, which no checksum covers, was damaged. Compaction may have made it if the topic is
-   compacted now, or was: then this log has the mark that is set before its first hole, or Kafka
-   cleaned it, and `cleaner-offset-checkpoint` names it.
-4. Producer state is the newest readable snapshot plus the batches after it.
+3. Segments that should be whole are compared with the record of the clean stop
+   (shutdown_record.py), or have their ends checked. A closed one that lacks records is damage:
+   the log is left as it is and not loaded (damage.py).
+4. Without a clean shutdown, every segment that reaches beyond the recovery point is scanned: each
+   batch's checksum, its place in the order, its leader epoch. The first bad batch beyond the
+   recovery point ends the log: it and everything after it is removed. So does a hole in the
+   offsets, which only compaction can make rightly: the end of one segment was lost with the power
+   and that of the next was not, or a base offset, which no checksum covers, was damaged.
+   Compaction may have made it if the topic is compacted now, or was: then this log has the mark
+   that is set before its first hole, or Kafka cleaned it, and `cleaner-offset-checkpoint` names it.
+5. Producer state is the newest readable snapshot plus the batches after it.
 
 A message of magic 0 or 1 is not corruption: the log is left alone and refuses to load.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
+from odradek.log.checkpoints import CorruptCheckpoint
 from odradek.log.config import LogConfig
+from odradek.log.damage import DamagedLog
 from odradek.log.disk import Disk
 from odradek.log.epochs import LeaderEpochs
 from odradek.log.indexes import CorruptIndex
@@ -39,8 +44,10 @@ from odradek.log.segment import (
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
+    offset_of,
 )
-from odradek.wire.batch import BatchHeader, Buffer, CorruptBatch, crc_ok
+from odradek.log.shutdown_record import Differences, LogRecord, compare
+from odradek.wire.batch import BatchHeader, Buffer, CorruptBatch, UnsupportedMagic, crc_ok
 from odradek.wire.errors import DecodeError
 from odradek.wire.records import TransactionEnd, decode_transaction_end
 
@@ -48,6 +55,20 @@ logger = logging.getLogger(__name__)
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
 HOLES_FILE = ".odradek_holes"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """What the directory's checkpoints, and the record of a clean stop, say of one log."""
+
+    start_offset: int = 0
+    recovery_point: int = 0
+    # Whether the marker of a clean shutdown was found.
+    clean: bool = False
+    # What the clean stop recorded, if it was ours.
+    record: LogRecord | None = None
+    # Whether `cleaner-offset-checkpoint` names the log.
+    cleaned: bool = False
 
 
 @dataclass(slots=True)
@@ -61,36 +82,58 @@ class LoadedLog:
     end_offset: int
     recovery_point: int
     has_holes: bool
+    # Where it ended when it was last known to be whole on disk, if that is beyond its end.
+    lost_up_to: int | None
 
 
 def load_log(
     disk: Disk,
     directory: str,
     config: LogConfig,
+    checkpointed: Checkpointed,
     *,
-    start_offset: int,
-    recovery_point: int,
-    clean: bool,
-    cleaned: bool = False,
     now_ms: int,
     producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
 ) -> LoadedLog:
     """Open the log in `directory`, which is created if need be.
 
-    `start_offset`, `recovery_point` and `cleaned` are what the checkpoints say; `clean` is whether
-    the marker of a clean shutdown was found. OSErrors are the caller's: the directory has failed.
+    Raises DamagedLog, with nothing truncated, if records are lost that others follow. OSErrors are
+    the caller's: the directory has failed.
     """
+    start_offset, recovery_point = checkpointed.start_offset, checkpointed.recovery_point
+    clean, record = checkpointed.clean, checkpointed.record if checkpointed.clean else None
     disk.make_dirs(directory)
     finish_interrupted_work(disk, directory, config, now_ms)
-    epochs = LeaderEpochs(f"{directory}/{EPOCHS_FILE}", disk=disk)
+    epochs_path = f"{directory}/{EPOCHS_FILE}"
+    differences = Differences()
+    if record is not None:
+        start_offset, recovery_point = record.start_offset, record.end_offset
+        differences = compare(disk, directory, record, epochs_path)
+    epochs, epochs_lost = _read_epochs(disk, epochs_path)
+    if differences.epochs_differ:
+        epochs.clear()
+        epochs_lost = True
     producers = ProducerStates(disk, directory, expiration_ms=producer_expiration_ms)
     segments = _open_segments(disk, directory, config, now_ms)
     has_holes = disk.exists(f"{directory}/{HOLES_FILE}")
-    holes_allowed = has_holes or cleaned or config.compact
-    recovery = _Recovery(disk, segments, epochs, producers, start_offset, holes_allowed, now_ms)
-    recovery.run(recovery_point, clean)
+    for segment in segments:
+        if segment.base_offset in differences.to_shorten:
+            segment.shorten(differences.to_shorten[segment.base_offset])
+    recovery = _Recovery(
+        disk,
+        segments,
+        epochs,
+        producers,
+        start_offset,
+        recovery_point=None if clean else recovery_point,
+        holes_allowed=has_holes or checkpointed.cleaned or config.compact,
+        now_ms=now_ms,
+    )
+    to_scan = {each.base_offset for each in segments} if epochs_lost else differences.to_scan
+    recovery.run(to_scan, sizes_are_known=record is not None)
 
     end_offset = segments[-1].next_offset() if segments else -1
+    lost_up_to = recovery_point if max(end_offset, start_offset) < recovery_point else None
     if segments and end_offset < start_offset:
         logger.warning("%s ends at %s, before its start %s", directory, end_offset, start_offset)
         for segment in segments:
@@ -108,19 +151,25 @@ def load_log(
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
     producers.remove_stray_snapshots(segment.base_offset for segment in segments)
-    rebuild_producers(producers, segments, start_offset, end_offset, now_ms, clean=clean)
+    # A clean stop of ours leaves a snapshot always; without one it is lost, not absent.
+    trusted = clean and record is None
+    rebuild_producers(producers, segments, start_offset, end_offset, now_ms, clean=trusted)
     return LoadedLog(
-        segments, epochs, producers, start_offset, end_offset, recovery_point, has_holes
+        segments, epochs, producers, start_offset, end_offset, recovery_point, has_holes, lost_up_to
     )
 
 
+def _read_epochs(disk: Disk, path: str) -> tuple[LeaderEpochs, bool]:
+    """The leader epochs, and whether they are lost: then the batches must say what they were."""
+    try:
+        return LeaderEpochs(path, disk=disk), False
+    except CorruptCheckpoint as error:
+        logger.error("%s; rebuilding it from the log", error)
+        disk.remove(path)
+        return LeaderEpochs(path, disk=disk), True
+
+
 # Leftovers
-
-
-def offset_of(name: str) -> int | None:
-    """The base offset in a file's name, if it has one."""
-    digits = name.split(".", 1)[0]
-    return int(digits) if len(digits) == 20 and digits.isdecimal() else None
 
 
 def finish_interrupted_work(disk: Disk, directory: str, config: LogConfig, now_ms: int) -> None:
@@ -199,33 +248,84 @@ class _Recovery:
         epochs: LeaderEpochs,
         producers: ProducerStates,
         start_offset: int,
+        *,
+        recovery_point: int | None,
         holes_allowed: bool,
         now_ms: int,
     ) -> None:
+        """`recovery_point` is None after a clean stop: then all of the log was on disk."""
         self._disk = disk
         self._segments = segments
         self._epochs = epochs
         self._producers = producers
         self._start_offset = start_offset
+        self._recovery_point = recovery_point
         self._holes_allowed = holes_allowed
         self._now_ms = now_ms
 
-    def run(self, recovery_point: int, clean: bool) -> None:
-        """Scan what must be; a cut ends the log there, and what came after it is removed."""
+    def run(self, to_scan: Set[int], *, sizes_are_known: bool) -> None:
+        """Scan what must be. A bad batch beyond the recovery point, or in the last segment, ends
+        the log, and what came after it is removed; one before that is damage."""
         segments = self._segments
         for index, segment in enumerate(segments):
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
-            unflushed = not clean and (following is None or following > recovery_point)
-            if not unflushed and self._has_indexes(segment):
+            unflushed = self._is_unflushed(following)
+            if not unflushed and segment.base_offset not in to_scan and self._has_indexes(segment):
+                if following is not None and sizes_are_known:
+                    continue
+                if self._ends_well(segment, following):
+                    continue
+            removed = self._scan(index, following, self._holes_allowed or not unflushed)
+            end_offset = self._producers.end_offset
+            if not removed and not unflushed:
+                self._check_gap(segment, end_offset, following)
                 continue
-            cut = self._scan(index, following, self._holes_allowed or not unflushed)
-            hole = following is not None and self._producers.end_offset < following
-            if cut or (unflushed and hole and not self._holes_allowed):
-                logger.warning("%s: the log ends here; %s bad bytes were cut", segment, cut)
+            hole = following is not None and end_offset < following and not self._holes_allowed
+            if removed or hole:
+                if self._recovery_point is not None and end_offset < self._recovery_point:
+                    self._check_gap(segment, end_offset, following)
+                logger.warning(
+                    "%s: truncated to offset %s; %s bad bytes and %s later segments removed",
+                    segment.path(LOG_SUFFIX),
+                    end_offset,
+                    removed,
+                    len(segments) - index - 1,
+                )
                 for later in segments[index + 1 :]:
                     later.delete()
                 del segments[index + 1 :]
                 return
+
+    def _is_unflushed(self, following: int | None) -> bool:
+        """Whether a crash may have left a segment in pieces, `following` being the next one."""
+        if self._recovery_point is None:
+            return False
+        return following is None or following > self._recovery_point
+
+    def _ends_well(self, segment: Segment, following: int | None) -> bool:
+        """Whether a segment that should be whole is, as far as its end shows. Raises DamagedLog if
+        it lacks records and another follows."""
+        try:
+            end_offset = segment.check_end()
+        except (CorruptIndex, CorruptBatch, UnsupportedMagic) as error:
+            logger.warning("scanning %s: %s", segment.path(LOG_SUFFIX), error)
+            return False
+        finally:
+            if following is not None:
+                segment.close_file()  # a descriptor for each would be too many
+        self._check_gap(segment, end_offset, following)
+        return True
+
+    def _check_gap(self, segment: Segment, end_offset: int, following: int | None) -> None:
+        """Raise DamagedLog unless the next segment begins where this one ends."""
+        if following is None or end_offset == following:
+            return
+        if end_offset > following or not self._holes_allowed:
+            raise DamagedLog(
+                f"{segment.path(LOG_SUFFIX)} ends at offset {end_offset} and the next segment"
+                f" begins at {following} (if compaction made this gap, create an empty"
+                f" {HOLES_FILE} in the directory)"
+            )
 
     def _has_indexes(self, segment: Segment) -> bool:
         try:
@@ -238,7 +338,7 @@ class _Recovery:
         )
 
     def _scan(self, index: int, following: int | None, holes_allowed: bool) -> int:
-        """Check and index one segment anew; returns how many bytes were cut from its end."""
+        """Check and index one segment again; returns how many bytes were removed from its end."""
         segment = self._segments[index]
         producers = self._producers
         next_offset = segment.base_offset
@@ -276,9 +376,16 @@ class _Recovery:
             producers.end_offset = next_offset
             return True
 
-        cut = segment.rebuild(accept)
+        def may_truncate() -> bool:
+            flushed_to = self._recovery_point
+            return following is None or (flushed_to is not None and next_offset >= flushed_to)
+
+        try:
+            removed = segment.rebuild(accept, may_truncate)
+        except CorruptBatch as error:
+            raise DamagedLog(error.message) from None
         producers.take_snapshot()
-        return cut
+        return removed
 
 
 # Producers

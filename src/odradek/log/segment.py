@@ -8,6 +8,7 @@ torn or full of zeros; indexes with fewer entries than there could be. Recovery 
 cuts it at the first bad batch and builds the indexes anew (recovery.py).
 """
 
+import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, File
-from odradek.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from odradek.log.indexes import CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex
 from odradek.wire.batch import (
     HEADER_BYTES,
     LENGTH_MIN,
@@ -26,10 +27,13 @@ from odradek.wire.batch import (
     BatchHeader,
     CorruptBatch,
     UnsupportedMagic,
+    crc_ok,
     scan,
 )
 from odradek.wire.errors import DecodeError
 from odradek.wire.records import NO_TIMESTAMP, RECORD_BYTES_MIN, iterate_records
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -41,6 +45,7 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
+OFFSET_MAX = (1 << 63) - 1
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 # Positions in the indexes are 32 bits wide as well.
 SIZE_MAX = (1 << 31) - 1
@@ -59,6 +64,12 @@ _OLD_HEADER = Struct(">iIB")
 
 def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
+
+
+def offset_of(name: str) -> int | None:
+    """The base offset in a file's name, if it has one."""
+    digits = name.split(".", 1)[0]
+    return int(digits) if len(digits) == 20 and digits.isdecimal() else None
 
 
 class Found(NamedTuple):
@@ -224,20 +235,24 @@ class Segment:
 
     def find(self, offset: int) -> Found | None:
         """The first batch that reaches `offset`, or None if the segment ends before it."""
-        position = self.offset_index.lookup(offset)[1]
         try:
-            return self._find_from(position, offset)
-        except CorruptBatch:
+            indexed, position = self.offset_index.lookup(offset)
             if position == 0:
+                return self._find_from(0, offset)
+            if 0 < position < self.size:
+                return self._find_from(position, offset, base_max=indexed)
+        except (CorruptBatch, CorruptIndex):
+            if self.offset_index.entry_count == 0:
                 raise
-            # The index may be what is wrong; the batches themselves decide.
-            return self._find_from(0, offset)
+        # The index may be what is wrong; the batches themselves decide.
+        return self._find_from(0, offset)
 
     def find_at(self, position: int) -> Found | None:
         """The batch that begins at `position`."""
         return self._find_from(position, -1)
 
-    def _find_from(self, position: int, offset: int) -> Found | None:
+    def _find_from(self, position: int, offset: int, base_max: int = OFFSET_MAX) -> Found | None:
+        """`base_max` is what the first batch's base offset may be at most, if an index named it."""
         read = self.file.read
         chunk, chunk_start = b"", position
         while self.size - position >= HEADER_BYTES:
@@ -249,9 +264,12 @@ class Segment:
             base_offset, length, magic, delta = _peek(chunk, local)
             if magic != MAGIC or length < HEADER_BYTES - OVERHEAD_BYTES:
                 self._refuse_old_message(position)
-                raise CorruptBatch(f"no batch at {position} of {self}")
+                raise CorruptBatch(f"no batch at position {position} of {self.path(LOG_SUFFIX)}")
+            if base_offset > base_max:
+                raise CorruptBatch(f"batch {base_offset} at {position} where {base_max} should be")
             if base_offset + delta >= offset:
                 return Found(position, base_offset, length + OVERHEAD_BYTES)
+            base_max = OFFSET_MAX
             position += length + OVERHEAD_BYTES
         return None
 
@@ -263,6 +281,34 @@ class Segment:
             end = header.next_offset
             position += header.size_bytes
         self._refuse_old_message(position)
+        return end
+
+    def check_end(self) -> int:
+        """The offset after the last batch, if all is well at the end of the segment: the batches
+        from the last index entry on are whole, their checksums are right, they end where the file
+        ends, and neither index points beyond them. Otherwise raises CorruptBatch or CorruptIndex:
+        the segment must be scanned."""
+        path = self.path(LOG_SUFFIX)
+        last_indexed = self.offset_index.last_offset
+        found = self.find(last_indexed)
+        if found is None and self.offset_index.entry_count:
+            raise CorruptIndex(f"{self.offset_index.path} points beyond the end of {path}")
+        end, position = self.base_offset, found.position if found else 0
+        for chunk, header in self.batches(position):
+            if header.base_offset < end or header.last_offset_delta < 0:
+                raise CorruptBatch(
+                    f"{path}: offset {header.base_offset} at {position}, after {end}"
+                )
+            if not crc_ok(chunk, header):
+                raise CorruptBatch(f"{path}: wrong checksum at position {position}")
+            end = header.next_offset
+            position += header.size_bytes
+        if position != self.size:
+            self._refuse_old_message(position)
+            raise CorruptBatch(f"{path} ends at {self.size}, within the batch at {position}")
+        timestamp, offset = self.time_index.last_entry
+        if timestamp >= 0 and not self.base_offset <= offset < end:
+            raise CorruptIndex(f"{self.time_index.path} points beyond the end of {path}")
         return end
 
     def batches(
@@ -301,8 +347,36 @@ class Segment:
     def greatest_timestamp(self) -> tuple[int, int]:
         """The greatest timestamp, and the last offset of the first batch that has it."""
         if self._greatest is None:
-            self._greatest = self.time_index.last_entry
+            self._greatest = self._stored_greatest_timestamp()
         return self._greatest
+
+    def _stored_greatest_timestamp(self) -> tuple[int, int]:
+        """From the time index, if the batch it names says the same: retention deletes by it."""
+        if self.size < HEADER_BYTES:
+            return NO_TIMESTAMP, self.base_offset
+        was_closed = self._file is None
+        greatest = self.time_index.last_entry
+        if self.time_index.is_padded or not self._has_timestamp(*greatest):
+            if greatest[0] >= 0:
+                logger.warning("%s is damaged; reading %s instead", self.time_index.path, self)
+            greatest = (NO_TIMESTAMP, self.base_offset)
+            for _, header in self.batches():
+                if header.max_timestamp > greatest[0]:
+                    greatest = (header.max_timestamp, header.last_offset)
+        if was_closed:
+            self.close_file()
+        return greatest
+
+    def _has_timestamp(self, timestamp: int, offset: int) -> bool:
+        """Whether an entry of the time index, or (-1, base) for none, is true of the batches."""
+        try:
+            found = self.find(offset)
+            if found is None:
+                return False
+            _, header = next(self.batches(found.position))
+        except (CorruptBatch, StopIteration):
+            return False
+        return header.max_timestamp == timestamp
 
     @property
     def largest_timestamp(self) -> int:
@@ -312,8 +386,12 @@ class Segment:
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record at or after both arguments."""
-        offset = max(self.time_index.lookup(timestamp)[1], start_offset)
-        return self._first_record(offset, timestamp, start_offset)
+        indexed, offset = self.time_index.lookup(timestamp)
+        is_entry = (indexed, offset) != (NO_TIMESTAMP, self.base_offset)
+        if is_entry and not self._has_timestamp(indexed, offset):
+            logger.warning("%s is damaged; reading %s instead", self.time_index.path, self)
+            offset = self.base_offset
+        return self._first_record(max(offset, start_offset), timestamp, start_offset)
 
     def find_greatest_timestamp(self) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
@@ -383,10 +461,15 @@ class Segment:
                 greatest = (header.max_timestamp, header.last_offset)
         self._greatest = greatest
 
-    def rebuild(self, on_batch: Callable[[bytes, BatchHeader], bool]) -> int:
-        """Scan from the start, keep the batches that `on_batch` accepts, cut at the first it does
-        not, and index what is left. Returns how many bytes were cut. Raises UnsupportedMagic, with
-        nothing cut, rather than take a message of an old format for damage."""
+    def rebuild(
+        self,
+        on_batch: Callable[[bytes, BatchHeader], bool],
+        may_truncate: Callable[[], bool] = lambda: True,
+    ) -> int:
+        """Scan from the start, keep the batches that `on_batch` accepts, truncate at the first it
+        does not, and index what is left. Returns how many bytes were removed. With nothing removed
+        raises CorruptBatch if `may_truncate`, asked at that point, says no, and UnsupportedMagic
+        rather than take a message of an old format for damage."""
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.reset()
         self._index_room = None
@@ -405,18 +488,26 @@ class Segment:
         except (CorruptBatch, UnsupportedMagic):
             pass  # The end of what can be kept.
         self._refuse_old_message(valid)
-        cut = self.size - valid
-        if cut:
+        removed = self.size - valid
+        if removed:
+            if not may_truncate():
+                raise CorruptBatch(f"{self.path(LOG_SUFFIX)} is damaged at position {valid}")
             self.file.truncate(valid)
             self.size = valid
-        # Made to last before anything is built on it: the process that was killed may have cut the
-        # file, and a power failure now would bring the old end back.
+        # Made to last before anything is built on it: the process that was killed may have
+        # truncated the file, and a power failure now would bring the old end back.
         self.file.sync()
         self._greatest = greatest
         self._first_timestamp = None
         self._bytes_since_index = valid - indexed
         self.seal()
-        return cut
+        return removed
+
+    def shorten(self, size: int) -> None:
+        """Drop bytes that appeared behind the end of a closed segment."""
+        self.file.truncate(size)
+        self.file.sync()
+        self.size = size
 
     def _refuse_old_message(self, position: int) -> None:
         """Raise UnsupportedMagic if a message of magic 0 or 1 begins here: size i32, CRC-32 of the

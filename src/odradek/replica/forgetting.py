@@ -9,13 +9,15 @@ nobody else is known to have more, and whether it may lead is decided by `Partit
 there it has no log at all, it has lost one; and an empty log that no checkpoint knows was made by
 an earlier life which ended, or whose disk failed, before it had written down what it lost.
 
+Damage to single logs that was found when they were loaded (log/damage.py) is the same for those.
+
 A process that was merely killed has forgotten nothing, since its writes are in the page cache of a
 machine that still runs; it keeps its places.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from odradek.controller.leadership import without_replica
 from odradek.log.manager import LogManager
@@ -31,14 +33,17 @@ logger = logging.getLogger(__name__)
 ATTEMPTS_MAX = 100
 
 
-async def leave_isrs(broker_id: int, store: ClusterStore) -> set[TopicPartition]:
-    """Take this broker out of every ISR that has another member; answers where it is the last."""
+async def leave_isrs(
+    broker_id: int, store: ClusterStore, only: Container[TopicPartition] | None = None
+) -> set[TopicPartition]:
+    """Take this broker out of every ISR that has another member, or of those of `only`; returns
+    where it is the last member."""
     nodes = await store.topic_nodes(await store.topics())
     assigned = [
         TopicPartition(topic, number)
         for topic, node in nodes.items()
         for number, replicas in node.partitions.items()
-        if broker_id in replicas
+        if broker_id in replicas and (only is None or TopicPartition(topic, number) in only)
     ]
     left = 0
     last: set[TopicPartition] = set()

@@ -338,7 +338,9 @@ class ReplicaManager:
         if of in self.lost_logs and not is_new:
             mark = 1  # at least; what matters is that it is more than nothing
         log = self.logs.get_or_create(of, configs.get(of.topic), is_new=is_new)
-        partition.lost_mark = mark if mark > log.end_offset else None
+        damage = self.logs.damaged.pop(of, None)
+        known = mark if damage is None or is_new else max(mark, damage.reached)
+        partition.lost_mark = known if known > log.end_offset else None
         log.set_high_watermark(mark)
         # Opened once, also by who then refuses to lead: an empty log looks like any other.
         partition.log = log

@@ -1,0 +1,46 @@
+"""What a log needs from the broker that owns it: a disk, the time, and whom to call."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.log.disk import Disk
+from odradek.log.producers import EXPIRATION_MS_DEFAULT
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+
+
+def _no_op(log: "Log") -> None: ...
+
+
+def _call_now(delay_s: float, action: Callable[[], None]) -> None:
+    action()
+
+
+def _ignore_failure(log: "Log", error: Exception) -> None: ...
+
+
+def _no_jitter(limit_ms: int) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogHost:
+    """Shared by all logs of a broker. Callbacks run on the loop, inside the call that caused them.
+    The defaults suit a log without a log manager."""
+
+    disk: Disk
+    clock: Callable[[], int]
+    producer_expiration_ms: int = EXPIRATION_MS_DEFAULT
+    # Draws a number below its argument: segments of many logs must not all roll at once.
+    jitter: Callable[[int], int] = _no_jitter
+    # The log is offline: its disk has failed (OSError), or the log contradicts itself.
+    on_failure: Callable[["Log", Exception], None] = _ignore_failure
+    # A segment was rolled: flush the log when there is time.
+    on_roll: Callable[["Log"], None] = _no_op
+    # The log was truncated below its recovery point: the checkpoint on disk must follow at once,
+    # or after a crash the bytes written there next would be believed unread.
+    on_recovery_point_lowered: Callable[["Log"], None] = _no_op
+    # loop.call_later: deleted files stay for `file.delete.delay.ms`.
+    call_later: Callable[[float, Callable[[], None]], object] = _call_now
