@@ -35,7 +35,6 @@ ROOMS = (
 CORE = {"wire", "log", "placement", "controller", "replica", "coordinator", "broker"}
 
 FUNCTION_LINES_MAX = 70
-MODULE_LINES_MAX = 600
 
 # Attributes of the time module that read no clock of their own, and the class the core is handed.
 PURE_TIME = {"strftime", "gmtime", "localtime"}
@@ -120,12 +119,10 @@ def test_no_module_is_unused() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_functions_and_modules_can_be_seen_whole(path: Path) -> None:
+def test_functions_can_be_seen_whole(path: Path) -> None:
     text = path.read_text()
     where = path.relative_to(ROOT)
     wrong = []
-    if (lines := text.count("\n")) > MODULE_LINES_MAX:
-        wrong.append(f"{where} has {lines} lines")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1

@@ -135,10 +135,9 @@ def load_log(
     end_offset = segments[-1].next_offset() if segments else -1
     lost_up_to = recovery_point if max(end_offset, start_offset) < recovery_point else None
     if segments and end_offset < start_offset:
+        # All that is left was deleted before: the log goes on at its start.
         logger.warning("%s ends at %s, before its start %s", directory, end_offset, start_offset)
-        for segment in segments:
-            segment.delete()
-        segments.clear()
+        _delete_all(segments)
         epochs.clear()
         producers.truncate_fully_and_start_at(start_offset)
     if not segments:
@@ -157,6 +156,12 @@ def load_log(
     return LoadedLog(
         segments, epochs, producers, start_offset, end_offset, recovery_point, has_holes, lost_up_to
     )
+
+
+def _delete_all(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.delete()
+    segments.clear()
 
 
 def _read_epochs(disk: Disk, path: str) -> tuple[LeaderEpochs, bool]:
@@ -291,9 +296,9 @@ class _Recovery:
                     removed,
                     len(segments) - index - 1,
                 )
-                for later in segments[index + 1 :]:
-                    later.delete()
+                later = segments[index + 1 :]
                 del segments[index + 1 :]
+                _delete_all(later)
                 return
 
     def _is_unflushed(self, following: int | None) -> bool:
