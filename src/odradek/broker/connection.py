@@ -22,6 +22,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.control import NotBelieved
 from odradek.broker.routes import CONTROL, RequestContext, Route, Routes, refuse
 from odradek.store.api import StoreError
 from odradek.wire.api import ApiKey
@@ -293,6 +294,10 @@ class ClientConnection(FrameProtocol):
         self, route: Route, request: Message, context: RequestContext, error: BaseException
     ) -> Message | None:
         """The answer when a handler failed, or none, and then the connection is closed."""
+        if isinstance(error, NotBelieved):
+            logger.warning("%s: closing, %s", context.sender, error)
+            context.close_after = True
+            return None
         if isinstance(error, StoreError):
             logger.warning("%s from %s failed: %s", route.name, self.peer, error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store: {error}")

@@ -63,9 +63,10 @@ class Connections:
         self._evicted = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
-        # Where brokers have a listener to themselves, clients cannot keep them out.
+        # Where brokers have a listener to themselves: clients cannot keep them out, and only there
+        # are they believed to be brokers.
         names = {listener.name for listener in config.listeners()}
-        self._always_open = config.inter_broker_listener() if len(names) > 1 else None
+        self.inter_broker_only = config.inter_broker_listener() if len(names) > 1 else None
         self._take_limits(frozenset())
         config.on_change(self._take_limits)
 
@@ -106,7 +107,7 @@ class Connections:
         self._open[connection] = None
         self._by_host[connection.host] += 1
         limit = self._overrides.get(connection.host, self._max_per_host)
-        if len(self._open) > self._max and connection.listener != self._always_open:
+        if len(self._open) > self._max and connection.listener != self.inter_broker_only:
             self._refuse(connection, f"more than {self._max} connections")
         elif self._by_host[connection.host] > limit:
             self._refuse(connection, f"more than {limit} connections from {connection.host}")

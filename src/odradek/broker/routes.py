@@ -4,6 +4,7 @@ Handlers are modules, imported when their API is first asked for, so that a brok
 started has loaded only what it uses.
 """
 
+import logging
 from collections.abc import Callable
 from importlib import import_module
 from inspect import iscoroutinefunction
@@ -21,6 +22,8 @@ from odradek.wire.schema import Buffer, Message
 if TYPE_CHECKING:
     from odradek.broker.connection import ClientConnection
     from odradek.broker.server import Broker
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Answer", "RequestContext", "Route", "Routes", "refuse"]
 
@@ -56,6 +59,11 @@ class RequestContext:
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    @property
+    def sender(self) -> str:
+        """For the log: the address and what the client calls itself."""
+        return f"{self.connection.peer} (client id {self.client_id!r})"
 
     @property
     def client_id(self) -> str:
@@ -138,18 +146,40 @@ class Routes:
         route.count += 1
         return route
 
-    def serve(self, route: Route, request: Message, context: RequestContext) -> Answer:
+    def serve(self, route: Route, request: Any, context: RequestContext) -> Answer:
         """Raises KafkaError if this request is not to be served."""
         broker = self.broker
         self._admit(route, request, context)
+        if route.key in CONTROL and not broker.control.is_known(request, broker.epoch):
+            return Exclusive(self._serve_checked(route, request, context))
         if broker.quotas.limit_time and not _is_exempt(route, request):
             return broker.quotas.timed(lambda: route.handle(broker, request, context), context)
         return route.handle(broker, request, context)
 
     def _admit(self, route: Route, request: Message, context: RequestContext) -> None:
         """The rules that hold before any handler runs. An authorizer belongs here, too."""
+        if route.key in CLUSTER_ACTIONS:
+            self.broker.control.check_listener(
+                context.connection.listener,
+                self.broker.connections.inter_broker_only,
+                context.sender,
+            )
         if route.controller_only and not self.broker.controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+    async def _serve_checked(
+        self, route: Route, request: Any, context: RequestContext
+    ) -> Message | None:
+        """A control request of a controller, or for a registration, that is new to this broker."""
+        await self.broker.control.check(request, self.broker.id, context.sender)
+        logger.info(
+            "controller %d at epoch %d sends %s from %s",
+            request.controller_id,
+            request.controller_epoch,
+            route.name,
+            context.sender,
+        )
+        return await route.handle(self.broker, request, context).result()
 
     def statistics(self) -> dict[str, int]:
         """Requests so far, by API."""

@@ -21,6 +21,7 @@ from random import Random
 from odradek.broker.boot import may_have_forgotten, remember
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.connections import Connections
+from odradek.broker.control import ControlRequests
 from odradek.broker.dynamic_config import DynamicConfig
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.leaving import leave
@@ -110,6 +111,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
         )
+        self.control = ControlRequests(self.store)
         self.routes = _routes(self)
         self.connections = Connections(config, self.routes)
         self._informed = asyncio.Event()
@@ -372,6 +374,7 @@ class Broker:
             "metadata": self.cache.statistics(),
             "fetch_sessions": self.fetch_sessions.statistics(),
             "quotas": self.quotas.statistics(),
+            "control_requests": self.control.statistics(),
             "producer_ids": self.producer_ids.statistics(),
             "store": self.store.store.statistics(),
         }

@@ -14,6 +14,7 @@ from odradek.wire.messages.controlled_shutdown import (
 async def handle(
     broker: Broker, request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse:
+    await broker.control.check_broker_epoch(request.broker_id, request.broker_epoch, context.sender)
     remaining = await broker.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
     return ControlledShutdownResponse(
         remaining_partitions=[

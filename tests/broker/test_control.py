@@ -1,0 +1,132 @@
+"""Requests between brokers, sent by somebody who is none."""
+
+from pathlib import Path
+
+import pytest
+from tests.broker.clusters import Cluster, cluster, produce, until
+
+from odradek.broker import control
+from odradek.wire.connection import Connection
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from odradek.wire.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+from odradek.wire.topics import TopicPartition
+
+
+async def current(made: Cluster) -> tuple[int, int]:
+    """The controller's epoch and broker 1's own, which a client should not know."""
+    term = await made.brokers[1].store.controller_epoch()
+    assert term is not None
+    return term.epoch, made.brokers[1].epoch
+
+
+def stop_replica(controller_epoch: int, broker_epoch: int) -> StopReplicaRequest:
+    state = StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
+    return StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=controller_epoch,
+        broker_epoch=broker_epoch,
+        topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[state])],
+    )
+
+
+async def still_works(made: Cluster) -> None:
+    connection = await made.connect(1)
+    assert (await produce(connection, "t", b"value")).error_code == ErrorCode.NONE
+    assert TopicPartition("t", 0) in made.brokers[1].replicas.partitions
+    await made.create_topic("another")
+
+
+async def test_a_request_without_the_brokers_epoch_is_refused_and_its_sender_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        controller_epoch, broker_epoch = await current(made)
+        connection = await made.connect(1, client_id="mallory")
+        for epoch in (-1, broker_epoch + 1, 2**62):
+            response = await connection.request(stop_replica(controller_epoch, epoch), 3)
+            assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        # The first versions have no place for it.
+        old = LeaderAndIsrRequest(controller_id=1, controller_epoch=controller_epoch)
+        response = await connection.request(old, 0)
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert "refused" in caplog.text
+        assert "'mallory'" in caplog.text
+        assert "127.0.0.1" in caplog.text
+        await still_works(made)
+        caplog.clear()
+
+
+async def test_an_epoch_that_no_controller_has_had_fences_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(control, "ELECTION_WAIT_S", 0.1)
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        _, broker_epoch = await current(made)
+        for request, version in (
+            (stop_replica(1_000_000, broker_epoch), 3),
+            (UpdateMetadataRequest(controller_epoch=1_000_000, broker_epoch=broker_epoch), 6),
+            (LeaderAndIsrRequest(controller_epoch=1_000_000, broker_epoch=broker_epoch), 4),
+        ):
+            connection = await made.connect(1)
+            pending = connection.start(request, version)
+            with pytest.raises(ConnectionError):
+                await pending
+        assert "epoch 1000000, but the store has" in caplog.text
+        assert made.brokers[1].controller.is_active
+        await still_works(made)
+        caplog.clear()
+
+
+async def test_a_request_that_is_ahead_of_the_store_waits_for_it(tmp_path: Path) -> None:
+    """A broker may see an election after the first request of the controller it was."""
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t", replicas=2)
+        first = made.controller.id
+        other = 3 - first
+        await made.stop(first)
+        await until(lambda: made.brokers[other].controller.is_active)
+        await until(lambda: made.brokers[other].cache.controller_id == other)
+
+
+async def test_where_brokers_have_a_listener_clients_of_another_are_not_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(
+        tmp_path,
+        listeners="CLIENTS://127.0.0.1:0,INTERNAL://127.0.0.1:0",
+        inter_broker_listener_name="INTERNAL",
+    ) as made:
+        await made.create_topic("t")
+        epochs = await current(made)
+        client = await made.connect(1)
+        response = await client.request(stop_replica(*epochs), 3)
+        assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        await still_works(made)
+        internal = made.brokers[1].endpoints[1]
+        peer = await Connection.open(internal.host, internal.port, client_id="1", timeout=20)
+        response = await peer.request(stop_replica(*epochs), 3)
+        assert response.error_code == ErrorCode.NONE
+        peer.close()
+        caplog.clear()
+
+
+async def test_nobody_else_can_take_a_broker_out_of_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t", replicas=2)
+        connection = await made.connect(made.controller.id)
+        for epoch in (-1, 2**62):
+            request = ControlledShutdownRequest(broker_id=1, broker_epoch=epoch)
+            response = await connection.request(request, 3)
+            assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        caplog.clear()
