@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from odradek.sim.many import GARBAGE_MAX
+from odradek.sim.campaign import GARBAGE_MAX
 from odradek.sim.plan import Plan, draw_plan
 from odradek.sim.run import run
 from odradek.sim.workload import Load

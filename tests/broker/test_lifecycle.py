@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.clusters import Cluster, cluster, fetch_request, produce, until
 
-from odradek.broker import leaving
+from odradek.broker import controlled_shutdown
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.log.disk import RealDisk
@@ -142,7 +142,7 @@ async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
 async def test_a_stop_that_finds_no_controller_waits_no_longer_than_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "LOOK_S", 0.0)
+    monkeypatch.setattr(controlled_shutdown, "LOOK_S", 0.0)
     async with cluster(tmp_path, brokers=2, controlled_shutdown_retry_backoff_ms="60000") as made:
         await made.create_topic("t", replicas=2)
         store = made.controller.store
@@ -161,7 +161,7 @@ async def test_a_stop_that_finds_no_controller_waits_no_longer_than_for_the_next
 async def test_a_stop_does_not_wait_for_a_store_out_of_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "STORE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(controlled_shutdown, "STORE_TIMEOUT_S", 0.05)
     async with cluster(tmp_path, brokers=2) as made:
         silent = made.controller.store.store
         assert isinstance(silent, MemoryStore)

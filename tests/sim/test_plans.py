@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.sim.campaign import Outcome, Summary
 from odradek.sim.checkers import StatesWithinTables, table_rows
 from odradek.sim.faults import Fault, Kind
-from odradek.sim.many import Outcome, Summary
 from odradek.sim.plan import Plan, draw_plan
 from odradek.sim.run import Report
 from odradek.sim.shrink import shrink

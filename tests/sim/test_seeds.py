@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.sim.many import Outcome, try_plan, try_seed
+from odradek.sim.campaign import Outcome, try_plan, try_seed
 from odradek.sim.plan import Plan, draw_plan
 from odradek.sim.run import run
 

@@ -22,9 +22,9 @@ from odradek.broker.boot import may_have_forgotten, remember
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.connections import Connections
 from odradek.broker.control import ControlRequests
+from odradek.broker.controlled_shutdown import hand_over_leaderships
 from odradek.broker.dynamic_config import DynamicConfig
 from odradek.broker.fetch_sessions import FetchSessions
-from odradek.broker.leaving import leave
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.quotas import ClientQuotas
 from odradek.broker.routes import Routes
@@ -353,7 +353,7 @@ class Broker:
     async def stop(self) -> None:
         """Hands leaderships over, then ends everything and leaves clean directories."""
         if self.config.flag("controlled.shutdown.enable") and not self.failed.done():
-            await leave(self)
+            await hand_over_leaderships(self)
         self.connections.stop_accepting()
         await self.settings.stop()
         await self.controller.stop()

@@ -147,7 +147,7 @@ def _print(report: "Report", lines: int | None, partition: str | None) -> None:
 def _many(
     first: int, seconds: float, minutes: float | None, count: int | None, jobs: int | None
 ) -> bool:
-    from odradek.sim.many import Summary, run_many
+    from odradek.sim.campaign import Summary, run_campaign
 
     deadline = time.monotonic() + 60 * minutes if minutes is not None else None
     last = first + count if count is not None else None
@@ -170,7 +170,7 @@ def _many(
             click.echo(str(summary), err=True)
             said_at = time.monotonic()
 
-    summary = run_many(first, last, deadline, seconds, progress, jobs)
+    summary = run_campaign(first, last, deadline, seconds, progress, jobs)
     click.echo(clear, nl=False, err=True)
     click.echo(str(summary))
     for title, numbers in (

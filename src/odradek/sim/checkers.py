@@ -19,7 +19,7 @@ from odradek.store.payloads import PartitionState
 from odradek.wire.topics import TopicPartition
 
 from .history import History
-from .looking import batches_of, hosted, leaders, records_of
+from .observation import batches_of, hosted, leaders, records_of
 from .world import Host, World
 
 NON_EXISTENT = "NON_EXISTENT"

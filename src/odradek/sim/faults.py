@@ -20,7 +20,7 @@ from odradek.log.log import Log
 from odradek.store import paths
 from odradek.wire.topics import TopicPartition
 
-from .looking import Ledger, hosted
+from .observation import Ledger, hosted
 from .world import CAPACITY_BYTES, Host, World
 
 
@@ -97,15 +97,15 @@ def draw_faults(rng: random.Random, brokers: Iterable[int], until_s: float) -> l
     return faults
 
 
-class Mischief:
+class FaultInjector:
     """Carries faults out, and takes them back."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.struck: dict[Kind, int] = {}
+        self.injected: dict[Kind, int] = {}
         self._without_power: int | None = None
 
-    async def strike(self, fault: Fault) -> bool:
+    async def inject(self, fault: Fault) -> bool:
         """Begin a fault; False when it makes no sense now (the victim is already down)."""
         world, host = self.world, self.world.hosts[fault.victim]
         other = world.hosts[fault.other]
@@ -153,10 +153,10 @@ class Mischief:
             case Kind.SKEW:
                 host.skew_ms = int(fault.duration_s * 1000) * (1 if fault.other % 2 else -1)
         world.note(f"fault: {fault}")
-        self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
+        self.injected[fault.kind] = self.injected.get(fault.kind, 0) + 1
         return True
 
-    async def relieve(self, fault: Fault) -> None:
+    async def heal(self, fault: Fault) -> None:
         """The fault is over."""
         world, host = self.world, self.world.hosts[fault.victim]
         other = world.hosts[fault.other]

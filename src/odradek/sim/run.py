@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from odradek.coordinator.storage import OFFSETS_TOPIC
 
 from .checkers import CHECKERS
-from .faults import Fault, Kind, Mischief
+from .faults import Fault, FaultInjector, Kind
 from .history import History, Violation
-from .looking import hosted
 from .members import EXPECTED, Member, check_committed
+from .observation import hosted
 from .plan import FETCH_BYTES, Plan
-from .unexpected import watched
+from .unexpected_errors import watched
 from .workload import Workload
 from .world import Event, World
 
@@ -80,7 +80,7 @@ def run(plan: Plan) -> Report:
         history.violations,
         findings,
         world.events,
-        one.mischief.struck,
+        one.injector.injected,
         history.counts,
         history.transitions,
         world.loop.time(),
@@ -105,7 +105,7 @@ class _Run:
         self.plan = plan
         self.world = world
         self.history = history
-        self.mischief = Mischief(world)
+        self.injector = FaultInjector(world)
         self.checkers = [checker(world, history) for checker in CHECKERS]
         self.load = Workload(world, history, plan.replication, plan.min_isr)
         self.findings: list[str] = []
@@ -126,7 +126,7 @@ class _Run:
         await asyncio.gather(*(self._suffer(fault, began) for fault in plan.faults))
         rest = began + plan.seconds - self.world.loop.time()
         await asyncio.sleep(max(rest, 0))
-        self.mischief.heal_everything()
+        self.injector.heal_everything()
         for client in await self.load.stop(HEAL_S):
             self.findings.append(f"not well: {client} waits for an answer after {HEAL_S:.0f} s")
         await self._become_well()
@@ -165,9 +165,9 @@ class _Run:
     async def _suffer(self, fault: Fault, began: float) -> None:
         await asyncio.sleep(max(0.0, began + fault.at - self.world.loop.time()))
         self._see_marks()  # before anything is lost
-        if await self.mischief.strike(fault):
+        if await self.injector.inject(fault):
             await asyncio.sleep(fault.duration_s)
-            await self.mischief.relieve(fault)
+            await self.injector.heal(fault)
 
     async def _look(self) -> None:
         while True:

@@ -19,9 +19,9 @@ from odradek.store.api import Delete, Operation, Result
 from odradek.store.memory import MemoryServer, MemoryStore
 
 from .disk import SimDisk
-from .looking import Ledger
 from .loop import Process, SimLoop
 from .network import Network
+from .observation import Ledger
 
 T = TypeVar("T")
 

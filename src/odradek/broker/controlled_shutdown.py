@@ -21,7 +21,7 @@ from odradek.wire.messages.controlled_shutdown import (
 if TYPE_CHECKING:
     from odradek.broker.server import Broker
 
-__all__ = ["leave"]
+__all__ = ["hand_over_leaderships"]
 
 VERSION = 3
 # A store that says nothing for so long is out of reach: nobody can be made leader then.
@@ -29,19 +29,19 @@ STORE_TIMEOUT_S = 3.0
 # How often to look for another controller.
 LOOK_S = 0.1
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-async def leave(broker: "Broker") -> bool:
+async def hand_over_leaderships(broker: "Broker") -> bool:
     """True if the controller has taken everything over."""
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             await broker.store.controller_id()
     except TimeoutError:
-        _log.warning("the metadata store is out of reach: leaving without a controlled shutdown")
+        logger.warning("the metadata store is out of reach: leaving without a controlled shutdown")
         return False
     except StoreError as error:
-        _log.warning("leaving without a controlled shutdown: %s", error)
+        logger.warning("leaving without a controlled shutdown: %s", error)
         return False
     attempts = broker.config.integer("controlled.shutdown.max.retries")
     pause_s = broker.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
@@ -50,9 +50,9 @@ async def leave(broker: "Broker") -> bool:
         if problem is None:
             return True
         if await _is_alone(broker):
-            _log.info("the last broker leaves: there is nobody to hand leaderships to")
+            logger.info("the last broker leaves: there is nobody to hand leaderships to")
             return False
-        _log.warning("controlled shutdown, attempt %d of %d: %s", attempt + 1, attempts, problem)
+        logger.warning("controlled shutdown, attempt %d of %d: %s", attempt + 1, attempts, problem)
         if attempt + 1 < attempts:
             await _pause(broker, pause_s, controller_id)
     return False

@@ -90,7 +90,7 @@ def try_plan(plan: Plan) -> Outcome:
     return Outcome(seed, report.virtual_s, faults, report.counts, report.transitions, reason)
 
 
-def run_many(
+def run_campaign(
     first: int,
     last: int | None,
     deadline: float | None,
