@@ -76,6 +76,16 @@ class BrokerProcess:
         self._process.kill()
         return self._ended()
 
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait(self) -> int:
+        """Until it ends by itself; the exit code."""
+        return self._ended()
+
     def _ended(self) -> int:
         assert self._process is not None
         assert self._reader is not None

@@ -102,12 +102,15 @@ async def test_a_question_that_meets_a_store_that_cannot_work_is_answered(
 
 async def test_a_registration_that_could_not_be_written_is_tried_again(cluster: Cluster) -> None:
     controller = cluster.controller(1)
+    original = controller._register
+    assert original is not None
     registered = []
 
-    async def register() -> None:
+    async def register() -> object:
         registered.append(len(registered))
         if len(registered) < 3:
             raise StoreUnavailable("", "disk full")
+        return await original()
 
     controller._register = register
     store = cluster.members[1].held.store

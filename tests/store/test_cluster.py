@@ -1,11 +1,20 @@
 """The typed store: what Kafka's nodes look like after each step, on every store."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from odradek.store import paths
-from odradek.store.api import BadVersion, EventKind, NodeExists, NoNode, StoreError, WatchEvent
+from odradek.store.api import (
+    BadVersion,
+    EventKind,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    StoreError,
+    WatchEvent,
+)
 from odradek.store.cluster import ClusterStore, ControllerMoved, ControllerTerm
 from odradek.store.configs import NoController
 from odradek.store.payloads import (
@@ -23,6 +32,19 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 def broker(broker_id: int, port: int = 9092) -> BrokerRegistration:
     return BrokerRegistration(broker_id, -1, (Endpoint("h", port),))
+
+
+async def partitions_of_two(cluster: ClusterStore, count: int, fence: int) -> list[TopicPartition]:
+    """Partitions of topic t, led by broker 1, with broker 2 in sync."""
+    partitions = [TopicPartition("t", number) for number in range(count)]
+    await cluster.create_topic("t", TopicNode({tp.partition: (1, 2) for tp in partitions}))
+    state = PartitionState(1, 0, (1, 2), 1)
+    await cluster.create_partition_states(dict.fromkeys(partitions, state), fence)
+    return partitions
+
+
+def left(state: PartitionState) -> PartitionState:
+    return replace(state, leader=-1, leader_epoch=state.leader_epoch + 1, isr=(2,))
 
 
 @pytest.fixture
@@ -96,21 +118,23 @@ class TestBrokers:
         assert await changed.next() == WatchEvent(EventKind.CHANGED, "/brokers/ids/1")
         read = await other.broker(1)
         assert read is not None and read.epoch == epoch and read.endpoints[0].port == 9999
-        await cluster.unregister_broker(1)
-        await cluster.unregister_broker(1)
-        assert await other.broker(1) is None
 
     async def test_an_id_in_use_is_refused(self, cluster, other) -> None:
         await cluster.register_broker(broker(1))
-        with pytest.raises(NodeExists, match="is a broker of this id running"):
+        with pytest.raises(NodeExists) as refused:
             await other.register_broker(broker(1))
+        message = str(refused.value)
+        assert "broker id 1 is in use" in message and "another id" in message
+        assert f"session {cluster.store.session_id:#x} (PLAINTEXT://h:9092)" in message
 
-    async def test_a_ghost_is_waited_for(self, backend, cluster, other) -> None:
-        ghost = await cluster.register_broker(broker(1))
+    async def test_a_predecessor_is_waited_for(self, backend, cluster, other, caplog) -> None:
+        predecessor = await cluster.register_broker(broker(1))
         waiting = asyncio.create_task(other.register_broker(broker(1), wait_ms=20_000))
-        await other.store.exists("/brokers/ids/1")
+        while "broker 1 waits up to 20 s for session" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         await backend.expire(cluster.store)
-        assert await waiting > ghost
+        assert await waiting > predecessor
+        assert caplog.text.count("waits up to") == 1
 
     async def test_after_an_expired_session_the_broker_registers_again(
         self, backend, cluster, other, recorder
@@ -124,6 +148,90 @@ class TestBrokers:
         while (await events.next()).value != "connected":
             pass
         assert await cluster.register_broker(broker(1)) > first
+
+    async def test_states_change_only_with_a_registration(self, cluster, other, fence) -> None:
+        await partitions_of_two(cluster, 1, fence)
+        before = await cluster.partition_states([T0])
+        asked = 0
+
+        async def leave() -> dict[TopicPartition, PartitionState]:
+            nonlocal asked
+            asked += 1
+            return {tp: left(state) for tp, state in (await other.partition_states([T0])).items()}
+
+        await cluster.register_broker(broker(1))
+        with pytest.raises(NodeExists):
+            await other.register_broker(broker(1), state_changes=leave)
+        assert not asked and await cluster.partition_states([T0]) == before
+        await cluster.store.delete("/brokers/ids/1")
+        epoch = await other.register_broker(broker(1), state_changes=leave)
+        written = await cluster.partition_states_and_writes([T0])
+        assert written == {T0: (PartitionState(-1, 1, (2,), 1, 1), epoch)}
+
+    async def test_a_state_that_changes_meanwhile_is_asked_for_again(
+        self, cluster, other, fence
+    ) -> None:
+        await partitions_of_two(cluster, 2, fence)
+        asked = 0
+
+        async def leave() -> dict[TopicPartition, PartitionState]:
+            nonlocal asked
+            asked += 1
+            states = await other.partition_states([T0, T1])
+            if asked == 1:
+                await cluster.update_isr(T1, replace(states[T1], isr=(1,)))
+            elif asked == 2:
+                await cluster.delete_topic("t", fence)
+            return {tp: left(state) for tp, state in states.items()}
+
+        await other.register_broker(broker(1), state_changes=leave)
+        assert asked == 3 and await cluster.broker(1) is not None
+
+    async def test_more_states_than_fit_into_a_transaction(
+        self, cluster, other, fence, monkeypatch, recorder
+    ) -> None:
+        monkeypatch.setattr("odradek.store.cluster.STATES_PER_TRANSACTION", 2)
+        partitions = await partitions_of_two(cluster, 5, fence)
+
+        async def leave() -> dict[TopicPartition, PartitionState]:
+            states = await other.partition_states(partitions)
+            return {tp: left(state) for tp, state in states.items()}
+
+        epoch = await other.register_broker(broker(1), state_changes=leave)
+        states = await cluster.partition_states(partitions)
+        assert {state.isr for state in states.values()} == {(2,)}
+        registered = await cluster.broker(1)
+        assert registered is not None and registered.epoch == epoch
+
+    async def test_a_process_whose_id_another_has_taken_writes_nothing_for_it(
+        self, backend, cluster, other, fence, recorder
+    ) -> None:
+        await partitions_of_two(cluster, 1, fence)
+        state = PartitionState(1, 0, (1,), 1, 0)
+        paused = ClusterStore(await backend.open())
+        paused.require_registration()
+        with pytest.raises(SessionExpired):
+            await paused.update_isr(T0, state)
+        await paused.register_broker(broker(1))
+        events = recorder()
+        paused.store.on_session(events)
+        await backend.expire(paused.store)
+        await other.register_broker(broker(1), wait_ms=20_000)
+        while (await events.next()).value != "connected":
+            pass
+        await cluster.resign_controller(fence)
+        for write in (
+            paused.update_isr(T0, state),
+            paused.elect_controller(1),
+            paused.resign_controller(fence),
+            paused.notify_log_dir_failure(1),
+        ):
+            with pytest.raises(SessionExpired):
+                await write
+        with pytest.raises(NodeExists):
+            await paused.register_broker(broker(1))
+        assert (await cluster.partition_states([T0]))[T0].isr == (1, 2)
+        assert await other.update_isr(T0, state) is not None
 
     async def test_one_bad_registration_spoils_the_list_by_name(self, cluster) -> None:
         await cluster.register_broker(broker(1))

@@ -4,11 +4,12 @@ Nothing here is global and nothing reads a real clock, so several brokers live i
 loop, in tests and in the simulator.
 
 Starting: listen (to know the port), open the store, claim the log directories, read the settings,
-load the logs, leave the ISRs if records may be lost, register, let the controller's requests in,
-run for controller, and serve everybody once the controller has told us who is who. Stopping goes
-the other way, after asking the controller to take our leaderships. A broker that is killed at any
-point starts again from what is on disk.
-INTERCHANGE.md section C.
+load the logs, register (and leave the ISRs in the same transaction if records may be lost), let the
+controller's requests in, stand for election as controller, and serve clients once the controller
+has sent the cluster's metadata. Nothing is written to the store on behalf of the broker's id before
+it is registered, nor after its session has ended. Stopping goes the other way, after asking the
+controller to move our leaderships. A broker that is killed at any point starts again from what is
+on disk. INTERCHANGE.md section C.
 """
 
 import asyncio
@@ -18,7 +19,6 @@ import socket
 from collections.abc import Callable, Collection
 from random import Random
 
-from odradek.broker.boot import may_have_forgotten, remember
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.connections import Connections
 from odradek.broker.control import ControlRequests
@@ -29,6 +29,13 @@ from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.quotas import ClientQuotas
 from odradek.broker.routes import Routes
 from odradek.broker.topics import Topics, offsets_topic
+from odradek.broker.unclean_start import (
+    ALL_PARTITIONS,
+    leave_isrs_after_data_loss,
+    lost_logs,
+    mark_boot,
+    may_have_lost_records,
+)
 from odradek.controller.config import ControllerConfig
 from odradek.controller.controller import Controller
 from odradek.controller.journal import Journal, RotatingFile
@@ -47,7 +54,6 @@ from odradek.log.offload import Offload
 from odradek.log.upkeep import UpkeepConfig
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.delayed import DelayedByKey
-from odradek.replica.forgetting import leave_isrs, lost_logs
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.metadata_cache import MetadataCache
 from odradek.store.api import ConnectionLost, NodeExists, SessionExpired, Store
@@ -95,6 +101,7 @@ class Broker:
     ) -> None:
         self.config = config
         self.store = ClusterStore(store, clock)
+        self.store.require_registration()
         self.clock = clock
         self.rng = rng
         self.epoch = -1
@@ -140,12 +147,11 @@ class Broker:
         self._make_parts()
         await self.settings.load()
         await self._load_logs()
-        await self._confess()
         config.on_change(self._settings_changed)
         self._settings_changed(frozenset())
         self.settings.start()
         self.replicas.start()
-        await self._register()
+        await self._register_first()
         # Not before: what was meant for our predecessor shows only by the epoch we have now.
         await self.connections.accept()
         await self.controller.start()
@@ -190,26 +196,6 @@ class Broker:
             await self.logs.load(self.settings.known_topics())
         except (UnexpectedDirectory, DuplicateLog, NoDirectoryLeft) as error:
             raise StartFailed(str(error)) from None
-
-    async def _confess(self) -> None:
-        """Give up places in ISRs that this broker may not deserve any more, before anybody can
-        elect it on the strength of them."""
-        unclean = may_have_forgotten(self._disk, self.logs, self._boot_id)
-        damaged = self.logs.damaged
-        if unclean or damaged:
-            last = await leave_isrs(self.id, self.store, None if unclean else damaged)
-            if unclean:
-                self.replicas.lost_logs = lost_logs(self.logs, last)
-            for tp, damage in damaged.items():
-                if damage.unusable is None:
-                    continue
-                if damage.can_be_copied and tp not in last:
-                    self.logs.set_damaged_aside(tp)
-                else:
-                    self.replicas.offline.add(tp)
-        if not self.replicas.lost_logs:
-            # Else the next life must ask again: until they are opened, no checkpoint knows them.
-            remember(self._disk, self.logs, self._boot_id)
 
     async def _find_id(self) -> int:
         """The configured id, or the one on disk, or one that nobody else was given."""
@@ -265,8 +251,32 @@ class Broker:
     def _journal_path(self) -> str:
         return f"{self.logs.live_dirs[0]}/{JOURNAL}"
 
-    async def _register(self) -> None:
-        """A node left by our own crash is waited for; another broker's is an error."""
+    async def _register_first(self) -> None:
+        """Where records may be lost, leave the ISRs with it: before the controller can elect us."""
+        damaged = self.logs.damaged
+        if may_have_lost_records(self._disk, self.logs, self._boot_id):
+            last = await self._register(leaving=ALL_PARTITIONS)
+            self.replicas.lost_logs = lost_logs(self.logs, last)
+        else:
+            last = await self._register(leaving=damaged)
+        for tp, damage in damaged.items():
+            if damage.unusable is None:
+                continue
+            if damage.can_be_copied and tp not in last:
+                self.logs.set_damaged_aside(tp)
+            else:
+                self.replicas.offline.add(tp)
+        if not self.replicas.lost_logs:
+            # Else the next start must look again: no checkpoint knows these logs before they are
+            # created.
+            mark_boot(self._disk, self.logs, self._boot_id)
+
+    async def _register(
+        self, *, leaving: Collection[TopicPartition] | None = ()
+    ) -> set[TopicPartition]:
+        """Wait for a node that our own crash left; one that stays is another broker's, an error.
+        Leaves the ISRs of the given partitions, and returns where it is the last in-sync replica.
+        """
         for other in (await self.store.brokers()).values():
             taken = {(each.host, each.port) for each in other.endpoints}
             ours = {(each.host, each.port) for each in self.endpoints}
@@ -275,21 +285,28 @@ class Broker:
         registration = BrokerRegistration(
             self.id, -1, endpoints=self.endpoints, rack=self.config.text("broker.rack")
         )
+        wait_ms = self.config.integer("zookeeper.session.timeout.ms")
+        last: set[TopicPartition] = set()
         try:
-            self.epoch = await self.store.register_broker(
-                registration, wait_ms=self.config.integer("zookeeper.session.timeout.ms")
-            )
+            if leaving is ALL_PARTITIONS or leaving:
+                self.epoch, last = await leave_isrs_after_data_loss(
+                    self.store, registration, leaving, wait_ms=wait_ms
+                )
+            else:
+                self.epoch = await self.store.register_broker(registration, wait_ms=wait_ms)
         except NodeExists as error:
             raise StartFailed(str(error)) from None
         self.replicas.broker_epoch = self.epoch
+        return last
 
     async def _register_again(self) -> None:
-        """After a session was lost. A broker that nobody can see is of no use: it stops."""
+        """After a session was lost. A broker that cannot register stops: another has its id."""
         try:
             await self._register()
         except StartFailed as error:
             self.fail(str(error))
-            raise
+            # For the controller's event queue: whatever else it has to do, it is not ours to do.
+            raise SessionExpired("", str(error)) from None
 
     async def _wait_until_informed(self) -> None:
         try:

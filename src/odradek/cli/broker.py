@@ -149,8 +149,8 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
     """Runs a broker until a signal, or until it fails: then the reason."""
     from random import Random
 
-    from odradek.broker.boot import machine_boot_id
     from odradek.broker.server import Broker, StartFailed
+    from odradek.broker.unclean_start import machine_boot_id
     from odradek.log.disk import RealDisk
     from odradek.store import open_store
     from odradek.store.api import StoreError, wall_clock_ms

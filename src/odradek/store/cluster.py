@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,10 +26,12 @@ from odradek.store.api import (
     Check,
     Create,
     Delete,
+    Node,
     NodeExists,
     NoNode,
     Operation,
     Result,
+    SessionExpired,
     Set,
     Stat,
     Store,
@@ -51,6 +53,12 @@ log = logging.getLogger(__name__)
 
 StateResult = PartitionState | StoreError
 
+NO_SESSION = -1
+# A ZooKeeper request is at most 1 MB, and the longest topic name has 249 characters.
+STATES_PER_TRANSACTION = 1000
+# Each failed attempt means that a controller or leader has written: they are done in the end.
+REGISTER_ATTEMPTS_MAX = 1000
+
 
 class ControllerMoved(Exception):
     """Another controller was elected: whoever meets this is no longer the controller."""
@@ -68,8 +76,8 @@ class ClusterStore(Configs, Acls):
 
     def __init__(self, store: Store, clock: Callable[[], int] = wall_clock_ms) -> None:
         super().__init__(store, clock)
-        # Sessions in which this very object registered a broker: an expired one's node is ours.
-        self._registered_in: set[int] = set()
+        # The session to write in on behalf of a broker; None where no broker is written for.
+        self._registered_in: int | None = None
 
     async def prepare(self) -> None:
         """Create the nodes every broker creates at start."""
@@ -119,55 +127,108 @@ class ClusterStore(Configs, Acls):
 
     # Brokers
 
-    async def register_broker(self, broker: BrokerRegistration, *, wait_ms: int = 0) -> int:
-        """Create the broker's ephemeral node and answer its epoch.
+    def require_registration(self) -> None:
+        """From now on, write on behalf of a broker only in the session it registered in.
 
-        A node left by an earlier session of ours is replaced. One of another session is waited for
-        up to ``wait_ms`` (a restart after a crash meets its own ghost), then raises NodeExists.
+        A session is alive exactly as long as its ephemeral nodes, and nothing asked for in one
+        session is done in another. So a process that was paused, and whose id another has taken
+        since, changes no ISR and wins no election: it learns that its session is over first.
+        """
+        self._registered_in = NO_SESSION
+
+    def _check_registered(self) -> None:
+        """Call right before the write, without anything awaited between."""
+        if self._registered_in not in (None, self.store.session_id):
+            raise SessionExpired("", "the broker is not registered in this session")
+
+    async def register_broker(
+        self,
+        broker: BrokerRegistration,
+        *,
+        wait_ms: int = 0,
+        state_changes: Callable[[], Awaitable[Mapping[TopicPartition, PartitionState]]]
+        | None = None,
+    ) -> int:
+        """Create the broker's ephemeral node and return its epoch.
+
+        A node of another session is waited for up to ``wait_ms`` (a restart after a crash finds
+        its predecessor's), then raises NodeExists. ``state_changes`` are asked for once the id is
+        free, and asked for again whenever a state has changed meanwhile: each is written in a
+        transaction that takes the id, so nothing is written on behalf of an id that is not ours.
         """
         path = paths.broker(broker.id)
         data = payloads.encode_broker(broker, self.clock())
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_ms / 1000
-        while True:
-            try:
-                _, stat = await self.store.multi(
-                    [Create(path, None, ephemeral=True), Set(path, data, 0)]
-                )
-                assert isinstance(stat, Stat)
-            except NodeExists:
-                gone = asyncio.Event()
-                found = await self.store.exists(path, _setting(gone))
-                if found is None:
-                    continue
-                if found.owner in self._registered_in - {self.store.session_id}:
-                    await self.delete_if_there(path)
-                    continue
-                if found.owner != self.store.session_id:
-                    await self._wait_until_gone(path, found.owner, gone, deadline - loop.time())
-                    continue
-                stat = found
-            self._registered_in.add(self.store.session_id)
-            log.info("registered broker %d with epoch %d", broker.id, stat.created)
-            return stat.created
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        for _ in range(REGISTER_ATTEMPTS_MAX):
+            stat = await self._wait_until_free(broker.id, deadline)
+            if stat is None:
+                changes = {} if state_changes is None else await state_changes()
+                stat = await self._take_id(path, data, changes)
+            if stat is not None:
+                self._registered_in = stat.owner
+                log.info("registered broker %d with epoch %d", broker.id, stat.created)
+                return stat.created
+        raise StoreError(path, f"{path} could not be created: partition states keep changing")
 
-    async def _wait_until_gone(
-        self, path: str, owner: int, gone: asyncio.Event, seconds: float
-    ) -> None:
+    async def _take_id(
+        self, path: str, data: bytes, changes: Mapping[TopicPartition, PartitionState]
+    ) -> Stat | None:
+        """Register, with these changes; None if a state, or the owner of the id, has changed.
+
+        What does not fit into one transaction goes before it, in transactions that take the id and
+        give it back: no reader ever sees such a node.
+        """
+        take = Create(path, None, ephemeral=True)
+        writes = [_write(tp, state) for tp, state in changes.items()]
         try:
-            async with asyncio.timeout(max(seconds, 0)):
-                await gone.wait()
-        except TimeoutError:
-            raise NodeExists(
-                path, f"{path} belongs to session {owner:#x}: is a broker of this id running?"
-            ) from None
+            while len(writes) > STATES_PER_TRANSACTION:
+                await self.store.multi([take, *writes[:STATES_PER_TRANSACTION], Delete(path)])
+                del writes[:STATES_PER_TRANSACTION]
+            *_, stat = await self.store.multi([take, *writes, Set(path, data, 0)])
+        except (NodeExists, BadVersion):
+            return None
+        except NoNode as error:
+            if error.path == path:
+                raise  # the parent is missing, not the state of a topic that was deleted
+            return None
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def _wait_until_free(self, broker_id: int, deadline: float) -> Stat | None:
+        """Until no session has this id: None; or, if it is ours already, the node."""
+        path = paths.broker(broker_id)
+        loop = asyncio.get_running_loop()
+        has_said_so = False
+        while True:
+            gone = asyncio.Event()
+            node = await self.read(path, _setting(gone))
+            if node is None or node[1].owner == self.store.session_id:
+                return None if node is None else node[1]
+            holder = f"session {node[1].owner:#x}{_address(broker_id, node)}"
+            wait_s = deadline - loop.time()
+            if not has_said_so and wait_s > 0:
+                has_said_so = True
+                log.warning(
+                    "broker %d waits up to %.0f s for %s to end: it holds %s (a predecessor that"
+                    " was killed, or a second broker with this id)",
+                    broker_id,
+                    wait_s,
+                    holder,
+                    path,
+                )
+            try:
+                async with asyncio.timeout(max(wait_s, 0)):
+                    await gone.wait()
+            except TimeoutError:
+                raise NodeExists(
+                    path,
+                    f"broker id {broker_id} is in use: {path} is held by {holder}, which is alive; "
+                    f"stop that broker, or give this one another id (broker.id)",
+                ) from None
 
     async def update_broker(self, broker: BrokerRegistration) -> None:
         """Rewrite the registration in place; the epoch stays."""
         await self.store.set(paths.broker(broker.id), payloads.encode_broker(broker, self.clock()))
-
-    async def unregister_broker(self, broker_id: int) -> None:
-        await self.delete_if_there(paths.broker(broker_id))
 
     async def broker_ids(self, watch: Watch | None = None) -> list[int]:
         return sorted(int(name) for name in await self.names(paths.BROKER_IDS, watch))
@@ -212,6 +273,7 @@ class ClusterStore(Configs, Acls):
                 assert current is not None, "nobody deletes the controller epoch"
         epoch = current.epoch + 1
         registration = payloads.encode_controller(broker_id, self.clock())
+        self._check_registered()
         try:
             _, stat = await self.store.multi(
                 [
@@ -238,6 +300,7 @@ class ClusterStore(Configs, Acls):
 
     async def resign_controller(self, fence: int) -> None:
         """Give the office back, if it is still ours."""
+        self._check_registered()
         await self._fenced_all([[Delete(paths.CONTROLLER)]], fence, ignore=NoNode)
 
     async def disable_features(self, fence: int) -> None:
@@ -408,16 +471,7 @@ class ClusterStore(Configs, Acls):
     ) -> dict[TopicPartition, StateResult]:
         """Each written if its node is still at its ``partition_epoch``; else BadVersion, NoNode."""
         results = await self._fenced_many(
-            (
-                [
-                    Set(
-                        paths.partition_state(of),
-                        payloads.encode_state(state),
-                        state.partition_epoch,
-                    )
-                ]
-                for of, state in states.items()
-            ),
+            ([_write(of, state)] for of, state in states.items()),
             fence,
         )
         return {
@@ -431,6 +485,7 @@ class ClusterStore(Configs, Acls):
         A node that already holds the wanted state is a success: our write, sent twice.
         """
         data = payloads.encode_state(state)
+        self._check_registered()
         try:
             stat = await self.store.set(paths.partition_state(of), data, state.partition_epoch)
         except NoNode:
@@ -537,6 +592,7 @@ class ClusterStore(Configs, Acls):
         )
 
     async def notify_log_dir_failure(self, broker_id: int) -> None:
+        self._check_registered()
         await self.store.create(
             f"{paths.LOG_DIR_EVENTS}/{paths.LOG_DIR_EVENT_PREFIX}",
             payloads.encode_log_dir_event(broker_id),
@@ -567,6 +623,19 @@ class ClusterStore(Configs, Acls):
 
 def _setting(event: asyncio.Event) -> Watch:
     return lambda _: event.set()
+
+
+def _address(broker_id: int, node: Node) -> str:
+    """Where the holder of an id listens, if its registration can be read."""
+    try:
+        endpoints = payloads.decode_broker(broker_id, node[0], node[1].created).endpoints
+    except InvalidPayload:
+        return ""
+    return f" ({', '.join(map(str, endpoints))})"
+
+
+def _write(tp: TopicPartition, state: PartitionState) -> Set:
+    return Set(paths.partition_state(tp), payloads.encode_state(state), state.partition_epoch)
 
 
 def _at(state: PartitionState, results: list[Result]) -> PartitionState:
