@@ -20,6 +20,7 @@ SOURCE = ROOT / "src" / "odradek"
 # Each room imports only from itself and from rooms before it.
 ROOMS = (
     "wire",
+    "security",
     "log",
     "store",
     "placement",

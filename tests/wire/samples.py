@@ -45,7 +45,7 @@ def sample_field(field: Field, version: int, random: Random, depth: int) -> obje
         return None if random.random() < 0.25 or value == field.kind.struct() else value
     if "error_code" in field.name:
         return random.choice(ERROR_CODES)
-    if field.kind.primitive == "int64" and "time" in field.name:
+    if field.kind.primitive == "int64" and ("time" in field.name or field.name.endswith("_ms")):
         return random.randrange(2**31) * 1000  # kio reads a date, with the precision of a float
     return sample_value(field.kind, version, random, depth)
 

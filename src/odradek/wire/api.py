@@ -57,6 +57,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -65,6 +69,8 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
@@ -144,6 +150,10 @@ APIS: Mapping[int, Api] = {
         _api("describe_log_dirs", 0, 4, 2),
         _api("sasl_authenticate", 0, 2, 2),
         _api("create_partitions", 0, 3, 2),
+        _api("create_delegation_token", 0, 3, 2),
+        _api("renew_delegation_token", 0, 2, 2),
+        _api("expire_delegation_token", 0, 2, 2),
+        _api("describe_delegation_token", 0, 3, 2),
         _api("delete_groups", 0, 2, 2),
         _api("elect_leaders", 0, 2, 2),
         _api("incremental_alter_configs", 0, 1, 1),
@@ -152,6 +162,8 @@ APIS: Mapping[int, Api] = {
         _api("offset_delete", 0, 0, NEVER),
         _api("describe_client_quotas", 0, 1, 1),
         _api("alter_client_quotas", 0, 1, 1),
+        _api("describe_user_scram_credentials", 0, 0, 0),
+        _api("alter_user_scram_credentials", 0, 0, 0),
         _api("alter_partition", 0, 3, 0),
         _api("describe_cluster", 0, 1, 0),
         _api("describe_producers", 0, 0, 0),

@@ -4,19 +4,26 @@ Requests may be pipelined. A broker answers in the order of the requests, so the
 with a queue, and a correlation id that is not the oldest outstanding one is a fault of the peer. A
 request that is not answered in time ends the connection, as in Kafka: everything behind it would
 wait as well.
+
+A connection may be secured: TLS below the frames (`wire/tls.py`), and a login before the first
+request. A login that expires is repeated while the connection is held: requests that are started
+meanwhile leave once it is done, since a broker takes nothing but the login then.
 """
 
 import asyncio
 import itertools
 import os
+import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.wire.api import APIS
 from odradek.wire.errors import DecodeError
-from odradek.wire.frames import FrameProtocol
+from odradek.wire.frames import Buffer, FrameProtocol
 from odradek.wire.header import decode_response, encode_request
+from odradek.wire.tls import TlsLayer
 
 if TYPE_CHECKING:
     from odradek.wire.schema import Message
@@ -49,6 +56,10 @@ class Connection(FrameProtocol):
         self._correlation_ids = itertools.count()
         self._pending: deque[_Pending] = deque()
         self._failure: Exception | None = None
+        # While a login is under way: what is sent after it, with the answers to wait for.
+        self._held: list[tuple[list[Buffer], _Pending | None]] | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._connected: asyncio.Future[None] = self._loop.create_future()
         # Called when the connection is gone, whoever ended it.
         self.on_lost: Callable[[], None] = _no_op
 
@@ -61,16 +72,23 @@ class Connection(FrameProtocol):
         client_id: str = "odradek",
         max_response_bytes: int = RESPONSE_BYTES_MAX,
         timeout: float = TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+        login: "Callable[[Connection], Awaitable[None]] | None" = None,
     ) -> "Connection":
-        """Connects within `timeout` seconds, which is also the default time-out of each request."""
-        loop = asyncio.get_running_loop()
+        """Connects, and logs in, within `timeout` seconds; each request has as long by default."""
+        connection = cls(client_id, max_response_bytes, timeout)
         try:
             async with asyncio.timeout(timeout):
-                _, connection = await loop.create_connection(
-                    lambda: cls(client_id, max_response_bytes, timeout), host, port
-                )
+                await connection._connect(host, port, tls)
+                if login is not None:
+                    await login(connection)
         except TimeoutError:
+            connection.close()
             raise
+        except ssl.SSLError as error:
+            raise ConnectionError(
+                f"cannot connect to {host}:{port}: TLS: {error.reason or error}"
+            ) from error
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else error
             kind = (
@@ -79,7 +97,56 @@ class Connection(FrameProtocol):
                 else ConnectionError
             )
             raise kind(f"cannot connect to {host}:{port}: {reason}") from error
+        except BaseException:
+            connection.close()
+            raise
         return connection
+
+    async def _connect(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        protocol: asyncio.BaseProtocol = self
+        if tls is not None:
+            protocol = TlsLayer(
+                self, tls, server_side=False, host=host, on_failure=self._handshake_failed
+            )
+        await self._loop.create_connection(lambda: protocol, host, port)
+        await self._connected
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if not self._connected.done():
+            self._connected.set_result(None)
+
+    def _handshake_failed(self, error: Exception) -> None:
+        if not self._connected.done():
+            self._connected.set_exception(error)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Waits until nothing is in flight, and keeps back what is started meanwhile.
+
+        What the holder itself sends goes out through `request_now`.
+        """
+        assert self._held is None, "one login at a time"
+        self._held = []
+        try:
+            if self._pending:
+                self._idle = self._loop.create_future()
+                await self._idle
+            yield
+        finally:
+            kept, self._held = self._held, None
+            self._idle = None
+            for parts, pending in kept:
+                self._send(parts, pending)
+
+    async def request_now(self, message: "Message", version: int) -> Any:
+        """A request of the holder of a held connection."""
+        kept, self._held = self._held, None
+        try:
+            future = self.start(message, version)
+        finally:
+            self._held = kept
+        return await future
 
     @property
     def closed(self) -> bool:
@@ -98,11 +165,11 @@ class Connection(FrameProtocol):
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         future: asyncio.Future[Any] = self._loop.create_future()
         api = APIS[message.API_KEY]
-        self.send(encode_request(message, version, correlation_id, self.client_id))
+        parts = encode_request(message, version, correlation_id, self.client_id)
         # Only now: what cannot be encoded is never sent, and nobody is late with an answer to it.
         seconds = self.timeout if timeout is None else timeout
         timer = self._loop.call_later(seconds, self._time_out, future)
-        self._pending.append(_Pending(correlation_id, api.response, version, future, timer))
+        self._send(parts, _Pending(correlation_id, api.response, version, future, timer))
         return future
 
     async def request(
@@ -116,7 +183,15 @@ class Connection(FrameProtocol):
         if not self.is_open:
             raise self._broken()
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
-        self.send(encode_request(message, version, correlation_id, self.client_id))
+        self._send(encode_request(message, version, correlation_id, self.client_id), None)
+
+    def _send(self, parts: list[Buffer], pending: _Pending | None) -> None:
+        if self._held is not None:
+            self._held.append((parts, pending))
+            return
+        self.send(parts)
+        if pending is not None:
+            self._pending.append(pending)
 
     def frame_received(self, frame: bytearray) -> None:
         if not self._pending:
@@ -143,9 +218,13 @@ class Connection(FrameProtocol):
             return
         if not pending.future.done():
             pending.future.set_result(message)
+        if not self._pending and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     def lost(self, error: Exception | None) -> None:
         self._abandon(error)
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_exception(self._broken())
         self.on_lost()
 
     def close(self) -> None:
@@ -167,6 +246,9 @@ class Connection(FrameProtocol):
     def _abandon(self, error: Exception | None) -> None:
         if error is not None and self._failure is None:
             self._failure = ConnectionError(f"the connection to {self.peer} broke: {error}")
+        self._pending.extend(pending for _, pending in self._held or () if pending is not None)
+        if self._held is not None:
+            self._held.clear()
         while self._pending:
             pending = self._pending.popleft()
             pending.timer.cancel()
