@@ -49,7 +49,7 @@ class Cluster:
         self._connections: list[Connection] = []
 
     async def start(self, broker_id: int, **settings: str) -> Broker:
-        written = {name.replace("_", "."): value for name, value in settings.items()}
+        written = {dotted(name): value for name, value in settings.items()}
         broker = Broker(
             BrokerConfig(
                 {
@@ -117,10 +117,15 @@ class Cluster:
             await until(lambda cache=broker.cache: cache.has_topic(name))
 
 
+def dotted(name: str) -> str:
+    """A keyword as a setting's name; one that has dots already is taken as it is."""
+    return name if "." in name else name.replace("_", ".")
+
+
 @asynccontextmanager
 async def cluster(directory: Path, brokers: int = 1, **settings: str) -> AsyncIterator[Cluster]:
     """`brokers` brokers with ids from 1; settings have underscores for dots."""
-    made = Cluster(directory, {name.replace("_", "."): text for name, text in settings.items()})
+    made = Cluster(directory, {dotted(name): text for name, text in settings.items()})
     try:
         for broker_id in range(1, brokers + 1):
             await made.start(broker_id)

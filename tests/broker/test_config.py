@@ -9,12 +9,12 @@ import pytest
 from odradek.broker.config import (
     BrokerConfig,
     Entry,
-    Listener,
     Source,
     parse_assignments,
     validate_dynamic,
     validate_topic,
 )
+from odradek.broker.listeners import Listener, SecurityProtocol
 from odradek.controller.config import ControllerConfig
 from odradek.coordinator.config import GroupConfig
 from odradek.log.cleaner import CleanerConfig
@@ -92,12 +92,12 @@ def test_what_another_broker_wrote_and_we_do_not_know_is_left_aside(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = BrokerConfig()
-    config.set_dynamic({"ssl.keystore.type": "PEM", "max.connections": "many"}, {})
+    config.set_dynamic({"metric.reporters": "x", "max.connections": "many"}, {})
     assert config.integer("max.connections") == 2**31 - 1
     config.set_dynamic({"max.connections.per.ip.overrides": "127.0.0.1:several"}, {})
     assert config.text("max.connections.per.ip.overrides") == ""
     assert "several" in caplog.text
-    assert "ssl.keystore.type" in caplog.text
+    assert "metric.reporters" in caplog.text
     assert "many" in caplog.text
 
 
@@ -114,10 +114,10 @@ def test_what_another_broker_wrote_and_we_do_not_know_is_left_aside(
         ("max.connections.per.ip.overrides", "127.0.0.1", "a list of address:count"),
         ("listeners", "9092", "NAME://host:port"),
         ("listeners", "", "nowhere to listen"),
-        ("listeners", "PLAINTEXT://0.0.0.0:9092", "Nobody can connect to 0.0.0.0"),
-        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "Nobody can connect to 0.0.0.0"),
-        ("advertised.listeners", "OTHER://h:1", "not in listeners"),
-        ("inter.broker.listener.name", "internal", "INTERNAL is not among .*: PLAINTEXT"),
+        ("listeners", "PLAINTEXT://0.0.0.0:9092", "no client can connect to 0.0.0.0"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "no client can connect to 0.0.0.0"),
+        ("advertised.listeners", "SSL://h:1", "not in listeners"),
+        ("inter.broker.listener.name", "internal", "INTERNAL is not among .* PLAINTEXT"),
     ],
 )
 def test_a_slip_is_explained(name: str, value: str, reason: str) -> None:
@@ -204,15 +204,85 @@ def test_a_kafka_file_may_name_what_has_no_effect_here(caplog: pytest.LogCapture
 
 
 def test_listeners() -> None:
-    assert Listener.parse("plaintext://[::1]:0") == Listener("PLAINTEXT", "::1", 0)
-    config = BrokerConfig({"listeners": "PLAINTEXT://:1, OTHER://h:2"})
-    assert config.listeners() == [Listener("PLAINTEXT", "", 1), Listener("OTHER", "h", 2)]
+    config = BrokerConfig({"listeners": "plaintext://[::1]:0, SASL_PLAINTEXT://h:2"})
+    assert config.listeners() == [
+        Listener("PLAINTEXT", "::1", 0),
+        Listener("SASL_PLAINTEXT", "h", 2, SecurityProtocol.SASL_PLAINTEXT),
+    ]
+
+
+NAMES = "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,SECURE:SSL"
+
+
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [
+        ({"listeners": "SSL://:9093"}, "security.inter.broker.protocol"),
+        ({"listeners": "OTHER://:1"}, "listener.security.protocol.map"),
+        ({"listener.security.protocol.map": "PLAINTEXT:TELNET"}, "NAME:PROTOCOL"),
+        ({"listeners": "PLAINTEXT://a:1,SSL://b:1"}, "different port"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "different name"),
+        (
+            {
+                "inter.broker.listener.name": "PLAINTEXT",
+                "security.inter.broker.protocol": "PLAINTEXT",
+            },
+            "Only one of",
+        ),
+        ({"control.plane.listener.name": "X"}, "control.plane.listener.name X is not among"),
+        ({"control.plane.listener.name": "PLAINTEXT"}, "must not be the inter-broker listener"),
+        ({"listener.name.x.sasl.nonsense": "1"}, "Unknown broker config name"),
+        ({"listener.name.x.plain.ssl.client.auth": "none"}, "Unknown broker config name"),
+    ],
+)
+def test_wrong_listeners_refuse_the_start(written: dict[str, str], complaint: str) -> None:
+    with pytest.raises(KafkaError, match=complaint):
+        BrokerConfig(written)
+
+
+def test_an_ipv4_and_an_ipv6_address_may_share_a_port() -> None:
+    both = "PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092"
+    assert len(BrokerConfig({"listeners": both}).listeners()) == 2
+
+
+def test_a_listener_may_have_settings_of_its_own() -> None:
+    config = BrokerConfig(
+        {
+            "listener.security.protocol.map": NAMES,
+            "ssl.client.auth": "requested",
+            "listener.name.secure.ssl.client.auth": "required",
+            "listener.name.secure.plain.connections.max.reauth.ms": "5",
+        }
+    )
+    assert config.listener_value("SECURE", "ssl.client.auth") == "required"
+    assert config.listener_value("INTERNAL", "ssl.client.auth") == "requested"
+    assert config.listener_value("SECURE", "connections.max.reauth.ms", "PLAIN") == "5"
+    assert config.listener_value("SECURE", "connections.max.reauth.ms", "OAUTHBEARER") == "0"
+    assert config.listener_value("SECURE", "ssl.keystore.type") == "JKS"
+    described = {entry.setting.name: entry for entry in config.describe_broker()}
+    assert described["listener.name.secure.ssl.client.auth"].value == "required"
+
+
+def test_a_secret_is_sensitive_under_every_name() -> None:
+    config = BrokerConfig(
+        {
+            "ssl.keystore.password": "hunter2",
+            "listener.name.x.scram-sha-256.sasl.jaas.config": "hunter2",
+        }
+    )
+    described = {entry.setting.name: entry for entry in config.describe_broker()}
+    assert described["ssl.keystore.password"].is_sensitive
+    assert described["listener.name.x.scram-sha-256.sasl.jaas.config"].is_sensitive
 
 
 def test_brokers_meet_at_a_listener_that_is_advertised() -> None:
-    written = {"listeners": "PLAINTEXT://0.0.0.0:1,INTERNAL://:2"}
+    written = {
+        "listeners": "PLAINTEXT://0.0.0.0:1,INTERNAL://:2",
+        "listener.security.protocol.map": NAMES,
+    }
     told = {**written, "advertised.listeners": "INTERNAL://h:2"}
-    assert BrokerConfig(told).inter_broker_listener() == "INTERNAL"
+    with pytest.raises(KafkaError, match="inter-broker listener PLAINTEXT"):
+        BrokerConfig(told)
     named = {**told, "inter.broker.listener.name": "internal"}
     assert BrokerConfig(named).inter_broker_listener() == "INTERNAL"
     with pytest.raises(KafkaError, match="PLAINTEXT is not among"):

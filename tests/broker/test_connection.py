@@ -297,6 +297,7 @@ async def test_clients_do_not_keep_the_other_brokers_out(tmp_path: Path) -> None
         max_connections="8",
         listeners="CLIENTS://127.0.0.1:0,INTERNAL://127.0.0.1:0",
         inter_broker_listener_name="INTERNAL",
+        listener_security_protocol_map="CLIENTS:PLAINTEXT,INTERNAL:PLAINTEXT",
     ) as made:
         connections = made.brokers[1].connections
         for _ in range(8):

@@ -227,6 +227,7 @@ async def test_listeners_that_are_advertised_otherwise_or_not_at_all(tmp_path: P
         listeners="CLIENTS://127.0.0.1:0,LOCAL://0.0.0.0:0,INTERNAL://127.0.0.1:0",
         advertised_listeners="CLIENTS://127.0.0.1:0,INTERNAL://:0",
         inter_broker_listener_name="clients",
+        listener_security_protocol_map="CLIENTS:PLAINTEXT,LOCAL:PLAINTEXT,INTERNAL:PLAINTEXT",
     ) as made:
         clients, internal = made.brokers[1].endpoints
         assert (clients.listener, clients.host) == ("CLIENTS", "127.0.0.1")

@@ -12,10 +12,18 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import Any, TypeVar
 
+from odradek.broker.listeners import (
+    Listener,
+    SecurityProtocol,
+    check_listeners,
+    parse_listeners,
+    parse_protocol_map,
+)
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.settings import (
     BROKER_SETTINGS,
+    LISTENER_PREFIX,
     SOURCE,
     TOPIC_SETTINGS,
     WITHOUT_EFFECT,
@@ -25,6 +33,7 @@ from odradek.wire.settings import (
     Setting,
     Value,
     parse,
+    prefixed,
     unknown_name,
 )
 from odradek.wire.settings import Source as SettingSource
@@ -63,26 +72,8 @@ class Entry:
 
     @property
     def is_sensitive(self) -> bool:
-        return self.setting.kind is Kind.PASSWORD
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """`NAME://host:port`. Only the security protocol PLAINTEXT is spoken."""
-
-    name: str
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Listener":
-        name, separator, rest = text.strip().partition("://")
-        host, colon, port = rest.rpartition(":")
-        if not (name and separator and colon and port.isdigit() and int(port) < 65536):
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Invalid listener {text}: expected NAME://host:port"
-            )
-        return cls(name.upper(), host.strip("[]"), int(port))
+        """Also of a kind that is not known here: it may be a password of another broker's."""
+        return self.setting.kind in (Kind.PASSWORD, Kind.UNKNOWN)
 
 
 # Settings that belong together: asking for one shows the others (`log.retention.*`).
@@ -100,8 +91,6 @@ _DYNAMIC_ONLY = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-ANY_ADDRESS = "0.0.0.0"
-
 C = TypeVar("C")
 
 
@@ -143,18 +132,41 @@ class BrokerConfig:
         return value
 
     def listeners(self) -> list[Listener]:
-        written = self.text("listeners") or ""
-        return [Listener.parse(text) for text in written.split(",") if text.strip()]
+        return parse_listeners(self.text("listeners") or "", self._protocols(), "listeners")
 
     def advertised_listeners(self) -> list[Listener]:
-        """What clients are told, or nothing if that is what we listen on."""
-        written = self.text("advertised.listeners") or ""
-        return [Listener.parse(text) for text in written.split(",") if text.strip()]
+        """What clients are told to connect to: the listeners themselves unless set."""
+        written = self.text("advertised.listeners")
+        if not written:
+            return self.listeners()
+        return parse_listeners(written, self._protocols(), "advertised.listeners")
 
     def inter_broker_listener(self) -> str:
         """The name of the listener that brokers reach each other over."""
-        told = self.advertised_listeners() or self.listeners()
-        return (self.text("inter.broker.listener.name") or told[0].name).upper()
+        named = self.text("inter.broker.listener.name")
+        return (named or self.text("security.inter.broker.protocol") or "").upper()
+
+    def control_plane_listener(self) -> str | None:
+        """The name of the listener that the controller reaches brokers over, if it has its own."""
+        named = self.text("control.plane.listener.name")
+        return named.upper() if named else None
+
+    def listener_value(self, listener: str, name: str, mechanism: str | None = None) -> str | None:
+        """A setting as this listener has it: with both prefixes, with the listener's, or plain."""
+        front = f"{LISTENER_PREFIX}{listener.lower()}."
+        candidates = [front + name, name]
+        if mechanism is not None:
+            candidates.insert(0, f"{front}{mechanism.lower()}.{name}")
+        for candidate in candidates:
+            if (text := self._written(candidate)) is not None:
+                return text
+        return BROKER_SETTINGS[name].default
+
+    def is_written(self, name: str) -> bool:
+        return self._written(name) is not None
+
+    def _protocols(self) -> Mapping[str, SecurityProtocol]:
+        return parse_protocol_map(self.text("listener.security.protocol.map") or "")
 
     def log_dirs(self) -> list[str]:
         written = self.text("log.dirs") or self.text("log.dir") or ""
@@ -233,34 +245,31 @@ class BrokerConfig:
 
     def _check_together(self) -> None:
         """Rules between settings, and between the listeners."""
-        names = [listener.name for listener in self.listeners()]
-        if not names:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "listeners names nowhere to listen")
-        if len(set(names)) < len(names):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "Each listener must have a different name")
-        if any(listener.name not in names for listener in self.advertised_listeners()):
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, "advertised.listeners names one that is not in listeners"
-            )
-        told = self.advertised_listeners() or self.listeners()
-        if any(listener.host == ANY_ADDRESS for listener in told):
+        named, protocol = (
+            self.is_written(name)
+            for name in ("inter.broker.listener.name", "security.inter.broker.protocol")
+        )
+        if named and protocol:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"Nobody can connect to {ANY_ADDRESS}: set advertised.listeners to an address of"
-                " this host, or listen on NAME://:port to advertise its name",
+                "Only one of inter.broker.listener.name and security.inter.broker.protocol can be"
+                " set",
             )
-        if self.inter_broker_listener() not in [listener.name for listener in told]:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"inter.broker.listener.name {self.inter_broker_listener()} is not among the"
-                f" advertised listeners: {', '.join(listener.name for listener in told)}",
-            )
+        check_listeners(
+            self.listeners(),
+            self.advertised_listeners(),
+            self.inter_broker_listener(),
+            self.control_plane_listener(),
+        )
         validate_topic(self, {})
 
     # Telling
 
     def describe_broker(self) -> Iterator[Entry]:
-        for name, setting in BROKER_SETTINGS.items():
+        layers = {*self._dynamic, *self._dynamic_default, *self._static}
+        of_listeners = sorted(name for name in layers if name not in BROKER_SETTINGS)
+        for name in (*BROKER_SETTINGS, *of_listeners):
+            setting = _broker_setting(name)
             synonyms = tuple(self._synonyms(name))
             if name in _DYNAMIC_ONLY and not synonyms:
                 continue
@@ -277,7 +286,7 @@ class BrokerConfig:
         """What is set for all brokers (`/config/brokers/<default>`)."""
         source = Source.DYNAMIC_DEFAULT_BROKER
         for name, text in self._dynamic_default.items():
-            yield Entry(BROKER_SETTINGS[name], text, source, False, (Synonym(name, text, source),))
+            yield Entry(_broker_setting(name), text, source, False, (Synonym(name, text, source),))
 
     def describe_topic(self, overrides: Mapping[str, str]) -> Iterator[Entry]:
         for name, setting in TOPIC_SETTINGS.items():
@@ -316,7 +325,7 @@ class BrokerConfig:
                 if each in layer:
                     yield Synonym(each, layer[each], source)
         for each in names:
-            default = BROKER_SETTINGS[each].default
+            default = _broker_setting(each).default if each in BROKER_SETTINGS else None
             if default is not None and each not in _DYNAMIC_ONLY:
                 yield Synonym(each, default, Source.DEFAULT)
 
@@ -356,7 +365,7 @@ def validate_dynamic(settings: Mapping[str, str], per_broker: bool) -> None:
             f"Cannot update these configs dynamically: Set({', '.join(fixed)})",
         )
     for name in settings:
-        scope = BROKER_SETTINGS[name].scope
+        scope = _broker_setting(name).scope
         if scope is Scope.PER_BROKER and not per_broker and "throttled" not in name:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -365,13 +374,13 @@ def validate_dynamic(settings: Mapping[str, str], per_broker: bool) -> None:
             )
     for name, text in settings.items():
         try:
-            parse(BROKER_SETTINGS[name], text)
+            parse(_broker_setting(name), text)
         except InvalidValue as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
 
 
 def _broker_setting(name: str) -> Setting:
-    setting = BROKER_SETTINGS.get(name)
+    setting = BROKER_SETTINGS.get(name) or prefixed(name)
     if setting is None:
         raise unknown_name(name, BROKER_SETTINGS, "broker")
     return setting

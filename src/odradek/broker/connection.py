@@ -22,8 +22,12 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.authentication import Close, Verdict
+from odradek.broker.authorization import Permissions
 from odradek.broker.control import NotBelieved
+from odradek.broker.identity import Identity, NotIdentified
 from odradek.broker.routes import CONTROL, RequestContext, Route, Routes, refuse
+from odradek.broker.served_apis import unsupported_version
 from odradek.store.api import StoreError
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import DecodeError, EncodeError, ErrorCode, KafkaError
@@ -34,6 +38,7 @@ from odradek.wire.schema import Message
 
 if TYPE_CHECKING:
     from odradek.broker.connections import Connections
+    from odradek.broker.security import ListenerSecurity
 
 __all__ = ["ClientConnection"]
 
@@ -44,6 +49,9 @@ EXPECTED_BYTES_MAX = 128 * 1024 * 1024
 
 # Requests of one connection that start in one turn of the loop.
 STARTS_PER_TURN = 4
+
+# A client that has not logged in by then is disconnected.
+LOGIN_TIMEOUT_S = 30.0
 
 # API key, version and correlation id: what every version of every header begins with.
 _START = Struct(">hhi")
@@ -73,10 +81,15 @@ class _Slot:
 class ClientConnection(FrameProtocol):
     """One client, or another broker, that talks to us."""
 
-    def __init__(self, connections: "Connections", routes: Routes, listener: str) -> None:
+    def __init__(
+        self, connections: "Connections", routes: Routes, security: "ListenerSecurity"
+    ) -> None:
         super().__init__(connections.request_bytes_max, connections.scratch)
-        self.listener = listener
+        self.listener = security.listener.name
         self.host = ""
+        self._security = security
+        self._identity: Identity | None = None
+        self._login_timer: asyncio.TimerHandle | None = None
         self.last_active = 0.0
         self.requests = 0
         self._connections = connections
@@ -109,6 +122,7 @@ class ClientConnection(FrameProtocol):
             for option, size_bytes in self._connections.socket_buffers.items():
                 sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
         self._connections.admit(self)
+        self._identify(transport)
 
     def lost(self, error: Exception | None) -> None:
         for slot in self._slots:
@@ -118,12 +132,60 @@ class ClientConnection(FrameProtocol):
             self._muted.cancel()
         if self._turn is not None:
             self._turn.cancel()
+        if self._login_timer is not None:
+            self._login_timer.cancel()
         self._waiting.clear()
         self._slots.clear()
         self._change_request_bytes(-self.request_bytes)
         self._connections.response_budget.change(-self.response_bytes)
         self.response_bytes = 0
         self._connections.forget(self)
+
+    # The login
+
+    def _identify(self, transport: asyncio.BaseTransport) -> None:
+        connections, authorizer = self._connections, self._routes.broker.authorizer
+        tls = transport.get_extra_info("ssl_object")
+        try:
+            self._identity = Identity(self._security, authorizer, self.peer, self.host, tls)
+        except NotIdentified as error:
+            logger.warning("%s: closing, %s", self.peer, error)
+            self.close()
+            return
+        if not self._identity.is_known:
+            self.frame_bytes_max = connections.login_bytes_max
+            self._login_timer = self._loop.call_later(LOGIN_TIMEOUT_S, self._login_too_slow)
+
+    @property
+    def permissions(self) -> Permissions:
+        """What the client may do."""
+        assert self._identity is not None
+        return self._identity.permissions
+
+    def _login_too_slow(self) -> None:
+        self._login_timer = None
+        logger.info("%s: closing, no login within %d s", self.peer, LOGIN_TIMEOUT_S)
+        self.close()
+
+    def _apply(self, verdict: Verdict) -> None:
+        """What a login says to one of its frames; a refusal leaves, if at all, after a delay."""
+        if self._identity is not None and self._identity.is_known and self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
+            self.frame_bytes_max = self._connections.request_bytes_max
+        if verdict.close is Close.LATE:
+            self._loop.call_later(self._connections.login_delay_s, self._end_login, verdict.parts)
+            return
+        if verdict.parts:
+            self._put(verdict.parts)
+        if verdict.close is Close.NOW:
+            self.close()
+
+    def _end_login(self, parts: list[Buffer]) -> None:
+        if self.is_open:
+            if parts:
+                self._put(parts)
+            self.close()
 
     @property
     def is_idle(self) -> bool:
@@ -221,8 +283,12 @@ class ClientConnection(FrameProtocol):
             or self._expected_bytes > EXPECTED_BYTES_MAX
             or (self.response_bytes and self._connections.response_budget.is_spent)
             or len(self._slots) >= self._connections.in_flight_max
-            or not (self._connections.is_serving or frame is None or _is_control(frame))
+            or not (self._connections.is_serving or frame is None or self._is_early(frame))
         )
+
+    def _is_early(self, frame: bytearray) -> bool:
+        """Whether it is taken before the broker serves clients: the controller's, and a login."""
+        return _is_control(frame) or (self._identity is not None and not self._identity.is_known)
 
     def pump(self) -> None:
         """Starts what had to wait, as far as it now may, and reads on if nothing is left."""
@@ -250,6 +316,10 @@ class ClientConnection(FrameProtocol):
         self.requests += 1
         self._started += 1
         self.last_active = self._loop.time()
+        verdict = None if self._identity is None else self._identity.receive(frame)
+        if verdict is not None:
+            self._apply(verdict)
+            return
         try:
             if len(frame) < _START.size:
                 raise DecodeError(f"a frame of {len(frame)} bytes")
@@ -283,9 +353,7 @@ class ClientConnection(FrameProtocol):
     def _unsupported(self, key: int, version: int, correlation_id: int) -> None:
         """ApiVersions is answered in its first version, so that the client can choose another."""
         if key == ApiKey.API_VERSIONS:
-            from odradek.broker.handlers.api_versions import unsupported
-
-            self._put(encode_response(unsupported(), 0, correlation_id))
+            self._put(encode_response(unsupported_version(), 0, correlation_id))
             return
         logger.warning("%s: closing, API %d version %d is not served", self.peer, key, version)
         self.close()

@@ -10,15 +10,19 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection
+from odradek.broker.listeners import Listener
 from odradek.broker.memory import Budget, Turns, offenders
 from odradek.broker.routes import Routes
+from odradek.broker.security import ListenerSecurity
 from odradek.wire.frames import SCRATCH_BYTES
 from odradek.wire.settings import connection_limits
+from odradek.wire.tls import CIPHERTEXT_BYTES, HandshakeQueue, TlsLayer
 
 if TYPE_CHECKING:
     from asyncio import AbstractServer
@@ -39,6 +43,11 @@ class Connections:
     def __init__(self, config: BrokerConfig, routes: Routes) -> None:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.request_bytes_max = config.integer("socket.request.max.bytes")
+        self.login_bytes_max = config.integer("sasl.server.max.receive.size")
+        self.login_delay_s = config.integer("connection.failed.authentication.delay.ms") / 1000
+        has_tls = any(listener.protocol.has_tls for listener in config.listeners())
+        self._tls_scratch = memoryview(bytearray(CIPHERTEXT_BYTES)) if has_tls else None
+        self._handshakes = HandshakeQueue()
         # Until then only the controller is answered; everybody else waits, connected.
         self.is_serving = False
         self.in_flight_max = config.integer("queued.max.requests")
@@ -77,10 +86,11 @@ class Connections:
         overrides = config.text("max.connections.per.ip.overrides")
         self._overrides = connection_limits(overrides or "")
 
-    async def listen(self, listener: Listener) -> Listener:
+    async def listen(self, security: ListenerSecurity) -> Listener:
         """Opens the listening socket, not yet accepting; the listener with the port it got."""
+        listener = security.listener
         server = await self._loop.create_server(
-            partial(ClientConnection, self, self._routes, listener.name),
+            partial(self._protocol, security),
             listener.host or None,
             listener.port,
             backlog=self._config.integer("socket.listen.backlog.size"),
@@ -88,7 +98,20 @@ class Connections:
         )
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
-        return Listener(listener.name, listener.host, port)
+        return replace(listener, port=port)
+
+    def _protocol(self, security: ListenerSecurity) -> asyncio.BaseProtocol:
+        """What speaks on a new connection: its frames, with TLS below them where it has that."""
+        connection = ClientConnection(self, self._routes, security)
+        if security.tls is None:
+            return connection
+        return TlsLayer(
+            connection,
+            security.tls,
+            server_side=True,
+            scratch=self._tls_scratch,
+            handshakes=self._handshakes,
+        )
 
     async def accept(self) -> None:
         """Lets connections in. Only the controller is answered before `serve`."""

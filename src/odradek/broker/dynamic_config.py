@@ -38,12 +38,14 @@ class DynamicConfig:
         store: ClusterStore,
         quotas: ClientQuotas,
         on_topic: Callable[[str, LogConfig], None],
+        on_user: Callable[[str, Mapping[str, str]], None],
     ) -> None:
         self._broker_id = broker_id
         self._config = config
         self._store = store
         self._quotas = quotas
         self._on_topic = on_topic
+        self._on_user = on_user
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._seen = -1
         self._changes = 0
@@ -169,7 +171,11 @@ class DynamicConfig:
         if entity is None:
             return
         kind, _, name = path.partition("/")
-        self._quotas.set(plain_entity(entity), await self._read(kind, name))
+        user, client = plain_entity(entity)
+        settings = await self._read(kind, name)
+        self._quotas.set((user, client), settings)
+        if user is not None and client is None:
+            self._on_user(user, settings)
 
     async def _read(self, kind: str, entity: str) -> Mapping[str, str]:
         """An entity's own settings; none if they cannot be read."""

@@ -26,13 +26,22 @@ EVICTION_S = 120.0
 class FetchSession:
     """One fetcher's partitions, and the epoch its next request must have."""
 
-    __slots__ = ("created_at", "fetch_set", "id", "is_follower", "next_epoch", "used_at")
+    __slots__ = (
+        "acl_version",
+        "created_at",
+        "fetch_set",
+        "id",
+        "is_follower",
+        "next_epoch",
+        "used_at",
+    )
 
     def __init__(self, fetch_set: FetchSet, is_follower: bool, now: float) -> None:
         self.id = NO_SESSION
         self.fetch_set = fetch_set
         self.is_follower = is_follower
         self.next_epoch = 1
+        self.acl_version = -1
         self.created_at = now
         self.used_at = now
 

@@ -11,7 +11,9 @@ from inspect import iscoroutinefunction
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from odradek.broker.authorization import BEFORE_CONTROLLER_CHECK, Permissions, authorized
 from odradek.broker.handlers import HANDLERS, served_versions
+from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.header import RequestHeader
@@ -55,6 +57,11 @@ class RequestContext:
         self.close_after = False
         # For how long the client is asked to be quiet, and is not listened to.
         self.throttle_ms = 0
+
+    @property
+    def may(self) -> Permissions:
+        """What the client that sent the request is allowed to do."""
+        return self.connection.permissions
 
     @property
     def version(self) -> int:
@@ -119,14 +126,14 @@ def _as_reply(handle: Callable[..., Any]) -> Callable[..., Answer]:
     return reply
 
 
-def _is_exempt(route: Route, request: Message) -> bool:
+def _is_exempt(route: Route, request: Message, context: RequestContext) -> bool:
     """Whether no client is charged for the time a request takes: those of other brokers, and those
     that get no answer (KIP-124)."""
-    return (
-        route.key in CLUSTER_ACTIONS
-        or getattr(request, "replica_id", -1) >= 0
-        or getattr(request, "acks", -1) == 0
-    )
+    if getattr(request, "acks", -1) == 0:
+        return True
+    if route.key not in CLUSTER_ACTIONS and getattr(request, "replica_id", -1) < 0:
+        return False
+    return context.may.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
 class Routes:
@@ -149,21 +156,37 @@ class Routes:
     def serve(self, route: Route, request: Any, context: RequestContext) -> Answer:
         """Raises KafkaError if this request is not to be served."""
         broker = self.broker
-        self._admit(route, request, context)
+        self._check_listener(route, context)
         if route.key in CONTROL and not broker.control.is_known(request, broker.epoch):
             return Exclusive(self._serve_checked(route, request, context))
-        if broker.quotas.limit_time and not _is_exempt(route, request):
-            return broker.quotas.timed(lambda: route.handle(broker, request, context), context)
-        return route.handle(broker, request, context)
+        if broker.quotas.limit_time and not _is_exempt(route, request, context):
+            return broker.quotas.timed(lambda: self._serve(route, request, context), context)
+        return self._serve(route, request, context)
 
-    def _admit(self, route: Route, request: Message, context: RequestContext) -> None:
-        """The rules that hold before any handler runs. An authorizer belongs here, too."""
+    def _check_listener(self, route: Route, context: RequestContext) -> None:
         if route.key in CLUSTER_ACTIONS:
             self.broker.control.check_listener(
                 context.connection.listener,
                 self.broker.connections.inter_broker_only,
                 context.sender,
             )
+
+    def _serve(self, route: Route, request: Message, context: RequestContext) -> Answer:
+        """The rules that hold before any handler runs, and then the handler."""
+        broker = self.broker
+        if broker.authorizer is None:
+            self._require_controller(route)
+            return route.handle(broker, request, context)
+
+        def handle() -> Answer:
+            self._require_controller(route)
+            return route.handle(broker, request, context)
+
+        if route.key not in BEFORE_CONTROLLER_CHECK:
+            self._require_controller(route)
+        return authorized(route, request, context.may, handle)
+
+    def _require_controller(self, route: Route) -> None:
         if route.controller_only and not self.broker.controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
@@ -179,7 +202,7 @@ class Routes:
             route.name,
             context.sender,
         )
-        return await route.handle(self.broker, request, context).result()
+        return await self._serve(route, request, context).result()
 
     def statistics(self) -> dict[str, int]:
         """Requests so far, by API."""

@@ -19,15 +19,18 @@ import socket
 from collections.abc import Callable, Collection
 from random import Random
 
-from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.acl_follower import AclFollower
+from odradek.broker.config import BrokerConfig
 from odradek.broker.connections import Connections
 from odradek.broker.control import ControlRequests
 from odradek.broker.controlled_shutdown import hand_over_leaderships
 from odradek.broker.dynamic_config import DynamicConfig
 from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.listeners import Listener
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.quotas import ClientQuotas
 from odradek.broker.routes import Routes
+from odradek.broker.security import BrokerSecurity, ListenerSecurity
 from odradek.broker.topics import Topics, offsets_topic
 from odradek.broker.unclean_start import (
     ALL_PARTITIONS,
@@ -114,6 +117,11 @@ class Broker:
         self._disk = disk
         self._offload = offload
         self._boot_id = boot_id
+        self.security = BrokerSecurity(config, clock=clock, rng=rng, read_file=disk.read_bytes)
+        self.authorizer = self.security.authorizer
+        self.acls = (
+            None if self.authorizer is None else AclFollower(self.store, self.authorizer, rng)
+        )
         self.quotas = ClientQuotas(self._loop.time)
         self.fetch_sessions = FetchSessions(
             config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
@@ -135,7 +143,9 @@ class Broker:
 
     async def _start(self) -> None:
         config = self.config
-        listeners = [await self._listen(listener) for listener in config.listeners()]
+        listeners = [
+            await self._listen(self.security.of(listener.name)) for listener in config.listeners()
+        ]
         self.endpoints = _advertised(config, listeners)
         await self.store.store.start()
         await self.store.prepare()
@@ -146,6 +156,8 @@ class Broker:
         await self._open_logs()
         self._make_parts()
         await self.settings.load()
+        if self.acls is not None:
+            await self.acls.start()
         await self._load_logs()
         config.on_change(self._settings_changed)
         self._settings_changed(frozenset())
@@ -161,9 +173,10 @@ class Broker:
         self.connections.serve()
         _log.info("broker %d serves %s", self.id, ", ".join(map(str, self.endpoints)))
 
-    async def _listen(self, listener: Listener) -> Listener:
+    async def _listen(self, security: ListenerSecurity) -> Listener:
+        listener = security.listener
         try:
-            return await self.connections.listen(listener)
+            return await self.connections.listen(security)
         except OSError as error:
             raise StartFailed(
                 f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}"
@@ -211,7 +224,14 @@ class Broker:
 
     def _make_parts(self) -> None:
         config = self.config
-        self.settings = DynamicConfig(self.id, config, self.store, self.quotas, self._topic_changed)
+        self.settings = DynamicConfig(
+            self.id,
+            config,
+            self.store,
+            self.quotas,
+            self._topic_changed,
+            self.security.credentials.update,
+        )
         self.producer_ids = ProducerIds(self.store, self.id)
         self.replicas = ReplicaManager(
             self.id,
@@ -373,6 +393,8 @@ class Broker:
             await hand_over_leaderships(self)
         self.connections.stop_accepting()
         await self.settings.stop()
+        if self.acls is not None:
+            await self.acls.stop()
         await self.controller.stop()
         await self.connections.close()
         self.groups.close()
@@ -420,6 +442,7 @@ def _advertised(config: BrokerConfig, listeners: list[Listener]) -> tuple[Endpoi
             told[bound.name].host or socket.gethostname(),
             told[bound.name].port or bound.port,
             bound.name,
+            bound.protocol.name,
         )
         for bound in listeners
         if bound.name in told

@@ -147,7 +147,7 @@ def _store_of(settings: "BrokerConfig", data: str | None) -> str:
 
 async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> str | None:
     """Runs a broker until a signal, or until it fails: then the reason."""
-    from random import Random
+    from random import SystemRandom
 
     from odradek.broker.server import Broker, StartFailed
     from odradek.broker.unclean_start import machine_boot_id
@@ -173,7 +173,7 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         store,
         disk=RealDisk(),
         clock=wall_clock_ms,
-        rng=Random(),
+        rng=SystemRandom(),  # nonces of logins come from it, too
         offload=lambda work: loop.run_in_executor(None, work),
         boot_id=machine_boot_id(),
     )

@@ -121,9 +121,10 @@ class InvalidValue(KafkaError):
 
 
 def _invalid(setting: Setting, text: str, reason: str) -> InvalidValue:
+    shown = "[hidden]" if setting.kind is Kind.PASSWORD else text
     return InvalidValue(
         ErrorCode.INVALID_CONFIG,
-        f"Invalid value {text} for configuration {setting.name}: {reason}",
+        f"Invalid value {shown} for configuration {setting.name}: {reason}",
     )
 
 
@@ -228,7 +229,7 @@ _BROKER = (
     _text("broker.rack", None, "The rack this broker stands in, for placement and closest reads."),
     _text("listeners", "PLAINTEXT://127.0.0.1:9092", "Where to listen; port 0 takes a free one."),
     _text("advertised.listeners", None, "What clients are told to connect to."),
-    _text("inter.broker.listener.name", None, "The listener brokers talk over; else the first."),
+    _text("inter.broker.listener.name", None, "The listener that brokers talk over."),
     _text("log.dir", None, "The one log directory, if log.dirs is not set."),
     _text("log.dirs", None, "The log directories, separated by commas."),
     _text("zookeeper.connect", None, "ZooKeeper's hosts and chroot, unless --store says another."),
@@ -464,7 +465,95 @@ _BROKER = (
     _number(INT, "offsets.topic.segment.bytes", 104857600, "Its segments.", 1),
 )
 
-BROKER_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _BROKER}
+PASSWORD, LIST = Kind.PASSWORD, Kind.LIST
+# Settings that a listener may have of its own, as listener.name.<name>.<setting>.
+_TLS = (
+    _text("ssl.keystore.type", "JKS", "PEM, PKCS12 or JKS (PKCS12 under its old name).", ONE),
+    _text("ssl.keystore.location", None, "The file with our key and certificates.", ONE),
+    Setting("ssl.keystore.password", PASSWORD, None, "Of that file.", ONE),
+    Setting("ssl.key.password", PASSWORD, None, "Of the private key.", ONE),
+    Setting("ssl.keystore.key", PASSWORD, None, "The private key itself, as PEM.", ONE),
+    Setting("ssl.keystore.certificate.chain", PASSWORD, None, "Its certificates, as PEM.", ONE),
+    _text("ssl.truststore.type", "JKS", "PEM, PKCS12 or JKS.", ONE),
+    _text("ssl.truststore.location", None, "The file with the certificates to trust.", ONE),
+    Setting("ssl.truststore.password", PASSWORD, None, "Of that file.", ONE),
+    Setting("ssl.truststore.certificates", PASSWORD, None, "What to trust, as PEM.", ONE),
+    _choice(
+        "ssl.client.auth",
+        "none",
+        ("none", "requested", "required"),
+        "Whether clients must show a certificate.",
+    ),
+    _text("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", "Versions of TLS to speak."),
+    _text("ssl.cipher.suites", None, "Cipher suites by their IANA names; else the usual."),
+    _text(
+        "ssl.endpoint.identification.algorithm",
+        "https",
+        "How a broker's host name is verified; empty: not at all.",
+    ),
+    _text("ssl.principal.mapping.rules", "DEFAULT", "From a certificate's subject to a user."),
+)
+_SASL = (
+    Setting("sasl.enabled.mechanisms", LIST, "GSSAPI", "Mechanisms that clients may use."),
+    _text("sasl.mechanism.inter.broker.protocol", "GSSAPI", "What brokers log in with."),
+    Setting("sasl.jaas.config", PASSWORD, None, "Whom to let in, or what to log in with."),
+    _number(INT, "sasl.server.max.receive.size", 524288, "The largest frame before a login.", 1),
+    _number(LONG, "connections.max.reauth.ms", 0, "After this a client logs in again; 0: never."),
+)
+_SECURITY = (
+    *_TLS,
+    *_SASL,
+    _text(
+        "listener.security.protocol.map",
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "The security protocol of each listener's name.",
+    ),
+    _choice(
+        "security.inter.broker.protocol",
+        "PLAINTEXT",
+        ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "The listener named like this is the brokers', without inter.broker.listener.name.",
+    ),
+    _text("control.plane.listener.name", None, "The listener that the controller uses."),
+    _number(
+        INT,
+        "connection.failed.authentication.delay.ms",
+        100,
+        "How late a failed login is answered and closed.",
+        0,
+    ),
+    _text("authorizer.class.name", "", "kafka.security.authorizer.AclAuthorizer, or no checks."),
+    _text("super.users", "", "Users who may do everything: User:a;User:b."),
+    _flag("allow.everyone.if.no.acl.found", False, "What holds where no ACL does."),
+)
+# Which of them may have a listener, or a listener and a mechanism, in front of their name.
+LISTENER_PREFIX = "listener.name."
+PREFIXABLE: Mapping[str, Setting] = {setting.name: setting for setting in (*_TLS, *_SASL)}
+MECHANISM_PREFIXABLE = frozenset(
+    {
+        "sasl.jaas.config",
+        "connections.max.reauth.ms",
+    }
+)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+def prefixed(name: str) -> Setting | None:
+    """The setting that `listener.name.<listener>.[<mechanism>.]<setting>` is about."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    _, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if (setting := PREFIXABLE.get(rest)) is None:
+        mechanism, _, last = rest.partition(".")
+        if mechanism.upper() not in MECHANISMS or last not in MECHANISM_PREFIXABLE:
+            return None
+        setting = PREFIXABLE[last]
+    return dataclasses.replace(setting, name=name)
+
+
+BROKER_SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting for setting in (*_BROKER, *_SECURITY)
+}
 
 
 def _topic(name: str, *synonyms: tuple[str, int]) -> Setting:
@@ -568,7 +657,15 @@ def _frozen(value: Value) -> object:
 WITHOUT_EFFECT = frozenset(
     {
         "background.threads",
-        "listener.security.protocol.map",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
         "log.cleaner.io.buffer.load.factor",
         "log.cleaner.io.buffer.size",
         "log.cleaner.threads",
@@ -581,7 +678,6 @@ WITHOUT_EFFECT = frozenset(
         "offsets.commit.timeout.ms",
         "offsets.load.buffer.size",
         "request.timeout.ms",
-        "security.inter.broker.protocol",
         "transaction.state.log.min.isr",
         "transaction.state.log.num.partitions",
         "transaction.state.log.replication.factor",

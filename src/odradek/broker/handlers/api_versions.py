@@ -1,48 +1,11 @@
-"""ApiVersions (18), v0–v4. What this broker serves.
-
-At inter-broker protocol 2.6 there are no features, so v3+ carries no tagged field. A version we do
-not know is answered by the connection in v0, which names our range of this very API.
-"""
-
-import re
-from functools import cache
+"""ApiVersions (18), v0–v4. What this broker serves."""
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.broker.handlers import HANDLERS, served_versions
-from odradek.wire.api import ApiKey
-from odradek.wire.errors import ErrorCode
-from odradek.wire.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-)
-
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+from odradek.broker.served_apis import versions_response
+from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
 def handle(
     broker: Broker, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
-    if context.version >= 3 and not (
-        _SOFTWARE.fullmatch(request.client_software_name)
-        and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=_served())
-
-
-def unsupported() -> ApiVersionsResponse:
-    """The answer to a version we do not know."""
-    return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(ApiKey.API_VERSIONS)]
-    )
-
-
-@cache
-def _served() -> list[ApiVersion]:
-    return [_range(key) for key in sorted(HANDLERS)]
-
-
-def _range(key: int) -> ApiVersion:
-    versions = served_versions(key)
-    return ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])
+    return versions_response(request, context.version)

@@ -1,15 +1,71 @@
-"""CreateAcls (30), v0–v3. There is no authorizer: SECURITY_DISABLED, as Kafka without one."""
+"""CreateAcls (30), v0–v3. One result for each entry; what exists already is a success.
+
+Without an authorizer: SECURITY_DISABLED. docs/spec/security.md, section 4.4.
+"""
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.handlers.describe_acls import NO_AUTHORIZER
+from odradek.security.acls import (
+    CLUSTER_NAME,
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from odradek.security.principal import Principal
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,
 )
 
 
-def handle(
+async def handle(
     broker: Broker, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse:
-    raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    if broker.acls is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    results = []
+    for creation in request.creations:
+        try:
+            pattern, entry = _binding(creation)
+            await broker.acls.add(pattern, [entry])
+            results.append(AclCreationResult(error_message=None))
+        except KafkaError as error:
+            results.append(AclCreationResult(error_code=error.error, error_message=error.message))
+    return CreateAclsResponse(results=results)
+
+
+def _binding(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
+    try:
+        type_ = ResourceType(creation.resource_type)
+        pattern = PatternType(creation.resource_pattern_type)
+        operation = AclOperation(creation.operation)
+        permission = AclPermission(creation.permission_type)
+    except ValueError as error:
+        raise _invalid(f"an unknown code: {error}") from None
+    if pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise _invalid("the pattern must be LITERAL or PREFIXED")
+    if min(type_, operation, permission) <= 1:
+        raise _invalid("UNKNOWN and ANY are for filters")
+    name = creation.resource_name
+    if not name or "/" in name:
+        raise _invalid(f"the resource name {name!r} is empty or has a slash")
+    if type_ is ResourceType.CLUSTER and name != CLUSTER_NAME:
+        raise _invalid(f"the only cluster is {CLUSTER_NAME}")
+    try:
+        Principal.parse(creation.principal)
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    return (
+        ResourcePattern(type_, name, pattern),
+        AclEntry(creation.principal, permission, operation, creation.host),
+    )
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

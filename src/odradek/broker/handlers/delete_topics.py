@@ -10,6 +10,7 @@ from uuid import UUID
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.topics import Permit
+from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -34,7 +35,7 @@ async def handle(
         raise KafkaError(error)
     permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     results = await asyncio.gather(
-        *(_delete(broker, topic, request.timeout_ms, permit) for topic in _asked(request))
+        *(_delete(broker, topic, request.timeout_ms, permit, context) for topic in _asked(request))
     )
     return DeleteTopicsResponse(responses=results)
 
@@ -45,10 +46,19 @@ def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
 
 
 async def _delete(
-    broker: Broker, topic: DeleteTopicState, timeout_ms: int, permit: Permit
+    broker: Broker,
+    topic: DeleteTopicState,
+    timeout_ms: int,
+    permit: Permit,
+    context: RequestContext,
 ) -> DeletableTopicResult:
     try:
         name = _name(broker, topic)
+        error = context.may.check(AclOperation.DELETE, ResourceType.TOPIC, name)
+        if error is not None:
+            # A name behind an id is told only to those who may describe the topic.
+            sees = context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            return _result(topic.name or (name if sees else None), topic.topic_id, error)
         permit(broker.cache.partition_count(name) or 0)
         await broker.topics.delete(name)
         if not await broker.topics.wait_until_gone(name, timeout_ms):

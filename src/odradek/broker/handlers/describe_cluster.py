@@ -1,7 +1,7 @@
 """DescribeCluster (60), v0–v1. The brokers, the controller and the cluster's id."""
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.broker.handlers.metadata import CLUSTER_OPERATIONS
+from odradek.broker.handlers.metadata import cluster_operations
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -36,5 +36,5 @@ def handle(
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response

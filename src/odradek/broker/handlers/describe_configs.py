@@ -88,7 +88,11 @@ def _config_entry(entry: Entry, request: DescribeConfigsRequest) -> DescribeConf
         config_source=entry.source,
         is_sensitive=entry.is_sensitive,
         synonyms=[
-            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            DescribeConfigsSynonym(
+                name=each.name,
+                value=None if entry.is_sensitive else each.value,
+                source=each.source,
+            )
             for each in synonyms
         ],
         config_type=entry.setting.kind,

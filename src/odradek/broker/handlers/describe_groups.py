@@ -2,6 +2,7 @@
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.group import Group, GroupState
+from odradek.security.acls import ResourceType
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_groups import (
     DescribedGroup,
@@ -9,9 +10,6 @@ from odradek.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-
-# Read, delete and describe: all that can be done to a group, without an authorizer.
-GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 
 
 def handle(
@@ -21,7 +19,9 @@ def handle(
     if request.include_authorized_operations:
         for group in described:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = context.may.operations(
+                    ResourceType.GROUP, group.group_id
+                )
     return DescribeGroupsResponse(groups=described)
 
 

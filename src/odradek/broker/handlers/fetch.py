@@ -11,6 +11,7 @@ from itertools import groupby
 from odradek.broker.fetch_sessions import FetchSession
 from odradek.broker.handler import Broker, RequestContext
 from odradek.replica.fetching import FetchParams, FetchSet, PartitionAnswer
+from odradek.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import (
@@ -32,6 +33,9 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Re
         fetch_set, session = broker.fetch_sessions.open(request)
     except KafkaError as error:
         return Reply.now(FetchResponse(error_code=error.error))
+    refused = _refused(fetch_set, session, request, context)
+    if refused and not fetch_set.items:
+        return Reply.now(FetchResponse(responses=_by_topic(refused)))
     version = context.header.api_version
     bytes_max = _bytes_max(broker, request, context)
     params = FetchParams(
@@ -47,14 +51,55 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Re
     )
     answers = broker.replicas.fetch(params, fetch_set)
     if isinstance(answers, list):
-        return Reply.now(_finish(broker, context, fetch_set, session, answers))
+        return Reply.now(_finish(broker, context, fetch_set, session, answers + refused))
     # The first batch comes whole, however little was asked for.
     expected_bytes = max(
         bytes_max, 0 if version < 3 else broker.config.integer("message.max.bytes")
     )
     return Reply.later(answers, expected_bytes, lambda: _abandon(fetch_set, session)).map(
-        lambda found: _finish(broker, context, fetch_set, session, found)
+        lambda found: _finish(broker, context, fetch_set, session, found + refused)
     )
+
+
+def _refused(
+    fetch_set: FetchSet,
+    session: FetchSession | None,
+    request: FetchRequest,
+    context: RequestContext,
+) -> list[PartitionAnswer]:
+    """Takes partitions that the client may not read out of the fetch; their answers.
+
+    A session's topics are looked at again when ACLs have changed or the request names any.
+    """
+    authorizer = context.may.authorizer
+    if authorizer is None:
+        return []
+    if session is not None:
+        if session.acl_version == authorizer.version and not request.topics:
+            return []
+        session.acl_version = authorizer.version
+    is_follower = fetch_set.replica_id >= 0
+    asked = (
+        (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        if is_follower
+        else (AclOperation.READ, ResourceType.TOPIC)
+    )
+    known: dict[str, bool] = {}
+    refused: list[PartitionAnswer] = []
+    for tp in list(fetch_set.items):
+        name = CLUSTER_NAME if is_follower else tp.topic
+        if name not in known:
+            known[name] = context.may.check(*asked, name) is None
+        if not known[name]:
+            fetch_set.remove(tp)
+            data = PartitionData(
+                partition_index=tp.partition,
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                high_watermark=-1,
+                records=b"",
+            )
+            refused.append((tp, data))
+    return refused
 
 
 def _bytes_max(broker: Broker, request: FetchRequest, context: RequestContext) -> int:
@@ -102,11 +147,15 @@ def _finish(
                 )
     return FetchResponse(
         session_id=session_id,
-        responses=[
-            FetchableTopicResponse(topic=topic, partitions=[data for _, data in group])
-            for topic, group in groupby(answers, lambda answer: answer[0].topic)
-        ],
+        responses=_by_topic(answers),
     )
+
+
+def _by_topic(answers: list[PartitionAnswer]) -> list[FetchableTopicResponse]:
+    return [
+        FetchableTopicResponse(topic=topic, partitions=[data for _, data in group])
+        for topic, group in groupby(answers, lambda answer: answer[0].topic)
+    ]
 
 
 def _withheld(

@@ -7,6 +7,7 @@ There is no transaction coordinator: a transactional id gets COORDINATOR_NOT_AVA
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.replica.metadata_cache import NO_LEADER
+from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.find_coordinator import (
     Coordinator,
@@ -27,7 +28,7 @@ async def handle(
     keys = request.coordinator_keys if several else [request.key]
     if request.key_type == GROUP and any(keys) and not broker.cache.has_topic(OFFSETS_TOPIC):
         await broker.topics.create_automatically(OFFSETS_TOPIC, CREATION_WAIT_MS)
-    found = [_find(broker, request.key_type, key, context.connection.listener) for key in keys]
+    found = [_allowed_or_error(broker, request.key_type, key, context) for key in keys]
     if several:
         return FindCoordinatorResponse(coordinators=found)
     one = found[0]
@@ -38,6 +39,16 @@ async def handle(
         host=one.host,
         port=one.port,
     )
+
+
+def _allowed_or_error(
+    broker: Broker, key_type: int, key: str, context: RequestContext
+) -> Coordinator:
+    kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
+    error = context.may.check(AclOperation.DESCRIBE, kind, key)
+    if error is not None:
+        return _unknown(key, error.error)
+    return _find(broker, key_type, key, context.connection.listener)
 
 
 def _find(broker: Broker, key_type: int, key: str, listener: str) -> Coordinator:

@@ -6,6 +6,7 @@ served: they are told COORDINATOR_NOT_AVAILABLE.
 """
 
 from odradek.broker.handler import Broker, RequestContext
+from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -22,7 +23,16 @@ def handle(
     if request.transactional_id is not None:
         if not request.transactional_id:
             return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        error = context.may.check(
+            AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+        )
+        if error is not None:
+            raise error
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if not context.may.allows_on_any(AclOperation.WRITE, ResourceType.TOPIC):
+        error = context.may.check(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+        if error is not None:
+            raise error
     return Reply.exclusive(_given(broker))
 
 

@@ -1,6 +1,7 @@
 """ListGroups (16), v0–v5. The groups this broker coordinates, by state and type if asked."""
 
 from odradek.broker.handler import Broker, RequestContext
+from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -13,6 +14,7 @@ def handle(
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     storage = broker.groups.storage
+    sees_all = context.may.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     return ListGroupsResponse(
         error_code=(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if storage.is_loading else ErrorCode.NONE
@@ -25,7 +27,8 @@ def handle(
                 group_type=CLASSIC,
             )
             for group in storage.groups()
-            if (not states or group.state.value.lower() in states)
+            if (sees_all or context.may.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group.id))
+            and (not states or group.state.value.lower() in states)
             and (not types or CLASSIC in types)
         ],
     )

@@ -9,6 +9,7 @@ import copy
 from uuid import UUID
 
 from odradek.broker.handler import Broker, RequestContext
+from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.metadata import (
     MetadataRequest,
@@ -18,10 +19,6 @@ from odradek.wire.messages.metadata import (
 )
 from odradek.wire.reply import Reply
 from odradek.wire.topics import INTERNAL_TOPICS
-
-# One bit per operation a client may do; without an authorizer, everything there is.
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 
 NO_TOPIC_ID = UUID(int=0)
 # How long a request that created a topic waits for its leaders before it says there are none yet.
@@ -35,9 +32,14 @@ def handle(
 ) -> MetadataResponse | Reply[MetadataResponse]:
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
-        return _response(broker, request, context, _known(broker, None, context))
+        return _response(broker, request, context, _all_known(broker, context))
     names, errors = _named(broker, asked, context)
     missing = [name for name in names if not broker.cache.has_topic(name)]
+    if request.allow_auto_topic_creation:
+        refused = [name for name in missing if not _may_create(name, context)]
+        errors += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused]
+        missing = [name for name in missing if name not in set(refused)]
+        names = [name for name in names if name not in set(refused)]
     if (
         missing
         and request.allow_auto_topic_creation
@@ -78,10 +80,45 @@ def _named(
         elif context.version < 12:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids need version 12")
         elif (name := broker.cache.topic_name(topic.topic_id)) is not None:
+            if not context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+                failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                errors.append(_error(None, failed, topic.topic_id))
+                continue
             names[name] = None
         else:
             errors.append(_error(topic.name, ErrorCode.UNKNOWN_TOPIC_ID, topic.topic_id))
+    for name in list(names):
+        error = context.may.check(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        if error is not None:
+            del names[name]
+            errors.append(_error(name, error.error))
     return list(names), errors
+
+
+def _may_create(name: str, context: RequestContext) -> bool:
+    may = context.may
+    return may.allows(AclOperation.CREATE, ResourceType.CLUSTER) or may.allows(
+        AclOperation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def _all_known(broker: Broker, context: RequestContext) -> list[MetadataResponseTopic]:
+    """Every topic that the client may describe; the others are left out without a word."""
+    names = None
+    if context.may.authorizer is not None:
+        names = [
+            name
+            for name in broker.cache.topics()
+            if context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        ]
+    return _known(broker, names, context)
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Nothing for those who may not describe the cluster."""
+    if not context.may.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return context.may.operations(ResourceType.CLUSTER)
 
 
 def _known(
@@ -123,7 +160,9 @@ def _response(
         topics = [copy.copy(topic) for topic in topics]  # the cache's own are shared
         for topic in topics:
             if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+                topic.topic_authorized_operations = context.may.operations(
+                    ResourceType.TOPIC, topic.name or ""
+                )
     controller_id = broker.cache.controller_id
     response = MetadataResponse(
         brokers=broker.cache.broker_answers(context.connection.listener),
@@ -132,5 +171,5 @@ def _response(
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response

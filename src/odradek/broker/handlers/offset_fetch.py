@@ -4,8 +4,10 @@ Without topics, everything a group has committed. There are no open transactions
 `require_stable` changes nothing.
 """
 
+from odradek.broker.authorization import Permissions
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.group import CommittedOffset
+from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -32,9 +34,12 @@ def handle(
 ) -> OffsetFetchResponse:
     if context.version >= GROUPS_SINCE:
         return OffsetFetchResponse(
-            groups=[_group(broker, name, topics) for name, topics in _asked(request).items()]
+            groups=[
+                _group(broker, name, topics, context.may)
+                for name, topics in _asked(request).items()
+            ]
         )
-    error, found = _found(broker, request.group_id, request.topics)
+    error, found = _found(broker, request.group_id, request.topics, context.may)
     return _single(error, found)
 
 
@@ -50,19 +55,29 @@ def _asked(request: OffsetFetchRequest) -> dict[str, list[OffsetFetchRequestTopi
     return asked
 
 
-def _found(broker: Broker, group_id: str, topics: Asked) -> tuple[ErrorCode, Found]:
+def _found(
+    broker: Broker, group_id: str, topics: Asked, may: Permissions
+) -> tuple[ErrorCode, Found]:
+    """Of topics that the client may not describe: an error if it named them, else nothing."""
+    refused = may.check(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+    if refused is not None:
+        return refused.error, _no_offsets(topics, refused.error)
+    found: Found = {}
     wanted = None
     if topics is not None:
-        wanted = [
-            TopicPartition(topic.name, index)
-            for topic in topics
-            for index in topic.partition_indexes
-        ]
+        wanted = []
+        for topic in topics:
+            refused = may.check(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            if refused is None:
+                wanted += [TopicPartition(topic.name, index) for index in topic.partition_indexes]
+            else:
+                found[topic.name] = _of_none(topic, refused.error)
     error, offsets = broker.groups.offsets.fetch(group_id, wanted)
     if error:
         return error, _no_offsets(topics, error)
-    found: Found = {}
     for tp, committed in offsets.items():
+        if topics is None and not may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, tp.topic):
+            continue
         entry = (tp.partition, committed or NO_OFFSET, ErrorCode.NONE)
         found.setdefault(tp.topic, []).append(entry)
     return ErrorCode.NONE, found
@@ -70,10 +85,13 @@ def _found(broker: Broker, group_id: str, topics: Asked) -> tuple[ErrorCode, Fou
 
 def _no_offsets(topics: Asked, error: ErrorCode) -> Found:
     # Versions without an error of their own tell it with each partition.
-    return {
-        topic.name: [(index, NO_OFFSET, error) for index in topic.partition_indexes]
-        for topic in topics or ()
-    }
+    return {topic.name: _of_none(topic, error) for topic in topics or ()}
+
+
+def _of_none(
+    topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics, error: ErrorCode
+) -> list[tuple[int, CommittedOffset, ErrorCode]]:
+    return [(index, NO_OFFSET, error) for index in topic.partition_indexes]
 
 
 def _single(error: ErrorCode, found: Found) -> OffsetFetchResponse:
@@ -98,8 +116,10 @@ def _single(error: ErrorCode, found: Found) -> OffsetFetchResponse:
     )
 
 
-def _group(broker: Broker, group_id: str, topics: Asked) -> OffsetFetchResponseGroup:
-    error, found = _found(broker, group_id, topics)
+def _group(
+    broker: Broker, group_id: str, topics: Asked, may: Permissions
+) -> OffsetFetchResponseGroup:
+    error, found = _found(broker, group_id, topics, may)
     if error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     return OffsetFetchResponseGroup(
@@ -113,8 +133,9 @@ def _group(broker: Broker, group_id: str, topics: Asked) -> OffsetFetchResponseG
                         committed_offset=committed.offset,
                         committed_leader_epoch=committed.leader_epoch,
                         metadata=committed.metadata,
+                        error_code=of_partition,
                     )
-                    for index, committed, _ in partitions
+                    for index, committed, of_partition in partitions
                 ],
             )
             for topic, partitions in found.items()

@@ -1,0 +1,218 @@
+"""Listeners with TLS or SASL, made from the settings; and this broker as a client of such a one.
+
+docs/spec/security.md, sections 1 to 3. Only a broker that has such listeners imports this module.
+"""
+
+import base64
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from odradek.broker.authentication import SaslListener
+from odradek.broker.config import BrokerConfig
+from odradek.broker.credentials import Credentials
+from odradek.broker.listeners import Listener
+from odradek.broker.security import ListenerSecurity
+from odradek.security.client import ClientSecurity, InvalidSecurity
+from odradek.security.exchange import Login, ServerExchange
+from odradek.security.jaas import InvalidJaas, JaasEntry, parse_jaas
+from odradek.security.mapping_rules import InvalidMappingRules, PrincipalMapper
+from odradek.security.oauthbearer import OAuthServer, TokenValidator, UnsecuredTokens
+from odradek.security.plain import PlainServer, plain_users
+from odradek.security.principal import Principal
+from odradek.security.scram import MECHANISMS as SCRAM
+from odradek.security.scram import ScramServer
+from odradek.security.tls import TlsSettings, client_context, handshake_succeeds, server_context
+from odradek.wire.errors import ErrorCode, KafkaError
+
+__all__ = ["SecureListeners"]
+
+NONCE_BYTES = 24
+SECRET_BYTES = 32
+
+logger = logging.getLogger(__name__)
+
+
+class SecureListeners:
+    """Makes the security of one listener after the other."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        credentials: Credentials,
+        *,
+        clock: Callable[[], int],
+        rng: Random,
+        read_file: Callable[[str], bytes],
+    ) -> None:
+        self._config = config
+        self._credentials = credentials
+        self._clock = clock
+        self._rng = rng
+        self._read_file = read_file
+        self._secret = rng.randbytes(SECRET_BYTES)
+
+    # Listeners
+
+    def make(self, listener: Listener) -> ListenerSecurity:
+        """Raises KafkaError(INVALID_CONFIG), naming listener and setting."""
+        tls = mapper = sasl = None
+        if listener.protocol.has_tls:
+            settings = self._tls_settings(listener)
+            tls = _named(listener, lambda: server_context(settings))
+            rules = self._config.listener_value(listener.name, "ssl.principal.mapping.rules")
+            mapper = _named(listener, lambda: PrincipalMapper(rules or "DEFAULT"))
+        if listener.protocol.has_sasl:
+            sasl = self._sasl(listener)
+        return ListenerSecurity(listener, tls, mapper, sasl)
+
+    def _tls_settings(self, listener: Listener) -> TlsSettings:
+        def setting(name: str) -> str | None:
+            # Without the prefix a client's certificate is asked for on SSL listeners only.
+            if name == "ssl.client.auth" and listener.protocol.has_sasl:
+                prefixed = f"listener.name.{listener.name.lower()}.{name}"
+                return (
+                    self._config.listener_value(listener.name, name)
+                    if (self._config.is_written(prefixed))
+                    else None
+                )
+            return self._config.listener_value(listener.name, name)
+
+        settings: TlsSettings = _named(listener, lambda: TlsSettings.read(setting, self._read_file))
+        return settings
+
+    def _sasl(self, listener: Listener) -> SaslListener:
+        written = self._config.listener_value(listener.name, "sasl.enabled.mechanisms") or ""
+        enabled = [each.strip() for each in written.split(",") if each.strip()]
+        makers = {mechanism: self._mechanism(listener, mechanism) for mechanism in enabled}
+        if not makers:
+            raise _invalid(listener, "sasl.enabled.mechanisms is empty")
+        sessions = {
+            mechanism: int(
+                self._config.listener_value(listener.name, "connections.max.reauth.ms", mechanism)
+                or 0
+            )
+            for mechanism in makers
+        }
+        return SaslListener(makers, self._principal_of, sessions, self._clock)
+
+    def _principal_of(self, login: Login) -> Principal | None:
+        return None if login.token_id else Principal(login.user)
+
+    def _mechanism(self, listener: Listener, mechanism: str) -> Callable[[], ServerExchange]:
+        if mechanism in SCRAM:
+            return lambda: self._scram(mechanism)
+        if mechanism not in ("PLAIN", "OAUTHBEARER"):
+            raise _invalid(
+                listener,
+                f"sasl.enabled.mechanisms: {mechanism} is not supported; there are PLAIN,"
+                f" {', '.join(SCRAM)} and OAUTHBEARER",
+            )
+        jaas = self._jaas(listener, mechanism)
+        if mechanism == "PLAIN":
+            users = plain_users(jaas.options)
+            return lambda: PlainServer(users)
+        validator = self._token_validator(listener, jaas)
+        return lambda: OAuthServer(validator)
+
+    def _scram(self, mechanism: str) -> ScramServer:
+        def look_up(name: str, is_token: bool) -> Any:
+            return None if is_token else self._credentials.find(name, mechanism)
+
+        nonce = base64.b64encode(self._rng.randbytes(NONCE_BYTES)).decode()
+        return ScramServer(SCRAM[mechanism], look_up, nonce=nonce, secret=self._secret)
+
+    def _token_validator(self, listener: Listener, jaas: JaasEntry) -> TokenValidator:
+        logger.warning(
+            "listener %s accepts OAUTHBEARER tokens without a signature: for development only",
+            listener.name,
+        )
+        options = jaas.options
+        return UnsecuredTokens(
+            self._clock,
+            options.get("unsecuredValidatorPrincipalClaimName", "sub"),
+            options.get("unsecuredValidatorRequiredScope", "").split(),
+            int(options.get("unsecuredValidatorAllowableClockSkewMs", 0)),
+        )
+
+    def _jaas(self, listener: Listener, mechanism: str) -> JaasEntry:
+        name = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+        if not self._config.is_written(name):
+            raise _invalid(listener, f"{mechanism} needs {name}")
+        text = self._config.listener_value(listener.name, "sasl.jaas.config", mechanism) or ""
+        try:
+            return parse_jaas(text).require_mechanism(mechanism)
+        except InvalidJaas as error:
+            raise _invalid(listener, f"{name}: {error}") from None
+
+    # This broker as a client of others
+
+    def client_of(self, own: ListenerSecurity) -> ClientSecurity:
+        """How to connect to the same listener of other brokers."""
+        listener, name = own.listener, own.listener.name
+        settings: dict[str, str] = {"security.protocol": listener.protocol.name}
+        if listener.protocol.has_tls:
+            for key in _TLS_NAMES:
+                if (value := self._config.listener_value(name, key)) is not None:
+                    settings[key] = value
+        if own.sasl is not None:
+            mechanism = self._config.text("sasl.mechanism.inter.broker.protocol") or ""
+            if mechanism not in own.sasl.mechanisms:
+                raise _invalid(
+                    listener,
+                    f"sasl.mechanism.inter.broker.protocol: {mechanism} is not among its"
+                    " sasl.enabled.mechanisms",
+                )
+            settings["sasl.mechanism"] = mechanism
+            jaas = self._config.listener_value(name, "sasl.jaas.config", mechanism)
+            if jaas is not None:
+                settings["sasl.jaas.config"] = jaas
+        try:
+            made = ClientSecurity.read(settings, read_file=self._read_file, now_ms=self._clock)
+        except InvalidSecurity as error:
+            raise _invalid(listener, str(error)) from None
+        self._check_own_certificate(own)
+        return made
+
+    def _check_own_certificate(self, own: ListenerSecurity) -> None:
+        """Ours must be one that the other brokers, with settings like ours, accept."""
+        if own.tls is None:
+            return
+        lenient = client_context(self._tls_settings(own.listener))
+        lenient.check_hostname = False
+        reason = handshake_succeeds(own.tls, lenient)
+        if reason is not None:
+            raise _invalid(
+                own.listener,
+                f"its key store cannot be verified with its own trust store: {reason}",
+            )
+
+
+_TLS_NAMES = (
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.enabled.protocols",
+    "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm",
+)
+
+
+def _named(listener: Listener, make: Callable[[], Any]) -> Any:
+    """Adds the listener's name to whatever is wrong with its settings."""
+    try:
+        return make()
+    except (ValueError, InvalidMappingRules) as error:
+        raise _invalid(listener, str(error)) from None
+
+
+def _invalid(listener: Listener, message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"listener {listener.name}: {message}")

@@ -1,0 +1,110 @@
+"""The security of one broker: its listeners, itself as a client of other brokers, its authorizer.
+
+docs/spec/security.md, sections 1 to 4. Everything that can be wrong with the settings is found when
+this is made, before the broker listens, and names the setting. A broker with plaintext listeners
+alone pays nothing for what it does not use: the rest is imported for listeners that need it.
+"""
+
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from odradek.broker.authentication import SaslListener
+from odradek.broker.config import BrokerConfig
+from odradek.broker.credentials import Credentials
+from odradek.broker.listeners import Listener, SecurityProtocol
+from odradek.security.acls import Authorizer
+from odradek.security.principal import Principal
+from odradek.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.security.client import ClientSecurity
+    from odradek.security.mapping_rules import PrincipalMapper
+
+__all__ = ["BrokerSecurity", "ListenerSecurity"]
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ListenerSecurity:
+    """What a connection through one listener must show before it is served."""
+
+    listener: Listener
+    tls: ssl.SSLContext | None = None
+    mapper: "PrincipalMapper | None" = None
+    sasl: SaslListener | None = None
+
+
+class BrokerSecurity:
+    """Made once, from the settings the broker starts with. Raises KafkaError(INVALID_CONFIG)."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Callable[[], int],
+        rng: Random,
+        read_file: Callable[[str], bytes],
+    ) -> None:
+        self.credentials = Credentials()
+        self.authorizer = _authorizer(config)
+        listeners = config.listeners()
+        self._listeners = {each.name: ListenerSecurity(each) for each in listeners}
+        _warn_of_open_listeners(listeners, self.authorizer)
+        # How to connect to other brokers; None: in plain text.
+        self.inter_broker: ClientSecurity | None = None
+        self.control_plane: ClientSecurity | None = None
+        if all(each.protocol is SecurityProtocol.PLAINTEXT for each in listeners):
+            return
+        from odradek.broker.secure_listeners import SecureListeners
+
+        secure = SecureListeners(
+            config, self.credentials, clock=clock, rng=rng, read_file=read_file
+        )
+        self._listeners = {each.name: secure.make(each) for each in listeners}
+        self.inter_broker = secure.client_of(self.of(config.inter_broker_listener()))
+        control_plane = config.control_plane_listener()
+        self.control_plane = (
+            self.inter_broker if control_plane is None else secure.client_of(self.of(control_plane))
+        )
+
+    def of(self, listener: str) -> ListenerSecurity:
+        return self._listeners[listener]
+
+
+def _warn_of_open_listeners(listeners: list[Listener], authorizer: Authorizer | None) -> None:
+    exposed = [
+        each.name
+        for each in listeners
+        if each.protocol is SecurityProtocol.PLAINTEXT and each.host not in LOOPBACK
+    ]
+    if exposed and authorizer is None:
+        logger.warning(
+            "listener %s is open to other machines: whoever reaches it can read, write and delete"
+            " everything; see docs/security.md",
+            ", ".join(exposed),
+        )
+
+
+def _authorizer(config: BrokerConfig) -> Authorizer | None:
+    name = config.text("authorizer.class.name")
+    if not name:
+        return None
+    if name != ACL_AUTHORIZER:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"authorizer.class.name: only {ACL_AUTHORIZER} is supported"
+        )
+    written = config.text("super.users") or ""
+    try:
+        users = {Principal.parse(each.strip()) for each in written.split(";") if each.strip()}
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"super.users: {error}") from None
+    return Authorizer(users, allow_if_no_acl=config.flag("allow.everyone.if.no.acl.found"))

@@ -1,0 +1,47 @@
+"""What this broker serves, as ApiVersions tells it: also before a login, and to clients of any age.
+
+At inter-broker protocol 2.6 there are no features, so v3+ carries no tagged field. A version we do
+not know is answered in v0, which names our range of this very API.
+"""
+
+import re
+from functools import cache
+
+from odradek.broker.handlers import HANDLERS, served_versions
+from odradek.wire.api import ApiKey
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+__all__ = ["unsupported_version", "versions_response"]
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def versions_response(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+    if version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=_served())
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """The answer to a version we do not know."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(ApiKey.API_VERSIONS)]
+    )
+
+
+@cache
+def _served() -> list[ApiVersion]:
+    return [_range(key) for key in sorted(HANDLERS)]
+
+
+def _range(key: int) -> ApiVersion:
+    versions = served_versions(key)
+    return ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])

@@ -1,0 +1,574 @@
+"""A broker with every kind of listener: who gets in, and what they may do there."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.clusters import Cluster, cluster, until
+from tests.security.certificates import Authority, Identity, common_name
+
+from odradek.broker.authentication import Authentication
+from odradek.broker.authorization import AUTHORIZATION
+from odradek.broker.connection import ClientConnection
+from odradek.broker.handlers import HANDLERS
+from odradek.broker.server import Broker
+from odradek.security.acls import (
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from odradek.security.client import ClientSecurity
+from odradek.security.scram import MECHANISMS, ScramCredential, salted_password
+from odradek.wire.api import ApiKey
+from odradek.wire.connection import Connection
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from odradek.wire.messages.describe_acls import DescribeAclsRequest
+from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest
+from odradek.wire.messages.list_groups import ListGroupsRequest
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.wire.records import Record, encode_batch
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Identity:
+    return authority.issue(common_name("broker"))
+
+
+def secured(authority: Authority, server: Identity, **more: str) -> dict[str, str]:
+    return {
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
+        "ssl_keystore_type": "PEM",
+        "ssl_keystore_key": server.key_pem,
+        "ssl_keystore_certificate_chain": server.chain_pem,
+        "ssl_truststore_type": "PEM",
+        "ssl_truststore_certificates": authority.pem,
+        "ssl_client_auth": "requested",
+        "ssl_principal_mapping_rules": "RULE:^CN=(.*?)$/$1/L,DEFAULT",
+        "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        **{
+            f"listener.name.{name}.plain.sasl.jaas.config": (
+                f'{PLAIN} required user_alice="hunter2" user_bob="x";'
+            )
+            for name in ("sasl_ssl", "sasl_plaintext")
+        },
+        **{
+            f"listener.name.{name}.oauthbearer.sasl.jaas.config": f"{OAUTH} required;"
+            for name in ("sasl_ssl", "sasl_plaintext")
+        },
+        **more,
+    }
+
+
+class Secured:
+    """A cluster of one, and clients of every kind."""
+
+    def __init__(self, made: Cluster, authority: Authority) -> None:
+        self.made = made
+        self.broker = made.brokers[1]
+        self._authority = authority
+        self._connections: list[Connection] = []
+
+    def settings(self, listener: str, **more: str) -> dict[str, str]:
+        settings = {"security.protocol": listener}
+        if listener.endswith("SSL"):
+            settings |= {
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.certificates": self._authority.pem,
+            }
+        return settings | {name.replace("_", "."): value for name, value in more.items()}
+
+    async def connect(self, listener: str, **more: str) -> Connection:
+        security = ClientSecurity.read(
+            self.settings(listener, **more),
+            read_file=lambda path: Path(path).read_bytes(),
+            now_ms=lambda: int(time.time() * 1000),
+        )
+        endpoint = next(each for each in self.broker.endpoints if each.listener == listener)
+        connection = await Connection.open(
+            endpoint.host, endpoint.port, client_id="test", timeout=20, **security.options
+        )
+        self._connections.append(connection)
+        return connection
+
+    async def log_in(
+        self, user: str, password: str, mechanism: str = "PLAIN", listener: str = "SASL_PLAINTEXT"
+    ) -> Connection:
+        module = PLAIN if mechanism == "PLAIN" else SCRAM
+        jaas = f'{module} required username="{user}" password="{password}";'
+        return await self.connect(listener, sasl_mechanism=mechanism, sasl_jaas_config=jaas)
+
+    async def allow(
+        self,
+        name: str,
+        operation: AclOperation,
+        type_: ResourceType = TOPIC,
+        permission: AclPermission = ALLOW,
+        principal: str = "User:alice",
+    ) -> None:
+        assert self.broker.acls is not None
+        await self.broker.acls.add(
+            ResourcePattern(type_, name, LITERAL), [AclEntry(principal, permission, operation, "*")]
+        )
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+
+@asynccontextmanager
+async def running(
+    path: Path, authority: Authority, server: Identity, **more: str
+) -> AsyncIterator[Secured]:
+    async with cluster(path, **secured(authority, server, **more)) as made:
+        clients = Secured(made, authority)
+        try:
+            yield clients
+        finally:
+            clients.close()
+
+
+def other_end(connection: Connection, broker: Broker) -> ClientConnection:
+    assert connection.transport is not None
+    host, port = connection.transport.get_extra_info("sockname")
+    return next(each for each in broker.connections._open if each.peer == f"{host}:{port}")
+
+
+def login_of(connection: Connection, broker: Broker) -> Authentication:
+    identity = other_end(connection, broker)._identity
+    assert identity is not None
+    assert identity._login is not None
+    return identity._login
+
+
+async def principal_of(connection: Connection, broker: Broker) -> str:
+    """Whom the broker takes a connection for."""
+    await connection.request(MetadataRequest(topics=[]), 9)
+    return str(other_end(connection, broker).permissions.principal)
+
+
+async def test_each_listener_lets_in_whom_it_should(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with running(tmp_path, authority, server) as clients:
+        broker = clients.broker
+        credential = ScramCredential.from_password(MECHANISMS["SCRAM-SHA-512"], "pw", b"salt" * 4)
+        broker.security.credentials.update("carol", {"SCRAM-SHA-512": credential.encode()})
+        duke = authority.issue(common_name("Duke"))
+        certificate = {
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_key": duke.key_pem,
+            "ssl_keystore_certificate_chain": duke.chain_pem,
+        }
+        token = f'{OAUTH} required unsecuredLoginStringClaim_sub="dora";'
+        known = {
+            "User:ANONYMOUS": await clients.connect("PLAINTEXT"),
+            "User:duke": await clients.connect("SSL", **certificate),
+            "User:alice": await clients.log_in("alice", "hunter2", listener="SASL_SSL"),
+            "User:bob": await clients.log_in("bob", "x"),
+            "User:carol": await clients.log_in("carol", "pw", "SCRAM-SHA-512", "SASL_SSL"),
+            "User:dora": await clients.connect(
+                "SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_jaas_config=token
+            ),
+        }
+        for principal, connection in known.items():
+            assert await principal_of(connection, broker) == principal
+        anonymous = await clients.connect("SSL")
+        assert await principal_of(anonymous, broker) == "User:ANONYMOUS"
+
+
+async def test_metadata_names_the_endpoints_of_its_listener(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with running(tmp_path, authority, server) as clients:
+        ports = {each.listener: each.port for each in clients.broker.endpoints}
+        assert len(set(ports.values())) == 4
+        for listener in ("PLAINTEXT", "SSL"):
+            connection = await clients.connect(listener)
+            answer = await connection.request(MetadataRequest(topics=[]), 9)
+            assert [each.port for each in answer.brokers] == [ports[listener]]
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "mechanism"),
+    [
+        ("alice", "wrong", "PLAIN"),
+        ("ghost", "x", "PLAIN"),
+        ("ghost", "x", "SCRAM-SHA-256"),
+    ],
+)
+async def test_a_wrong_login_is_refused_and_closed(
+    tmp_path: Path, authority: Authority, server: Identity, user: str, password: str, mechanism: str
+) -> None:
+    async with running(tmp_path, authority, server) as clients:
+        with pytest.raises(KafkaError) as raised:
+            await clients.log_in(user, password, mechanism)
+        assert raised.value.error is ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert password not in str(raised.value)
+        await clients.log_in("alice", "hunter2")
+
+
+async def test_an_unverified_broker_is_not_talked_to(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with running(tmp_path, authority, server) as clients:
+        clients._authority = Authority("another")
+        with pytest.raises(ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
+            await clients.connect("SSL")
+
+
+async def test_a_session_is_renewed_under_requests_and_ends_without(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    """Another login may begin a second after the last, so a session lasts a little longer."""
+    async with running(tmp_path, authority, server, connections_max_reauth_ms="1200") as clients:
+        renewing = await clients.log_in("alice", "hunter2", listener="SASL_SSL")
+        silent = await clients.log_in("bob", "x")
+        silent.on_lost()  # its renewal is cancelled, as if the client knew of none
+        login = login_of(renewing, clients.broker)
+        first_end = login.session_ends_ms
+        while login.session_ends_ms == first_end:
+            answers = [renewing.start(MetadataRequest(topics=[]), 9) for _ in range(5)]
+            await asyncio.gather(*answers)
+        await renewing.request(MetadataRequest(topics=[]), 9)
+        await until(lambda: login_of(silent, clients.broker).is_expired)
+        with pytest.raises(ConnectionError):
+            await silent.request(MetadataRequest(topics=[]), 9)
+
+
+AUTHORIZED = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"}
+
+
+@asynccontextmanager
+async def authorizing(path: Path, authority: Authority, server: Identity) -> AsyncIterator[Secured]:
+    """The inter-broker listener is plaintext here, so ANONYMOUS is the super user."""
+    more = {**AUTHORIZED, "super_users": "User:ANONYMOUS"}
+    async with running(path, authority, server, **more) as clients:
+        await clients.made.create_topic("t")
+        await clients.made.create_topic("other")
+        yield clients
+
+
+def test_every_api_that_is_served_has_a_row() -> None:
+    missing = {ApiKey(key).name for key in HANDLERS} - {key.name for key in AUTHORIZATION}
+    assert not missing
+
+
+def produce_request(topic: str) -> ProduceRequest:
+    batch = encode_batch([Record(0, 0, None, b"v", ())])
+    data = PartitionProduceData(index=0, records=batch)
+    return ProduceRequest(
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+def fetch_request(topic: str, replica_id: int = -1) -> FetchRequest:
+    return FetchRequest(
+        replica_id=replica_id,
+        max_wait_ms=0,
+        topics=[
+            FetchTopic(
+                topic=topic, partitions=[FetchPartition(partition=0, partition_max_bytes=10_000)]
+            )
+        ],
+    )
+
+
+async def test_produce_and_fetch_need_their_permissions(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        alice = await clients.log_in("alice", "hunter2")
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+        async def produced(topic: str) -> int:
+            answer = await alice.request(produce_request(topic), 8)
+            return int(answer.responses[0].partition_responses[0].error_code)
+
+        async def fetched(topic: str, replica_id: int = -1) -> int:
+            answer = await alice.request(fetch_request(topic, replica_id), 11)
+            return int(answer.responses[0].partitions[0].error_code)
+
+        assert await produced("t") == denied
+        assert await produced("does-not-exist") == denied
+        assert await fetched("t") == denied
+        await clients.allow("t", WRITE)
+        assert await produced("t") == 0
+        assert await fetched("t") == denied
+        await clients.allow("t", READ)
+        assert await fetched("t") == 0
+        assert await fetched("t", replica_id=2) == denied, "a follower is a broker"
+        await clients.allow("t", WRITE, permission=DENY)
+        assert await produced("t") == denied
+
+
+async def test_an_open_session_loses_a_topic_with_its_permission(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        await clients.allow("t", READ)
+        await clients.allow("other", READ)
+        alice = await clients.log_in("alice", "hunter2")
+        first = fetch_request("t")
+        first.session_epoch = 0
+        first.topics += fetch_request("other").topics
+        opened = await alice.request(first, 11)
+        assert [p.error_code for t in opened.responses for p in t.partitions] == [0, 0]
+        await clients.allow("t", READ, permission=DENY)
+        again = FetchRequest(session_id=opened.session_id, session_epoch=1, max_wait_ms=0)
+        answer = await alice.request(again, 11)
+        assert [(t.topic, p.error_code) for t in answer.responses for p in t.partitions] == [
+            ("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        ]
+
+
+async def test_metadata_shows_only_what_may_be_described(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        alice = await clients.log_in("alice", "hunter2")
+        await clients.allow("t", READ)
+        everything = await alice.request(
+            MetadataRequest(topics=None, include_topic_authorized_operations=True), 9
+        )
+        assert [topic.name for topic in everything.topics] == ["t"]
+        bits = everything.topics[0].topic_authorized_operations
+        assert bits == 1 << READ | 1 << DESCRIBE
+        names = [MetadataRequestTopic(name=name) for name in ("t", "other", "not-there")]
+        named = await alice.request(
+            MetadataRequest(topics=names, allow_auto_topic_creation=True), 9
+        )
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert {topic.name: topic.error_code for topic in named.topics} == {
+            "t": 0,
+            "other": denied,
+            "not-there": denied,
+        }
+        await clients.allow("not-there", DESCRIBE)
+        creating = await alice.request(
+            MetadataRequest(topics=names[2:], allow_auto_topic_creation=True), 9
+        )
+        assert creating.topics[0].error_code == denied, "Describe, but not Create"
+        assert not clients.broker.cache.has_topic("not-there")
+
+
+async def test_items_that_are_not_allowed_do_not_stop_the_others(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        alice = await clients.log_in("alice", "hunter2")
+        await clients.allow("t", AclOperation.DESCRIBE_CONFIGS)
+        resources = [
+            DescribeConfigsResource(resource_type=2, resource_name="t"),
+            DescribeConfigsResource(resource_type=2, resource_name="other"),
+            DescribeConfigsResource(resource_type=4, resource_name="1"),
+        ]
+        answer = await alice.request(DescribeConfigsRequest(resources=resources), 4)
+        assert {
+            (each.resource_type, each.resource_name): each.error_code for each in answer.results
+        } == {
+            (2, "t"): 0,
+            (2, "other"): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            (4, "1"): ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        }
+
+
+async def test_an_idempotent_producer_needs_write_on_some_topic(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        alice = await clients.log_in("alice", "hunter2")
+        await clients.allow("t", READ)
+        request = InitProducerIdRequest(transactional_id=None, producer_id=-1, producer_epoch=-1)
+        refused = await alice.request(request, 4)
+        assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        await clients.allow("t", WRITE)
+        assert (await alice.request(request, 4)).error_code == 0
+
+
+async def test_groups_are_listed_by_permission(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        alice = await clients.log_in("alice", "hunter2")
+        answer = await alice.request(ListGroupsRequest(), 4)
+        assert (answer.error_code, answer.groups) == (0, [])
+
+
+async def test_acls_are_created_described_and_deleted_over_the_wire(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        alice, admin = await clients.log_in("alice", "hunter2"), await clients.connect("PLAINTEXT")
+        creation = AclCreation(
+            resource_type=TOPIC,
+            resource_name="o",
+            resource_pattern_type=PREFIXED,
+            principal="User:alice",
+            host="*",
+            operation=DESCRIBE,
+            permission_type=ALLOW,
+        )
+        wrong = AclCreation(
+            resource_type=CLUSTER,
+            resource_name="other",
+            resource_pattern_type=LITERAL,
+            principal="User:alice",
+            host="*",
+            operation=DESCRIBE,
+            permission_type=ALLOW,
+        )
+        request = CreateAclsRequest(creations=[creation, wrong, creation])
+        refused = await alice.request(request, 3)
+        assert {each.error_code for each in refused.results} == {
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        }
+        created = await admin.request(request, 3)
+        assert [each.error_code for each in created.results] == [0, ErrorCode.INVALID_REQUEST, 0]
+        shown = await alice.request(MetadataRequest(topics=None), 9)
+        assert [topic.name for topic in shown.topics] == ["other"]
+        find = {
+            "resource_type_filter": TOPIC,
+            "resource_name_filter": "other",
+            "pattern_type_filter": PatternType.MATCH,
+            "principal_filter": None,
+            "host_filter": None,
+            "operation": AclOperation.ANY,
+            "permission_type": AclPermission.ANY,
+        }
+        described = await admin.request(DescribeAclsRequest(**find), 3)
+        assert [
+            (each.resource_name, each.pattern_type, [acl.principal for acl in each.acls])
+            for each in described.resources
+        ] == [("o", PREFIXED, ["User:alice"])]
+        deleted = await admin.request(DeleteAclsRequest(filters=[DeleteAclsFilter(**find)] * 2), 3)
+        assert [len(each.matching_acls) for each in deleted.filter_results] == [1, 0]
+        nothing = await alice.request(MetadataRequest(topics=None), 9)
+        assert nothing.topics == []
+
+
+async def test_scram_users_are_altered_and_described_and_log_in(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with running(tmp_path, authority, server) as clients:
+        admin = await clients.connect("PLAINTEXT")
+        mechanism = MECHANISMS["SCRAM-SHA-256"]
+        salted = salted_password(mechanism, "pw", b"salt", 8192)
+        good = ScramCredentialUpsertion(
+            name="carol", mechanism=1, iterations=8192, salt=b"salt", salted_password=salted
+        )
+        few = ScramCredentialUpsertion(
+            name="few", mechanism=1, iterations=4095, salt=b"salt", salted_password=salted
+        )
+        many = ScramCredentialUpsertion(
+            name="many", mechanism=2, iterations=16385, salt=b"salt", salted_password=salted
+        )
+        gone = ScramCredentialDeletion(name="gone", mechanism=1)
+        answer = await admin.request(
+            AlterUserScramCredentialsRequest(deletions=[gone], upsertions=[good, few, many]), 0
+        )
+        assert {each.user: each.error_code for each in answer.results} == {
+            "gone": ErrorCode.RESOURCE_NOT_FOUND,
+            "carol": 0,
+            "few": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "many": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+        }
+        await until(lambda: clients.broker.security.credentials.users == ["carol"])
+        connection = await clients.log_in("carol", "pw", "SCRAM-SHA-256", "SASL_SSL")
+        assert connection.is_open
+        names = [UserName(name="carol"), UserName(name="ghost")]
+        described = await admin.request(DescribeUserScramCredentialsRequest(users=names), 0)
+        assert [
+            (
+                each.user,
+                each.error_code,
+                [(c.mechanism, c.iterations) for c in each.credential_infos],
+            )
+            for each in described.results
+        ] == [("carol", 0, [(1, 8192)]), ("ghost", ErrorCode.RESOURCE_NOT_FOUND, [])]
+
+
+async def test_secrets_are_described_without_their_values(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with running(tmp_path, authority, server) as clients:
+        admin = await clients.connect("PLAINTEXT")
+        request = DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=4, resource_name="1")],
+            include_synonyms=True,
+        )
+        answer = await admin.request(request, 4)
+        shown = {each.name: each for each in answer.results[0].configs}
+        name = "listener.name.sasl_ssl.plain.sasl.jaas.config"
+        assert shown[name].is_sensitive
+        assert shown[name].value is None
+        assert "hunter2" not in str([vars_of(each) for each in shown.values()])
+        assert "PRIVATE KEY" not in str([vars_of(each) for each in shown.values()])
+
+
+def vars_of(config: Any) -> tuple[Any, ...]:
+    return config.name, config.value, [(each.name, each.value) for each in config.synonyms]
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"ssl_keystore_key": ""}, "listener SSL"),
+        ({"sasl_enabled_mechanisms": "GSSAPI"}, "GSSAPI is not supported"),
+        ({"authorizer_class_name": "x.Y"}, "authorizer.class.name"),
+        ({**AUTHORIZED, "super_users": "alice"}, "super.users"),
+        ({"security_inter_broker_protocol": "SASL_SSL"}, "sasl.mechanism.inter.broker.protocol"),
+        ({"ssl_principal_mapping_rules": "default"}, "listener SSL"),
+        ({"listener.name.sasl_ssl.plain.sasl.jaas.config": "nonsense"}, "sasl.jaas.config"),
+    ],
+)
+async def test_wrong_security_refuses_the_start(
+    tmp_path: Path,
+    authority: Authority,
+    server: Identity,
+    settings: dict[str, str],
+    complaint: str,
+) -> None:
+    with pytest.raises(KafkaError, match=complaint):
+        async with running(tmp_path, authority, server, **settings):
+            pass
