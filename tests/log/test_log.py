@@ -301,8 +301,8 @@ def test_offsets_by_time_when_time_goes_back() -> None:
 def test_offsets_by_time_in_a_batch_that_cannot_be_opened() -> None:
     log = open_log()
     fill(log, 3)
-    data = batch(2, time_ms=NOW_MS + 50)
-    data[61] = 0x7F  # The checksum is right, and nobody has looked inside.
+    data = batch(2, time_ms=NOW_MS + 50, codec=Codec.GZIP)
+    data[61] = 0x7F  # The checksum is right, and a compressed batch is not opened.
     set_crc(data, header_at(data))
     log.append_as_leader(data, 0)
     assert log.offset_for_timestamp(NOW_MS + 10) == (NOW_MS + 50, 3, 0)

