@@ -25,7 +25,10 @@ from odradek.controller import (
 )
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import Replay
+from odradek.log import recovery
+from odradek.log.log import Log
 from odradek.log.producers import ProducerStates
+from odradek.log.shutdown_record import Differences
 from odradek.replica import fetcher, isr, partition, reading
 from odradek.replica.fetcher import ReplicaFetcher
 from odradek.replica.fetching import FollowerLink
@@ -126,6 +129,19 @@ def blackouts(seed: int) -> Plan:
         log_dirs=1,
         load=replace(plan.load, admin=True),
     )
+
+
+def damaged(seed: int) -> Plan:
+    """Brokers stop cleanly, and find their files changed when they start."""
+    rng = random.Random(seed)
+    faults = []
+    at = 4.0
+    while at < SECONDS:
+        victim, other = rng.sample([1, 2, 3], 2)
+        faults.append(Fault(at, Kind.DAMAGE, victim, other, rng.uniform(0.1, 2.0)))
+        at += rng.uniform(4.0, 8.0)
+    plan = draw_plan(seed, SECONDS)
+    return replace(plan, brokers=3, replication=3, min_isr=2, faults=faults, log_dirs=1)
 
 
 def lost_leaders(seed: int) -> Plan:
@@ -431,7 +447,23 @@ def go_by_names() -> Patches:
     ]
 
 
+def believe_the_clean_marker() -> Patches:
+    """A log that was closed cleanly is loaded without a look at its files."""
+    return [
+        mock.patch.object(recovery, "compare", return_value=Differences()),
+        mock.patch.object(recovery._Recovery, "_ends_well", return_value=True),
+        mock.patch.object(Log, "_checked", lambda _, result: result),
+    ]
+
+
 BUGS = [
+    Bug(
+        "a log that was shut down cleanly is believed, whatever its files are now",
+        frozenset({"LogMatching"}),
+        believe_the_clean_marker,
+        3,
+        damaged,
+    ),
     Bug(
         "a follower joins the ISR below the start of the leader's epoch",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),

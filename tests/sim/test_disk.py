@@ -164,3 +164,26 @@ def test_a_lock_is_held_until_its_process_dies(platter: SimDisk, loop: Any) -> N
         platter.mounted(second).lock("/.lock")
     first.kill()
     platter.mounted(second).lock("/.lock")
+
+
+def test_damage_is_done_to_one_file_of_a_log_directory(platter: SimDisk, loop: Any) -> None:
+    disk = platter.mounted(loop.process("a"))
+    disk.make_dirs("/data/t-0")
+    assert platter.damage(random.Random(1), "/data") is None
+    before = {f"/data/t-0/{name}": name.encode() * 9 for name in ("0.log", "5.log", "0.index")}
+    before["/data/meta.properties"] = b"broker.id=1"
+    ways = set()
+    for seed in range(200):
+        for path, data in before.items():
+            disk.write_atomically(path, data)
+        done = platter.damage(random.Random(seed), "/data")
+        assert done is not None
+        way, path = done.split()
+        after = {path: disk.read_bytes(path) for path in before if disk.exists(path)}
+        assert {path for path in before if after.get(path) != before[path]} <= {path}
+        assert "meta.properties" not in path
+        assert way not in ("zero", "flip") or not path.endswith("0.log"), "it is closed"
+        platter.lose_power(random.Random(seed))
+        assert {path: disk.read_bytes(path) for path in after} == after, "power cannot undo it"
+        ways.add(way)
+    assert ways == {"shorten", "lengthen", "remove", "zero", "flip"}

@@ -6,6 +6,9 @@ What happens to it
   the last of them may be torn, with zeros or nothing where the rest was to be.
 - Names (create, rename, remove) are kept in order and at once, as on a journalling file system.
 - A disk can be full, and a directory can fail: all below it is EIO until mended.
+- A file of a log directory can be damaged while no process uses it: shortened, lengthened, gone,
+  zeroed or flipped at its end. In the middle of a closed segment only lengths change, because
+  nothing but the reader of a batch notices more (docs/administration.md, "Damaged files").
 """
 
 import errno
@@ -17,6 +20,18 @@ from dataclasses import dataclass, field
 from odradek.log.disk import Buffer
 
 from .loop import Process
+
+# What the loss of which a log directory can make good, or at least notices.
+DAMAGEABLE = (
+    ".log",
+    ".index",
+    ".timeindex",
+    ".txnindex",
+    ".snapshot",
+    "-checkpoint",
+    ".odradek_shutdown",
+    ".kafka_cleanshutdown",
+)
 
 
 @dataclass
@@ -39,6 +54,10 @@ class _Content:
     def sync(self) -> None:
         for position, content in self.pending:
             _apply(self.durable, position, content)
+        self.pending.clear()
+
+    def sync_as_it_is(self) -> None:
+        self.durable = bytearray(self.data)
         self.pending.clear()
 
     def lose_power(self, rng: random.Random) -> None:
@@ -95,6 +114,42 @@ class SimDisk:
         self.files.clear()
         self.directories = {"/"}
         self.used_bytes = 0
+
+    def damage(self, rng: random.Random, directory: str) -> str | None:
+        """Do something to one file of a log directory that nobody uses; says what, or None if there
+        is nothing to damage."""
+        candidates = [
+            path
+            for path in sorted(self.files)
+            if path.startswith(directory + "/") and path.endswith(DAMAGEABLE)
+        ]
+        segments = [path for path in candidates if path.endswith(".log")]
+        if not candidates:
+            return None
+        path = rng.choice(segments if segments and rng.random() < 0.6 else candidates)
+        data = self.files[path].data
+        later = [other for other in segments if posixpath.dirname(other) == posixpath.dirname(path)]
+        is_closed = path.endswith(".log") and path != later[-1]
+        ways = ["shorten", "lengthen", "remove"]
+        if data and not is_closed:
+            ways += ["zero", "flip"]
+        way = rng.choice(ways)
+        if way == "remove":
+            del self.files[path]
+        elif way == "shorten":
+            del data[rng.randrange(len(data) + 1) :]
+        elif way == "lengthen":
+            count = rng.randint(1, 200)
+            data += bytes(count) if rng.random() < 0.5 else rng.randbytes(count)
+        elif way == "zero":
+            count = rng.randint(1, len(data))
+            data[-count:] = bytes(count)
+        else:
+            data[-rng.randint(1, min(20, len(data)))] ^= 1 << rng.randrange(8)
+        if path in self.files:
+            self.files[path].sync_as_it_is()
+        self.used_bytes = sum(len(content.data) for content in self.files.values())
+        return f"{way} {path}"
 
     def check(self, path: str) -> None:
         for prefix in self.failed:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from odradek.log.checkpoints import CLEAN_SHUTDOWN
 from odradek.log.log import Log
 from odradek.store import paths
 from odradek.wire.topics import TopicPartition
@@ -43,9 +44,12 @@ class Kind(StrEnum):
     DISK_FAIL = "disk-fail"
     DISK_FULL = "disk-full"
     DEPOSE = "depose"
+    DAMAGE = "damage"
 
 
-DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE}
+DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE, Kind.DAMAGE}
+# Drawn with dice of their own, so that a seed's other faults stay what they were before these.
+DRAWN_APART = {Kind.DAMAGE}
 TAKES_AWAY = {
     Kind.KILL,
     Kind.STOP,
@@ -80,9 +84,10 @@ PAIRS = {Kind.CUT, Kind.CUT_ONE_WAY, Kind.SLOW, Kind.RESET}
 def draw_faults(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
     """The faults of one run."""
     ids = list(brokers)
-    kinds = [kind for kind in Kind if rng.random() < 0.5]
+    drawn = [kind for kind in Kind if kind not in DRAWN_APART]
+    kinds = [kind for kind in drawn if rng.random() < 0.5]
     if not kinds:
-        kinds = [rng.choice(list(Kind))]
+        kinds = [rng.choice(drawn)]
     weights = [rng.uniform(0.2, 1.0) for _ in kinds]
     gap_s = rng.choice([2.0, 5.0, 15.0])
     faults: list[Fault] = []
@@ -94,6 +99,17 @@ def draw_faults(rng: random.Random, brokers: Iterable[int], until_s: float) -> l
         duration_s = min(rng.expovariate(1 / rng.choice([0.5, 3.0, 10.0])) + 0.05, 60.0)
         faults.append(Fault(at, kind, victim, other, duration_s))
         at += rng.expovariate(1 / gap_s)
+    return faults
+
+
+def draw_damage(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
+    """Damage to files of brokers that were stopped cleanly, in one world of three."""
+    ids = list(brokers)
+    faults: list[Fault] = []
+    at = rng.uniform(2, 20)
+    while rng.random() < 0.33 and at < until_s:
+        faults.append(Fault(at, Kind.DAMAGE, rng.choice(ids), ids[0], rng.uniform(0.1, 4.0)))
+        at += rng.uniform(2, 20)
     return faults
 
 
@@ -125,6 +141,9 @@ class FaultInjector:
                 self._without_power = host.id
             case Kind.ERASE:
                 host.erase()
+            case Kind.DAMAGE:
+                await host.stop()
+                self._damage(host, fault)
             case Kind.ISOLATE:
                 for one in world.hosts.values():
                     self._cut(host, one)
@@ -161,7 +180,7 @@ class FaultInjector:
         world, host = self.world, self.world.hosts[fault.victim]
         other = world.hosts[fault.other]
         match fault.kind:
-            case Kind.KILL | Kind.STOP | Kind.POWER_LOSS | Kind.ERASE:
+            case Kind.KILL | Kind.STOP | Kind.POWER_LOSS | Kind.ERASE | Kind.DAMAGE:
                 if not host.is_up:
                     host.start()
             case Kind.PAUSE:
@@ -185,6 +204,16 @@ class FaultInjector:
                     if not host.is_up:
                         host.start()
         world.note(f"over:  {fault}")
+
+    def _damage(self, host: Host, fault: Fault) -> None:
+        """Only what a stop left behind that was clean, and complete: the last in-sync replica has
+        no other to copy from."""
+        directory = host.directories[fault.other % len(host.directories)]
+        in_sync = any(host.id in state.isr for state in self.world.ledger.states.values())
+        if host.is_up or in_sync or f"{directory}/{CLEAN_SHUTDOWN}" not in host.disk.files:
+            return
+        dice = self.world.dice(f"damage/{host.name}/{host.starts}")
+        self.world.note(f"damage: {host.name} {host.disk.damage(dice, directory)}")
 
     def heal_everything(self) -> None:
         """All hosts on and awake, all links whole."""

@@ -6,11 +6,12 @@ the world's own dice (latencies, torn writes, clients) are thrown while the plan
 """
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
-from .faults import Fault, Kind, draw_faults
+from .faults import Fault, Kind, draw_damage, draw_faults
 from .workload import Load
 from .world import World
 
@@ -67,6 +68,13 @@ class Plan:
         return cls(**fields)
 
 
+def _faults(
+    rng: random.Random, damage: random.Random, brokers: range, seconds: float
+) -> list[Fault]:
+    faults = [*draw_faults(rng, brokers, seconds), *draw_damage(damage, brokers, seconds)]
+    return sorted(faults, key=lambda fault: fault.at)
+
+
 def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
     """The world of a seed."""
     rng = World(seed, 1).dice("plan")
@@ -90,6 +98,6 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
             members=rng.randint(1, 3),
             admin=rng.random() < 0.6,
         ),
-        faults=draw_faults(rng, range(1, brokers + 1), seconds),
+        faults=_faults(rng, World(seed, 1).dice("damage"), range(1, brokers + 1), seconds),
         settings=rng.choice([{}, {}, SMALL_FETCHES]),
     )
