@@ -13,9 +13,9 @@ import odradek.client
 from odradek.cli.formats import Line, reader, writer
 from odradek.cli.main import main
 from odradek.cli.produce import _send, lines
-from odradek.client import Client, Producer, Received
+from odradek.client import Client, ConsumerRecord, Producer
+from odradek.client.metadata import Partition, Topic
 from odradek.client.producer import DELIVERY_TIMEOUT_S
-from odradek.client.view import Partition, Topic
 from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
 
@@ -52,7 +52,7 @@ async def test_a_pipe_is_read_as_it_comes(pipe: tuple[BinaryIO, int]) -> None:
 def test_json_goes_round_with_bytes_that_are_no_text(timestamp_ms: int) -> None:
     binary = b"\xff\x00\x80"
     headers = (("h", binary), ("h", b"text"), ("none", None), ("empty", b""), ("h", binary))
-    record = Received(TopicPartition("t", 3), 7, timestamp_ms, binary, binary, headers)
+    record = ConsumerRecord(TopicPartition("t", 3), 7, timestamp_ms, binary, binary, headers)
     line = reader("json", ":", None)(writer("json", ":", None)(record))
     assert line == Line(binary, binary, headers, 3, timestamp_ms)
 
@@ -104,12 +104,12 @@ class Known(Client):
 
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
         partitions = {0: Partition(0, 1, 0, [1], [1], [])}
-        self.view.topics["t"] = Topic("t", UUID(int=1), False, partitions)
+        self.metadata.topics["t"] = Topic("t", UUID(int=1), False, partitions)
 
 
 async def test_a_partition_that_does_not_exist_is_told_before_it_is_sent_to() -> None:
     producer = Producer(Known("h:1", missing_topic_s=0))
-    await producer.client.known_topics(["t"])
+    await producer.client.require_topics(["t"])
     for line, default in ((Line(b"v", partition=5), None), (Line(b"v"), 5)):
         with pytest.raises(KafkaError, match="topic 't' has no partition 5; it has 1"):
             await _send(producer, "t", line, Line(None, partition=default))

@@ -21,8 +21,8 @@ from odradek.client import (
     Groups,
     NewPartitions,
     NewTopic,
+    PartitionReader,
     Producer,
-    Reader,
     Resource,
     ResourceType,
     check,
@@ -113,7 +113,7 @@ async def test_all_that_the_client_can_do(kafka: str) -> None:
         assert (await offsets_at(client, {zero: 1_500}))[zero].offset == 500
         read = [
             int(record.value or b"")
-            async for batches in Reader(client).batches(zero, 100, 1_000)
+            async for batches in PartitionReader(client).batches(zero, 100, 1_000)
             for record in batches.open()
         ]
         assert read == list(range(100, 1_000))

@@ -13,8 +13,8 @@ from odradek.client import (
     Admin,
     Client,
     Consumer,
+    PartitionReader,
     Producer,
-    Reader,
     offsets_at,
     partition_for,
 )
@@ -138,7 +138,7 @@ async def test_one_producer_id_and_sequences_without_a_gap(bootstrap: str, topic
         end = (await offsets_at(client, {partition: LATEST}))[partition].offset
         headers = [
             header
-            async for batches in Reader(client).batches(partition, 0, end)
+            async for batches in PartitionReader(client).batches(partition, 0, end)
             for header in batches.headers()
         ]
     assert sum(header.record_count for header in headers) == 8
@@ -164,7 +164,7 @@ async def test_what_they_send_we_read(bootstrap: str, topic: str, codec: str) ->
         assert found[partition].offset == 0
         records = [
             record
-            async for batches in Reader(client).batches(partition, 0, 200)
+            async for batches in PartitionReader(client).batches(partition, 0, 200)
             for record in batches.open()
         ]
     assert [record.value for record in records] == [b"value %d" % n for n in range(200)]
@@ -178,7 +178,7 @@ async def test_a_range_of_offsets_in_small_fetches(bootstrap: str, topic: str) -
         async with Producer(client, linger_s=0, batch_bytes=200) as producer:
             for number in range(100):
                 await producer.send(topic, b"%d" % number, partition=0)
-        reader = Reader(client, fetch_bytes=300)
+        reader = PartitionReader(client, fetch_bytes=300)
         pieces = [piece async for piece in reader.batches(partition, 17, 63)]
     assert len(pieces) > 2
     opened = [record for piece in pieces for record in piece.open()]
@@ -193,13 +193,17 @@ async def test_a_range_of_offsets_in_small_fetches(bootstrap: str, topic: str) -
 
 async def test_nothing_is_asked_for_an_empty_range(bootstrap: str, topic: str) -> None:
     async with Client(bootstrap) as client:
-        assert [b async for b in Reader(client).batches(TopicPartition(topic, 0), 5, 5)] == []
+        assert [
+            b async for b in PartitionReader(client).batches(TopicPartition(topic, 0), 5, 5)
+        ] == []
         assert client.statistics()["connections_opened"] == 0
 
 
 async def test_offsets_beyond_the_log_are_an_error(bootstrap: str, topic: str) -> None:
     async with Client(bootstrap) as client:
-        batches = Reader(client, wait_ms=20).batches(TopicPartition(topic, 0), 1_000, 1_001)
+        batches = PartitionReader(client, wait_ms=20).batches(
+            TopicPartition(topic, 0), 1_000, 1_001
+        )
         with pytest.raises(KafkaError) as caught:
             await anext(batches)
         assert caught.value.error is ErrorCode.OFFSET_OUT_OF_RANGE

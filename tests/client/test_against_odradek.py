@@ -21,8 +21,8 @@ from odradek.client import (
     Groups,
     NewPartitions,
     NewTopic,
+    PartitionReader,
     Producer,
-    Reader,
     Resource,
     ResourceType,
     check,
@@ -181,7 +181,7 @@ async def test_moving_replicas_and_electing_leaders(cluster: Cluster, topic: str
         await eventually(leader, lambda now: now == 2)
         again = (await admin.elect_leaders(ElectionType.PREFERRED, [partition]))[partition]
         assert again is not None and again.error is ErrorCode.ELECTION_NOT_NEEDED
-        assert len([b async for b in Reader(client).batches(partition, 0, 100)]) > 0
+        assert len([b async for b in PartitionReader(client).batches(partition, 0, 100)]) > 0
 
 
 async def test_log_directories(cluster: Cluster, topic: str) -> None:
@@ -272,7 +272,7 @@ async def test_a_consumer_reads_in_its_own_rack(cluster: Cluster, topic: str) ->
     async with Client(cluster.bootstrap_servers, rack="b") as client:
         check(await Admin(client).create_topics([NewTopic(topic, assignment={0: [1, 2, 3]})]))
         await fill(client, topic, 20)
-        reader = Reader(client)
+        reader = PartitionReader(client)
         records = [
             record
             async for batches in reader.batches(partition, 0, 20)
@@ -328,7 +328,7 @@ async def test_every_record_once_and_in_order_while_the_leader_dies(
         end = (await offsets_at(client, {partition: LATEST}))[partition].offset
         values = [
             int(record.value or b"")
-            async for batches in Reader(client).batches(partition, 0, end)
+            async for batches in PartitionReader(client).batches(partition, 0, end)
             for record in batches.open()
         ]
     cluster.start(leader)

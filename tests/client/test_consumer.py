@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from odradek.client import Client, Consumer, Reader
-from odradek.client.reading import STAY_S
-from odradek.client.view import View
+from odradek.client import Client, Consumer, PartitionReader
+from odradek.client.metadata import Metadata
+from odradek.client.reader import STAY_S
 from odradek.sim.loop import SimLoop
 from odradek.wire.batch import set_offset_and_epoch
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -51,7 +51,7 @@ class Played(Client):
         self.fetched: list[int] = []
         self.refreshed = 0
 
-    async def refresh(self, topics: Iterable[str] | None = ()) -> View:
+    async def refresh(self, topics: Iterable[str] | None = ()) -> Metadata:
         self.refreshed += 1
         await asyncio.sleep(0.001)
         partitions = [
@@ -60,8 +60,8 @@ class Played(Client):
         ]
         topic = MetadataResponseTopic(name="t", error_code=self.topic_error, partitions=partitions)
         brokers = [MetadataResponseBroker(node_id=node, host="h", port=node) for node in BROKERS]
-        self.view.update(MetadataResponse(brokers=brokers, topics=[topic]), whole=False)
-        return self.view
+        self.metadata.update(MetadataResponse(brokers=brokers, topics=[topic]), whole=False)
+        return self.metadata
 
     async def ask_leaders(self, wanted: Mapping[TopicPartition, Any], *_: Any, **__: Any) -> Any:
         if not wanted:
@@ -193,7 +193,7 @@ def test_a_preferred_replica_that_does_not_help_is_left_for_the_leader(
             await read_for(consumer, 2 * STAY_S)
             assert set(client.fetched) == {2}
         useless.add(2)
-        read = [batches.start async for batches in Reader(client).batches(FIRST, 5, 8)]
+        read = [batches.start async for batches in PartitionReader(client).batches(FIRST, 5, 8)]
         assert read == [5, 6, 7], "a range too is the leader's to know"
 
     loop.run_until_complete(story())
@@ -206,7 +206,7 @@ def test_whoever_is_over_a_quota_reads_on_when_it_may(loop: SimLoop) -> None:
         async with Consumer(client) as consumer:
             await consumer.assign({FIRST: 0})
             assert await read_for(consumer, TIMEOUT_S) == {FIRST}
-        reader = Reader(client)
+        reader = PartitionReader(client)
         client.withheld_until = loop.time() + TIMEOUT_S / 2
         assert [batches.start async for batches in reader.batches(FIRST, 5, 8)] == [5, 6, 7]
         client.withheld_until = loop.time() + 2 * TIMEOUT_S

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.client import Client, Producer
-from odradek.client.retries import Patience
+from odradek.client.retries import RetryBudget
 from odradek.sim.loop import SimLoop
 from odradek.wire.messages.init_producer_id import InitProducerIdResponse
 from odradek.wire.schema import Message
@@ -38,7 +38,7 @@ class Sending(Producer):
     """Whose batches arrive after a second."""
 
     async def _produce(
-        self, partition: TopicPartition, train: Sequence[bytearray], patience: Patience
+        self, partition: TopicPartition, train: Sequence[bytearray], budget: RetryBudget
     ) -> list[tuple[int, int] | Exception]:
         await asyncio.sleep(1.0)
         return [(0, 0)] * len(train)

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from odradek.client import Client, Consumer, Producer, Reader
-from odradek.client.retries import Patience, error_code
+from odradek.client import Client, Consumer, PartitionReader, Producer
+from odradek.client.retries import RetryBudget, error_code
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.batch import header_at, set_offset_and_epoch
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -350,7 +350,7 @@ async def test_reading_goes_on_after_trouble(
     script.fetch.append(trouble)
     read = [
         record.value
-        async for batches in Reader(client).batches(PARTITION, 0, 3)
+        async for batches in PartitionReader(client).batches(PARTITION, 0, 3)
         for record in batches.open()
     ]
     assert read == values
@@ -375,7 +375,7 @@ async def test_a_preferred_replica_that_nobody_knows_is_done_without(
         values = await send(producer, 3)
     script.preferred = 2
     script.asked.clear()
-    reader = Reader(neighbour)
+    reader = PartitionReader(neighbour)
     read = [b async for batches in reader.batches(PARTITION, 0, 3) for b in batches.open()]
     assert [record.value for record in read] == values
     assert script.asked == [ApiKey.FETCH, ApiKey.METADATA, ApiKey.FETCH], "sent on, looked, read"
@@ -392,7 +392,7 @@ async def test_a_leader_that_will_not_be_read_from_is_not_asked_without_pause(
 ) -> None:
     script.preferred, script.prefers_for_all = 2, True
     with pytest.raises(KafkaError) as caught:
-        await anext(Reader(neighbour).batches(PARTITION, 0, 3, timeout_s=0.1))
+        await anext(PartitionReader(neighbour).batches(PARTITION, 0, 3, timeout_s=0.1))
     assert caught.value.error is ErrorCode.REPLICA_NOT_AVAILABLE
     assert script.asked.count(ApiKey.FETCH) <= 5
 
@@ -400,7 +400,7 @@ async def test_a_leader_that_will_not_be_read_from_is_not_asked_without_pause(
 async def test_a_log_that_ends_too_early(script: Script, client: Client) -> None:
     async with Producer(client) as producer:
         await send(producer, 2)
-    pieces = Reader(client).batches(PARTITION, 0, 9, timeout_s=0.1)
+    pieces = PartitionReader(client).batches(PARTITION, 0, 9, timeout_s=0.1)
     assert (await anext(pieces)).next_offset == 2
     with pytest.raises(KafkaError, match="nothing from offset 2 to 9: it ends at 2") as caught:
         await anext(pieces)
@@ -412,7 +412,7 @@ async def test_a_damaged_batch_is_not_handed_out(script: Script, client: Client)
         await send(producer, 1)
     script.log[0][-1] ^= 1
     with pytest.raises(KafkaError, match="checksum of the batch at offset 0") as caught:
-        await anext(Reader(client).batches(PARTITION, 0, 1))
+        await anext(PartitionReader(client).batches(PARTITION, 0, 1))
     assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -421,7 +421,7 @@ async def test_what_is_no_batch_is_told_with_its_place(script: Script, client: C
         await send(producer, 1)
     script.log[0] += bytes(8) + (99).to_bytes(4, "big") + bytes(4) + b"\x07" + bytes(94)
     with pytest.raises(KafkaError, match=f"{PARTITION}, at offset 1: batch .* has magic 7"):
-        await anext(Reader(client).batches(PARTITION, 0, 1))
+        await anext(PartitionReader(client).batches(PARTITION, 0, 1))
 
 
 async def test_looking_for_the_same_topics_is_done_once(script: Script, client: Client) -> None:
@@ -439,18 +439,18 @@ async def test_closing_with_a_question_open(script: Script) -> None:
 
 
 async def test_patience() -> None:
-    patience = Patience(0.05, Random(1))
+    budget = RetryBudget(0.05, Random(1))
     passing = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    await patience.pause(passing)
+    await budget.back_off(passing)
     fatal = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaError) as caught:
-        await patience.pause(fatal)
+        await budget.back_off(fatal)
     assert caught.value is fatal
-    patience = Patience(0.0, Random(1))
+    budget = RetryBudget(0.0, Random(1))
     with pytest.raises(KafkaError) as caught:
-        await patience.pause(passing)
+        await budget.back_off(passing)
     assert caught.value is passing
-    assert patience.statistics() == {"pauses": 0, "remaining_s": 0.0}
+    assert budget.statistics() == {"pauses": 0, "remaining_s": 0.0}
 
 
 def test_codes_that_nobody_knows() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from odradek.client import Client, Producer
-from odradek.client.links import Link
+from odradek.client.connections import BrokerConnection
 from odradek.wire.api import ApiKey
 from odradek.wire.connection import Connection
 from odradek.wire.messages.metadata import (
@@ -47,9 +47,9 @@ class ToOne(Client):
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         super().__init__("h:1", timeout_s=timeout_s)
-        self.connection = connection
+        self.opened = connection
         partition = MetadataResponsePartition(partition_index=0, leader_id=1)
-        self.view.update(
+        self.metadata.update(
             MetadataResponse(
                 brokers=[MetadataResponseBroker(node_id=1, host="h", port=1)],
                 topics=[MetadataResponseTopic(name="t", partitions=[partition])],
@@ -57,8 +57,8 @@ class ToOne(Client):
             whole=True,
         )
 
-    async def link(self, node: int) -> Link:
-        return Link(self.connection, {ApiKey.PRODUCE: (3, 9)})
+    async def connection(self, node: int) -> BrokerConnection:
+        return BrokerConnection(self.opened, {ApiKey.PRODUCE: (3, 9)})
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from odradek import Cluster
 from odradek.client import Admin, Client, Consumer, Groups, NewTopic, Producer, check
-from odradek.client.membership import Membership, share_by_range
+from odradek.client.group_member import GroupMember, share_by_range
 from odradek.wire.topics import TopicPartition
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -42,7 +42,7 @@ class Crowd:
         """One consumer's life: it joins, reads and commits, and joins again when it has to."""
         async with (
             Client(self._bootstrap, client_id=name) as client,
-            Membership(client, group, [TOPIC], session_timeout_ms=SESSION_MS) as member,
+            GroupMember(client, group, [TOPIC], session_timeout_ms=SESSION_MS) as member,
         ):
             while True:
                 parts = await member.join()
@@ -54,7 +54,7 @@ class Crowd:
                     while not member.must_rejoin:
                         await self._take(group, member, consumer)
 
-    async def _take(self, group: str, member: Membership, consumer: Consumer) -> None:
+    async def _take(self, group: str, member: GroupMember, consumer: Consumer) -> None:
         done = {}
         for batches in await consumer.poll(1.0):
             for record in consumer.open(batches):

@@ -40,7 +40,7 @@ def run(story: Any) -> None:
         async def client_side() -> None:
             async with Client(world.bootstrap, rng=world.dice("client")) as client:
                 await client.refresh()
-                while len(client.view.nodes) < 3:
+                while len(client.metadata.nodes) < 3:
                     await asyncio.sleep(0.1)
                     await client.refresh()
                 await Admin(client).create_topics([NewTopic("t", 1, 3), NewTopic("u", 1, 3)])
@@ -55,8 +55,8 @@ def run(story: Any) -> None:
 async def coordinator_of(client: Client, world: World, group: str) -> int:
     broker = next(iter(world.brokers()))
     partition = broker.groups.storage.partition_for(group)
-    view = await client.refresh([OFFSETS_TOPIC])
-    return view.leader(TopicPartition(OFFSETS_TOPIC, partition))
+    metadata = await client.refresh([OFFSETS_TOPIC])
+    return metadata.leader(TopicPartition(OFFSETS_TOPIC, partition))
 
 
 def test_committed_offsets_outlive_their_coordinator() -> None:

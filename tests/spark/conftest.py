@@ -65,7 +65,7 @@ class Cluster3:
         return name
 
     async def _create(self, topic: NewTopic) -> None:
-        patience = self.client.client.patience()
+        budget = self.client.client.retry_budget()
         while True:
             outcome = (await self.client.admin.create_topics([topic]))[topic.name]
             if outcome is None:
@@ -73,8 +73,8 @@ class Cluster3:
             if outcome.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise outcome
             # Its namesake is still being deleted.
-            await patience.pause(TimeoutError(outcome.message))
-        await self.client.client.known_topics([topic.name])
+            await budget.back_off(TimeoutError(outcome.message))
+        await self.client.client.require_topics([topic.name])
 
     def delete(self, name: str) -> None:
         check(self.client.run(self.client.admin.delete_topics([name])))
@@ -90,9 +90,9 @@ class Cluster3:
 
     def _until(self, holds: Any) -> None:
         async def look() -> None:
-            patience = self.client.client.patience()
+            budget = self.client.client.retry_budget()
             while not holds((await self.client.client.refresh(None)).topics):
-                await patience.pause(TimeoutError("the topic has not changed"))
+                await budget.back_off(TimeoutError("the topic has not changed"))
 
         self.client.run(look())
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from odradek.client.client import Client
-from odradek.client.reading import LATEST, OffsetAt
+from odradek.client.reader import LATEST, OffsetAt
 from odradek.spark import lookup
 from odradek.spark.errors import DataLoss
 from odradek.spark.lookup import Lookup

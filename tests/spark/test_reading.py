@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.reading import EARLIEST, Batches, OffsetAt
+from odradek.client.reader import EARLIEST, Batches, OffsetAt
 from odradek.spark.errors import DataLoss, MalformedRecord
 from odradek.spark.options import source_options
 from odradek.spark.reading import DOUBTS_MAX, RangeBounds, RangeReader

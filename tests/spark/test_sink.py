@@ -10,9 +10,9 @@ from kafka.partitioner.default import murmur2
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
 from odradek.client.client import Client
+from odradek.client.metadata import Partition, Topic
 from odradek.client.producer import Delivery, Producer
-from odradek.client.reading import Reader
-from odradek.client.view import Partition, Topic
+from odradek.client.reader import PartitionReader
 from odradek.log.config import LogConfig
 from odradek.spark.decode import SCHEMA_WITH_HEADERS
 from odradek.spark.errors import HIDE_TRACEBACK, BadRow, OptionError
@@ -140,10 +140,10 @@ def read(cluster: Any, topic: str, partition: int = 0) -> list[Record]:
     client = cluster.client
 
     async def all_of_it() -> list[Record]:
-        from odradek.client.reading import LATEST, offsets_at
+        from odradek.client.reader import LATEST, offsets_at
 
         end = (await offsets_at(client.client, {target: LATEST}))[target].offset
-        reader = Reader(client.client)
+        reader = PartitionReader(client.client)
         return [
             record async for batches in reader.batches(target, 0, end) for record in batches.open()
         ]
@@ -230,7 +230,9 @@ async def test_a_failure_ends_the_task_before_more_is_sent() -> None:
             raise AssertionError("sent all the same")
 
     client = Client("h:1")
-    client.view.topics["t"] = Topic("t", UUID(int=0), False, {0: Partition(0, 1, 0, [1], [1], [])})
+    client.metadata.topics["t"] = Topic(
+        "t", UUID(int=0), False, {0: Partition(0, 1, 0, [1], [1], [])}
+    )
     sending = _Sending(
         sink_options({**BASE, "topic": "t"}), ["value"], client, Failed(client, linger_s=0)
     )

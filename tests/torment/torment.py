@@ -13,7 +13,7 @@ from pathlib import Path
 
 from odradek import Cluster
 from odradek.client.blocking import Blocking
-from odradek.client.reading import LATEST, offsets_at
+from odradek.client.reader import LATEST, offsets_at
 from odradek.client.values import NewTopic
 from odradek.cluster import ClusterError
 from odradek.wire.errors import KafkaError

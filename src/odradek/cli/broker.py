@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 )
 @click.option(
     "--host",
-    help="The address to listen on, which clients and other brokers are told. Unless configured "
-    f"it is {DEFAULT_HOST}, and nobody on another machine reaches the broker.",
+    help="The address to listen on, advertised to clients and other brokers. Unless configured "
+    f"it is {DEFAULT_HOST}, which other machines cannot reach.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
 @click.option("--rack", help="The rack it stands in (broker.rack).")
@@ -156,12 +156,12 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
     from odradek.store.api import StoreError, wall_clock_ms
 
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stop_requested.set)
     if stop_on_eof:
         # The parent holds the other end and never writes: readable means that it is gone.
-        loop.add_reader(sys.stdin, told.set)
+        loop.add_reader(sys.stdin, stop_requested.set)
     try:
         store = open_store(
             store_url, session_timeout_ms=settings.integer("zookeeper.session.timeout.ms")
@@ -177,8 +177,8 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         offload=lambda work: loop.run_in_executor(None, work),
         boot_id=machine_boot_id(),
     )
-    broker.failed.add_done_callback(lambda failed: told.set())
-    starting, waiting = loop.create_task(broker.start()), loop.create_task(told.wait())
+    broker.failed.add_done_callback(lambda failed: stop_requested.set())
+    starting, waiting = loop.create_task(broker.start()), loop.create_task(stop_requested.wait())
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
     try:
         if not starting.done():

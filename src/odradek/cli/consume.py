@@ -13,8 +13,8 @@ from odradek.cli.session import INT32_MAX, complete_topics, with_cluster
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.client import Batches, Blocking, Client, Consumer, Isolation, Received
-    from odradek.client.membership import Membership
+    from odradek.client import Batches, Blocking, Client, Consumer, ConsumerRecord, Isolation
+    from odradek.client.group_member import GroupMember
 
 POLL_S = 0.2
 COMMIT_S = 1.0
@@ -92,8 +92,8 @@ def consume(
 
 
 async def _copy(
-    source: AsyncIterator[tuple[list["Received"], int]],
-    write: Callable[["Received"], bytes],
+    source: AsyncIterator[tuple[list["ConsumerRecord"], int]],
+    write: Callable[["ConsumerRecord"], bytes],
     output: BinaryIO,
 ) -> None:
     """Write what comes, until the source has an end."""
@@ -117,7 +117,7 @@ class _Budget:
     def is_spent(self) -> bool:
         return self.left is not None and self.left <= 0
 
-    def take(self, records: list["Received"]) -> list["Received"]:
+    def take(self, records: list["ConsumerRecord"]) -> list["ConsumerRecord"]:
         """As many of these as are wanted."""
         if self.left is None:
             return records
@@ -128,13 +128,13 @@ class _Budget:
 
 async def _read_alone(
     client: "Client", wanted: Wanted
-) -> AsyncIterator[tuple[list["Received"], int]]:
+) -> AsyncIterator[tuple[list["ConsumerRecord"], int]]:
     """The records of all or some partitions, and how many are left before the end."""
     from odradek.client import Consumer
 
-    view = await client.known_topics([wanted.topic])
+    metadata = await client.require_topics([wanted.topic])
     parts = [TopicPartition(wanted.topic, index) for index in wanted.partitions]
-    parts = parts or view.partitions_of([wanted.topic])
+    parts = parts or metadata.partitions_of([wanted.topic])
     starts = await resolve(client, wanted.position, parts, wanted.isolation)
     ends = await _ends(client, wanted, parts)
     budget = _Budget(wanted.records_max)
@@ -150,21 +150,21 @@ async def _read_alone(
 
 async def _read_in_group(
     client: "Client", wanted: Wanted, group: str
-) -> AsyncIterator[tuple[list["Received"], int]]:
+) -> AsyncIterator[tuple[list["ConsumerRecord"], int]]:
     """The records of the partitions that are ours in the group, committed when they are taken."""
-    from odradek.client.membership import Membership
+    from odradek.client.group_member import GroupMember
 
-    await client.known_topics([wanted.topic])
+    await client.require_topics([wanted.topic])
     budget = _Budget(wanted.records_max)
-    async with Membership(client, group, [wanted.topic]) as member:
+    async with GroupMember(client, group, [wanted.topic]) as member:
         while member.must_rejoin and not budget.is_spent:
             async for item in _read_generation(wanted, member, budget):
                 yield item
 
 
 async def _read_generation(
-    wanted: Wanted, member: "Membership", budget: _Budget
-) -> AsyncIterator[tuple[list["Received"], int]]:
+    wanted: Wanted, member: "GroupMember", budget: _Budget
+) -> AsyncIterator[tuple[list["ConsumerRecord"], int]]:
     """The same until the group shares its partitions anew."""
     from odradek.client import Consumer, Groups
 
@@ -214,8 +214,8 @@ async def _ends(
 
 
 def _before(
-    records: list["Received"], ends: Mapping[TopicPartition, int] | None
-) -> list["Received"]:
+    records: list["ConsumerRecord"], ends: Mapping[TopicPartition, int] | None
+) -> list["ConsumerRecord"]:
     if ends is None:
         return records
     return [record for record in records if record.offset < ends[record.partition]]

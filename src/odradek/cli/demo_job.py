@@ -222,7 +222,7 @@ class Job(threading.Thread):
 
         topics = [NewTopic(CLICKS, 4, REPLICAS), NewTopic(LETTERS, 1, REPLICAS)]
         check(self._client.run(self._client.admin.create_topics(topics)))
-        self._client.run(self._client.client.known_topics([CLICKS, LETTERS]))
+        self._client.run(self._client.client.require_topics([CLICKS, LETTERS]))
 
     def _stop_pipeline(self) -> None:
         assert self.pipeline is not None

@@ -59,7 +59,7 @@ class Looker:
             return  # between two controllers: the next look will tell
         parts = [
             part
-            for topic in client.client.view.topics.values()
+            for topic in client.client.metadata.topics.values()
             for part in topic.partitions.values()
         ]
         self._in_sync = {

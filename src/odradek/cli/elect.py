@@ -56,9 +56,9 @@ def elect(
         click.confirm("Records that only lost replicas have will be gone. Go on?", abort=True)
     partitions = None
     if topic is not None:
-        view = cluster.run(cluster.client.known_topics([topic]))
+        metadata = cluster.run(cluster.client.require_topics([topic]))
         partitions = [TopicPartition(topic, index) for index in indexes]
-        partitions = partitions or view.partitions_of([topic])
+        partitions = partitions or metadata.partitions_of([topic])
     outcomes = cluster.run(cluster.admin.elect_leaders(ElectionType[kind], partitions))
     failures = {
         part: error

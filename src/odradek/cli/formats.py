@@ -19,7 +19,7 @@ from odradek.cli.session import nearest
 from odradek.wire.records import Headers
 
 if TYPE_CHECKING:
-    from odradek.client import Received
+    from odradek.client import ConsumerRecord
 
 FORMATS = ("value", "keyed", "json")
 NO_TIMESTAMP = -1
@@ -126,7 +126,7 @@ def _encoded(value: object) -> bytes | None:
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
-def writer(form: str, separator: str, null: str | None) -> Callable[["Received"], bytes]:
+def writer(form: str, separator: str, null: str | None) -> Callable[["ConsumerRecord"], bytes]:
     """How to write a record, without the end of the line."""
     nothing = (null or "").encode()
     split = separator.encode()
@@ -141,7 +141,7 @@ def writer(form: str, separator: str, null: str | None) -> Callable[["Received"]
     }[form]
 
 
-def _to_json(record: "Received") -> bytes:
+def _to_json(record: "ConsumerRecord") -> bytes:
     fields: dict[str, object] = {
         "topic": record.partition.topic,
         "partition": record.partition.partition,

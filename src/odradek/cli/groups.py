@@ -168,7 +168,7 @@ async def _selected(cluster: "Blocking", topics: Iterable[str]) -> list[TopicPar
     selected: list[TopicPartition] = []
     for text in topics:
         name, _, wanted = text.partition(":")
-        view = await cluster.client.known_topics([name])
+        metadata = await cluster.client.require_topics([name])
         try:
             parts = [int(part) for part in wanted.split(",")] if wanted else None
         except ValueError:
@@ -176,7 +176,7 @@ async def _selected(cluster: "Blocking", topics: Iterable[str]) -> list[TopicPar
                 f"--topic looks like orders or orders:0,1, not {text!r}"
             ) from None
         selected += (
-            view.partitions_of([name])
+            metadata.partitions_of([name])
             if parts is None
             else [TopicPartition(name, part) for part in parts]
         )

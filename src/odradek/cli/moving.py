@@ -14,7 +14,7 @@ from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client import Admin, ConfigChange, Resource
-    from odradek.client.view import View
+    from odradek.client.metadata import Metadata
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
@@ -61,11 +61,11 @@ class Remaining(NamedTuple):
     total_bytes: int
 
 
-def assignment_of(view: "View", topics: Iterable[str]) -> dict[TopicPartition, list[int]]:
+def assignment_of(metadata: "Metadata", topics: Iterable[str]) -> dict[TopicPartition, list[int]]:
     """Where the replicas of these topics are, in order."""
     return {
-        partition: view.topics[partition.topic].partitions[partition.partition].replicas
-        for partition in view.partitions_of(topics)
+        partition: metadata.topics[partition.topic].partitions[partition.partition].replicas
+        for partition in metadata.partitions_of(topics)
     }
 
 
@@ -85,7 +85,7 @@ async def sizes(admin: "Admin", partitions: Iterable[TopicPartition]) -> Sizes:
                 if not replica.is_future:
                     found.setdefault(replica.partition, {})[broker] = replica.size_bytes
 
-    await asyncio.gather(*(ask(broker) for broker in list(admin.client.view.nodes)))
+    await asyncio.gather(*(ask(broker) for broker in list(admin.client.metadata.nodes)))
     return found
 
 
@@ -117,13 +117,15 @@ def _add(totals: dict[int, int], broker: int, amount: int) -> None:
 
 async def remaining(admin: "Admin", ongoing: Mapping[TopicPartition, Ongoing]) -> Remaining:
     """How much of what is being added has arrived."""
-    view = await admin.client.refresh({partition.topic for partition in ongoing})
+    metadata = await admin.client.refresh({partition.topic for partition in ongoing})
     known = await sizes(admin, ongoing)
     done = total = 0
     for partition, state in ongoing.items():
         copies = known.get(partition, {})
         described = (
-            view.topics[partition.topic].partitions if partition.topic in view.topics else {}
+            metadata.topics[partition.topic].partitions
+            if partition.topic in metadata.topics
+            else {}
         )
         leader = described[partition.partition].leader if partition.partition in described else -1
         whole = copies.get(leader, max(copies.values(), default=0))
@@ -164,7 +166,7 @@ async def set_rates(admin: "Admin", brokers: Iterable[int], bytes_per_second: in
 async def _until_felt(admin: "Admin", brokers: "list[Resource]", rate: str) -> None:
     """A broker hears of a new setting a moment after it is written, and by then much could have
     been moved. It hears of them in order, so whoever has the rate knows the throttled replicas."""
-    patience = admin.client.patience()
+    budget = admin.client.retry_budget()
     while True:
         described = await admin.describe_configs(brokers)
         told = {
@@ -174,7 +176,7 @@ async def _until_felt(admin: "Admin", brokers: "list[Resource]", rate: str) -> N
             for entry in entries
             if entry.name == FOLLOWER_RATE
         }
-        if told == {rate} or patience.remaining_s < RETRY_S:
+        if told == {rate} or budget.remaining_s < RETRY_S:
             return
         await asyncio.sleep(RETRY_S)
 
@@ -183,17 +185,20 @@ async def clear_throttles(admin: "Admin", topics: Iterable[str]) -> None:
     """Take back what throttling set, on these topics and every living broker."""
     from odradek.client import ConfigChange, ConfigOperation, check
 
-    view = await admin.client.refresh(topics)
+    metadata = await admin.client.refresh(topics)
 
     def gone(*names: str) -> "list[ConfigChange]":
         return [ConfigChange(name, None, ConfigOperation.DELETE) for name in names]
 
     changes = {
-        **{_broker(node): gone(LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE) for node in view.nodes},
+        **{
+            _broker(node): gone(LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE)
+            for node in metadata.nodes
+        },
         **{
             _topic(topic): gone(LEADER_REPLICAS, FOLLOWER_REPLICAS)
             for topic in topics
-            if topic in view.topics
+            if topic in metadata.topics
         },
     }
     check(await admin.alter_configs(changes))
@@ -203,7 +208,7 @@ async def move_directories(
     admin: "Admin", wanted: Mapping[TopicPartitionReplica, str], timeout_s: float
 ) -> None:
     """Send replicas to their directories. One that is not there yet is asked again."""
-    patience = admin.client.patience(timeout_s)
+    budget = admin.client.retry_budget(timeout_s)
     left = dict(wanted)
     while left:
         outcomes = await admin.alter_log_dirs(left)
@@ -213,7 +218,7 @@ async def move_directories(
                 raise error
         left = {replica: path for replica, path in left.items() if replica in failed}
         if left:
-            if patience.remaining_s < RETRY_S:
+            if budget.remaining_s < RETRY_S:
                 raise next(iter(failed.values()))
             await asyncio.sleep(RETRY_S)
 
@@ -236,7 +241,7 @@ async def unmoved_directories(
 
 
 def require(
-    view: "View",
+    metadata: "Metadata",
     current: Mapping[TopicPartition, Sequence[int]],
     proposed: Mapping[TopicPartition, Sequence[int]],
 ) -> None:
@@ -246,7 +251,7 @@ def require(
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {partition} does not exist"
             )
-        if unknown := sorted(set(replicas) - set(view.nodes)):
+        if unknown := sorted(set(replicas) - set(metadata.nodes)):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{partition} would go to broker {unknown[0]}, which is not alive",

@@ -10,7 +10,7 @@ from odradek.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.client import Admin
-    from odradek.client.view import Topic
+    from odradek.client.metadata import Topic
 
 # Beyond this many, asking every partition for its end would be a load of its own.
 MEASURED_PARTITIONS_MAX = 2_000
@@ -69,18 +69,18 @@ class Snapshot:
 
 async def look(admin: "Admin", *, measure: bool) -> Snapshot:
     """Ask the cluster how it is; with `measure` also for sizes and ends."""
-    view = await admin.client.refresh(None)
+    metadata = await admin.client.refresh(None)
     ends: dict[str, int] = {}
     sizes: dict[int, int] = {}
-    count = sum(len(topic.partitions) for topic in view.topics.values())
+    count = sum(len(topic.partitions) for topic in metadata.topics.values())
     if measure and count <= MEASURED_PARTITIONS_MAX:
         try:
             sizes, ends = await asyncio.gather(_sizes(admin), _ends(admin))
         except (KafkaError, OSError, TimeoutError):
             pass  # a broker is just going: the next look will tell more
     brokers = {}
-    for node in view.nodes.values():
-        parts = [part for topic in view.topics.values() for part in topic.partitions.values()]
+    for node in metadata.nodes.values():
+        parts = [part for topic in metadata.topics.values() for part in topic.partitions.values()]
         brokers[node.id] = BrokerAt(
             str(node.address),
             sum(part.leader == node.id for part in parts),
@@ -89,9 +89,9 @@ async def look(admin: "Admin", *, measure: bool) -> Snapshot:
         )
     return Snapshot(
         asyncio.get_running_loop().time(),
-        view.controller_id,
+        metadata.controller_id,
         brokers,
-        {name: _topic_at(topic, ends.get(name)) for name, topic in sorted(view.topics.items())},
+        {name: _topic_at(topic, ends.get(name)) for name, topic in sorted(metadata.topics.items())},
     )
 
 
@@ -109,9 +109,9 @@ async def _ends(admin: "Admin") -> dict[str, int]:
 
     led = {
         TopicPartition(topic.name, part.id): LATEST
-        for topic in admin.client.view.topics.values()
+        for topic in admin.client.metadata.topics.values()
         for part in topic.partitions.values()
-        if part.leader in admin.client.view.nodes
+        if part.leader in admin.client.metadata.nodes
     }
     totals: dict[str, int] = {}
     for partition, place in (await offsets_at(admin.client, led)).items():

@@ -72,10 +72,10 @@ def run(file: Path, master: str | None, once: bool) -> None:
         raise click.ClickException(str(error)) from None
     if not is_local(where):
         ship_packages(spark)
-    told = threading.Event()
+    stop_requested = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        told.set()
+        stop_requested.set()
 
     # After the session, which has a handler of its own that would cancel the batch.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -83,7 +83,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
     running = Run(spec, spark)
     try:
         running.start()
-        _follow(running, told)
+        _follow(running, stop_requested)
         _summarise(running)
     except (SpecError, PipelineFailed) as error:
         raise click.ClickException(str(error)) from None
@@ -92,7 +92,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
         spark.stop()
 
 
-def _follow(running: "Run", told: threading.Event) -> None:
+def _follow(running: "Run", stop_requested: threading.Event) -> None:
     """Show what happens until the queries end or somebody stops them."""
     from odradek.spark.pipeline.progress import LogLines, progress_of
 
@@ -103,14 +103,14 @@ def _follow(running: "Run", told: threading.Event) -> None:
         from odradek.cli.pipeline_view import progress_table
 
         with Live(console=console(stderr=True), auto_refresh=False) as live:
-            while running.goes_on() and not told.wait(REFRESH_S):
+            while running.goes_on() and not stop_requested.wait(REFRESH_S):
                 live.update(progress_table(progress_of(running)), refresh=True)
     else:
         lines = LogLines()
-        while running.goes_on() and not told.wait(REFRESH_S):
+        while running.goes_on() and not stop_requested.wait(REFRESH_S):
             _print(lines.new(running))
         _print(lines.new(running))
-    if told.is_set():
+    if stop_requested.is_set():
         click.echo("stopping after the batches that have begun", err=True)
         running.stop()
 

@@ -70,7 +70,7 @@ def produce(
     default = Line(None, None if key is None else key.encode(), common, partition)
 
     async def run() -> tuple[int, int]:
-        await cluster.client.known_topics([topic])
+        await cluster.client.require_topics([topic])
         async with Producer(
             cluster.client,
             acks=ACKS[acks],
@@ -112,7 +112,7 @@ def _delivery_timeout_s(client: "Client") -> float:
 async def _send(producer: "Producer", topic: str, line: Line, default: Line) -> None:
     producer.raise_failure()
     partition = default.partition if line.partition is None else line.partition
-    known = producer.client.view.topics.get(topic)
+    known = producer.client.metadata.topics.get(topic)
     if partition is not None and known is not None and partition not in known.partitions:
         # Unless it was added meanwhile this says that there is none: a delivery would keep
         # asking, as it does for what comes back.

@@ -102,11 +102,11 @@ def generate_plan(
     if topics_file is not None:
         topics = (*topics, *parse_topics_to_move(_text_of(topics_file)))
     names = list(topics) or cluster.run(cluster.admin.list_topics(internal=True))
-    view = cluster.run(cluster.client.known_topics(names))
-    chosen = sorted(view.nodes) if brokers is None else parse_broker_list(brokers)
-    racks = {node.id: node.rack for node in view.nodes.values()}
+    metadata = cluster.run(cluster.client.require_topics(names))
+    chosen = sorted(metadata.nodes) if brokers is None else parse_broker_list(brokers)
+    racks = {node.id: node.rack for node in metadata.nodes.values()}
     targets = [Broker(id, None if disable_rack_aware else racks.get(id)) for id in chosen]
-    current = moving.assignment_of(view, names)
+    current = moving.assignment_of(metadata, names)
     if anew:
         proposed = generate(
             current,
@@ -149,8 +149,10 @@ def _cost(
     proposed: Mapping[TopicPartition, Sequence[int]],
 ) -> moving.Cost:
     known = cluster.run(moving.sizes(cluster.admin, proposed)) if proposed else {}
-    view = cluster.client.view
-    leaders = {part: view.topics[part.topic].partitions[part.partition].leader for part in proposed}
+    metadata = cluster.client.metadata
+    leaders = {
+        part: metadata.topics[part.topic].partitions[part.partition].leader for part in proposed
+    }
     return moving.cost_of(current, proposed, known, leaders)
 
 
@@ -191,9 +193,9 @@ def execute(
     """Carry out a plan, throttled if wanted, and show how it comes along."""
     wanted = parse_reassignment(_text_of(plan))
     names = {partition.topic for partition in wanted.replicas}
-    view = cluster.run(cluster.client.known_topics(names))
-    current = moving.assignment_of(view, sorted(names))
-    moving.require(view, current, wanted.replicas)
+    metadata = cluster.run(cluster.client.require_topics(names))
+    current = moving.assignment_of(metadata, sorted(names))
+    moving.require(metadata, current, wanted.replicas)
     ongoing = cluster.run(cluster.admin.list_reassignments())
     if ongoing and not additional:
         raise click.ClickException(
@@ -290,9 +292,9 @@ async def _states(
     """How each partition of a plan stands, and how much of the bytes has arrived."""
     partitions = sorted(wanted.replicas)
     ongoing = await cluster.admin.list_reassignments(partitions)
-    view = await cluster.client.refresh({partition.topic for partition in partitions})
-    names = [name for name in {part.topic for part in partitions} if name in view.topics]
-    current = moving.assignment_of(view, names)
+    metadata = await cluster.client.refresh({partition.topic for partition in partitions})
+    names = [name for name in {part.topic for part in partitions} if name in metadata.topics]
+    current = moving.assignment_of(metadata, names)
     unmoved = {
         TopicPartition(replica.topic, replica.partition)
         for replica in await moving.unmoved_directories(cluster.admin, wanted.log_dirs)

@@ -17,7 +17,7 @@ from odradek.cli.session import (
 
 if TYPE_CHECKING:
     from odradek.client import Blocking, ConfigEntry
-    from odradek.client.view import Partition, Topic
+    from odradek.client.metadata import Partition, Topic
 
 
 @click.group(epilog=examples("odradek topics create orders --partitions 6 --replication-factor 3"))

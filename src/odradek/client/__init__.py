@@ -7,17 +7,17 @@ chooses versions by what a broker says it serves, so that it works with Apache K
 from odradek.client.admin import Admin
 from odradek.client.blocking import Blocking
 from odradek.client.client import Client
-from odradek.client.consumer import Consumer, Received
+from odradek.client.consumer import Consumer, ConsumerRecord
 from odradek.client.groups import Groups
 from odradek.client.partitioner import murmur2, partition_for
-from odradek.client.producer import Delivery, Placed, Producer
-from odradek.client.reading import (
+from odradek.client.producer import Delivery, Producer, RecordMetadata
+from odradek.client.reader import (
     EARLIEST,
     LATEST,
     Batches,
     Isolation,
     OffsetAt,
-    Reader,
+    PartitionReader,
     offsets_at,
 )
 from odradek.client.values import (
@@ -45,6 +45,7 @@ __all__ = [
     "ConfigOperation",
     "ConfigSource",
     "Consumer",
+    "ConsumerRecord",
     "Delivery",
     "ElectionType",
     "Groups",
@@ -52,10 +53,9 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "OffsetAt",
-    "Placed",
+    "PartitionReader",
     "Producer",
-    "Reader",
-    "Received",
+    "RecordMetadata",
     "Resource",
     "ResourceType",
     "check",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odradek.client.client import Client
+from odradek.client.metadata import Topic
 from odradek.client.values import (
     ClusterDescription,
     ConfigChange,
@@ -23,7 +24,6 @@ from odradek.client.values import (
     ResourceType,
     outcome,
 )
-from odradek.client.view import Topic
 from odradek.placement import Ongoing, TopicPartitionReplica
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages import alter_partition_reassignments as reassign_messages
@@ -77,27 +77,29 @@ class Admin:
     # The cluster
 
     async def describe_cluster(self) -> ClusterDescription:
-        view = await self.client.refresh()
+        metadata = await self.client.refresh()
         return ClusterDescription(
-            view.cluster_id, view.controller_id, [view.nodes[node] for node in sorted(view.nodes)]
+            metadata.cluster_id,
+            metadata.controller_id,
+            [metadata.nodes[node] for node in sorted(metadata.nodes)],
         )
 
     # Topics
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        view = await self.client.refresh(None)
+        metadata = await self.client.refresh(None)
         return sorted(
-            name for name, topic in view.topics.items() if internal or not topic.is_internal
+            name for name, topic in metadata.topics.items() if internal or not topic.is_internal
         )
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
         """Topics with their partitions; None is all. Raises if one does not exist."""
         if names is None:
-            view = await self.client.refresh(None)
-            return dict(sorted(view.topics.items()))
+            metadata = await self.client.refresh(None)
+            return dict(sorted(metadata.topics.items()))
         names = sorted(set(names))
-        view = await self.client.known_topics(names)
-        return {name: view.topics[name] for name in names}
+        metadata = await self.client.require_topics(names)
+        return {name: metadata.topics[name] for name in names}
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
@@ -352,7 +354,7 @@ class Admin:
         partitions: Iterable[TopicPartition] | None = None,
     ) -> dict[int, list[LogDir]]:
         """What lies in each log directory of these brokers, or of all."""
-        view = await self.client.refresh()
+        metadata = await self.client.refresh()
         topics = None
         if partitions is not None:
             topics = [
@@ -360,7 +362,7 @@ class Admin:
                 for name, indexes in by_topic(partitions).items()
             ]
         results = {}
-        for broker in sorted(view.nodes) if brokers is None else brokers:
+        for broker in sorted(metadata.nodes) if brokers is None else brokers:
             response: DescribeLogDirsResponse = await self.client.ask(
                 broker, DescribeLogDirsRequest(topics=topics)
             )
@@ -422,7 +424,7 @@ class Admin:
     async def _ask_owner(self, node: int | None, request: Any) -> Any:
         if node is None:
             return await self.client.ask_any(request)
-        if node not in self.client.view.nodes:
+        if node not in self.client.metadata.nodes:
             await self.client.refresh()
         return await self.client.ask(node, request)
 

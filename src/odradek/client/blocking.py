@@ -17,7 +17,7 @@ from odradek.client.admin import Admin
 from odradek.client.client import MISSING_TOPIC_S, TIMEOUT_S, Client
 from odradek.client.groups import Groups
 from odradek.client.quotas import Quotas
-from odradek.client.reading import FETCH_BYTES, FETCH_WAIT_MS, Isolation, Reader
+from odradek.client.reader import FETCH_BYTES, FETCH_WAIT_MS, Isolation, PartitionReader
 
 T = TypeVar("T")
 
@@ -91,6 +91,8 @@ class Blocking:
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         fetch_bytes: int = FETCH_BYTES,
         wait_ms: int = FETCH_WAIT_MS,
-    ) -> Reader:
+    ) -> PartitionReader:
         """A reader of raw batches on this client."""
-        return Reader(self.client, isolation=isolation, fetch_bytes=fetch_bytes, wait_ms=wait_ms)
+        return PartitionReader(
+            self.client, isolation=isolation, fetch_bytes=fetch_bytes, wait_ms=wait_ms
+        )

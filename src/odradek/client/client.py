@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, Self, TypeVar
 
-from odradek.client.links import Address, Link, Links, parse_addresses
-from odradek.client.retries import STALE_VIEW, Patience, error_code, is_passing
-from odradek.client.view import View
+from odradek.client.connections import Address, BrokerConnection, ConnectionPool, parse_addresses
+from odradek.client.metadata import Metadata
+from odradek.client.retries import STALE_METADATA, RetryBudget, error_code, is_retriable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -50,8 +50,8 @@ class Client:
         self.missing_topic_s = missing_topic_s
         self.rack = rack
         self.rng = rng or Random()
-        self.view = View()
-        self._links = Links(client_id, timeout_s)
+        self.metadata = Metadata()
+        self._connections = ConnectionPool(client_id, timeout_s)
         self._coordinators: dict[str, int] = {}
         self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
         self._refreshes = 0
@@ -67,47 +67,47 @@ class Client:
         for task in self._refreshing.values():
             task.cancel()
         await asyncio.gather(*self._refreshing.values(), return_exceptions=True)
-        await self._links.close()
+        await self._connections.close()
 
-    def patience(self, seconds: float | None = None) -> Patience:
-        return Patience(self.timeout_s if seconds is None else seconds, self.rng)
+    def retry_budget(self, seconds: float | None = None) -> RetryBudget:
+        return RetryBudget(self.timeout_s if seconds is None else seconds, self.rng)
 
     # Asking one broker
 
-    async def link(self, node: int) -> Link:
-        """The link to a broker by its id, which the view must know."""
-        if node not in self.view.nodes:
+    async def connection(self, node: int) -> BrokerConnection:
+        """The connection to a broker by its id, which the metadata must know."""
+        if node not in self.metadata.nodes:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node} is not alive")
-        return await self._links.get(self.view.nodes[node].address)
+        return await self._connections.get(self.metadata.nodes[node].address)
 
     async def ask(self, node: int, message: Message, *, timeout: float | None = None) -> Any:
         """One broker's answer. A broken connection is an error like any other: it may pass."""
-        link = await self.link(node)
-        return await link.request(message, timeout=timeout)
+        connection = await self.connection(node)
+        return await connection.request(message, timeout=timeout)
 
     async def ask_any(self, message: Message) -> Any:
         """The answer of any broker: of one we are connected to, else in random order."""
-        patience = self.patience()
+        budget = self.retry_budget()
         while True:
-            known = [node.address for node in self.view.nodes.values()]
+            known = [node.address for node in self.metadata.nodes.values()]
             self.rng.shuffle(known)
-            known.sort(key=self._links.is_open, reverse=True)
+            known.sort(key=self._connections.is_open, reverse=True)
             failures: dict[Address, Exception] = {}
             for address in dict.fromkeys([*known, *self.bootstrap]):
                 try:
-                    link = await self._links.get(address)
-                    return await link.request(message, timeout=self.timeout_s * ATTEMPT_SHARE)
+                    connection = await self._connections.get(address)
+                    return await connection.request(message, timeout=self.timeout_s * ATTEMPT_SHARE)
                 except (OSError, TimeoutError) as error:
                     failures[address] = error
             reasons = "; ".join(
                 str(error) if str(address) in str(error) else f"{address}: {error}"
                 for address, error in failures.items()
             )
-            await patience.pause(ConnectionError(f"no broker answers ({reasons})"))
+            await budget.back_off(ConnectionError(f"no broker answers ({reasons})"))
 
-    # The view
+    # The metadata
 
-    async def refresh(self, topics: Iterable[str] | None = ()) -> View:
+    async def refresh(self, topics: Iterable[str] | None = ()) -> Metadata:
         """Ask for the state of the cluster and of these topics; None is all of them.
 
         Whoever asks for the same while an answer is awaited gets that one.
@@ -118,7 +118,7 @@ class Client:
             task = self._refreshing[wanted] = asyncio.ensure_future(self._refresh(wanted))
             task.add_done_callback(lambda done: self._refreshed(wanted, done))
         await asyncio.shield(task)
-        return self.view
+        return self.metadata
 
     async def _refresh(self, wanted: tuple[str, ...] | None) -> None:
         topics = None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted]
@@ -126,7 +126,7 @@ class Client:
             MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         )
         self._refreshes += 1
-        self.view.update(response, whole=wanted is None)
+        self.metadata.update(response, whole=wanted is None)
 
     def _refreshed(self, wanted: tuple[str, ...] | None, task: asyncio.Task[None]) -> None:
         del self._refreshing[wanted]
@@ -135,18 +135,18 @@ class Client:
 
     def forget(self, topic: str) -> None:
         """Let the next look-up of this topic's leaders ask the cluster again."""
-        self.view.topics.pop(topic, None)
+        self.metadata.topics.pop(topic, None)
 
-    async def known_topics(self, topics: Iterable[str]) -> View:
-        """A view in which all these topics are; KafkaError says what is wrong with one."""
+    async def require_topics(self, topics: Iterable[str]) -> Metadata:
+        """A metadata in which all these topics are; KafkaError says what is wrong with one."""
         names = sorted(set(topics))
-        patience = self.patience(self.missing_topic_s)
+        budget = self.retry_budget(self.missing_topic_s)
         while True:
             await self.refresh(names)
-            missing = [name for name in names if name not in self.view.topics]
+            missing = [name for name in names if name not in self.metadata.topics]
             if not missing:
-                return self.view
-            await patience.pause(self.view.problem_with(missing[0]))
+                return self.metadata
+            await budget.back_off(self.metadata.problem_with(missing[0]))
 
     # Asking the controller and coordinators
 
@@ -155,13 +155,13 @@ class Client:
 
         Apache Kafka without ZooKeeper names any broker as controller and forwards.
         """
-        patience = self.patience()
+        budget = self.retry_budget()
         while True:
             try:
-                if self.view.controller_id not in self.view.nodes:
+                if self.metadata.controller_id not in self.metadata.nodes:
                     await self.refresh()
-                if self.view.controller_id in self.view.nodes:
-                    response = await self.ask(self.view.controller_id, message)
+                if self.metadata.controller_id in self.metadata.nodes:
+                    response = await self.ask(self.metadata.controller_id, message)
                     if error_of(response) != ErrorCode.NOT_CONTROLLER:
                         return response
                 failure: Exception = KafkaError(
@@ -169,29 +169,29 @@ class Client:
                 )
             except (OSError, TimeoutError, KafkaError) as caught:
                 failure = caught
-            await patience.pause(failure)
+            await budget.back_off(failure)
             await self.refresh()
 
     async def ask_coordinator(
         self, group: str, message: Message, error_of: Callable[[Any], int]
     ) -> Any:
         """The answer of the group's coordinator. An error that does not pass is the caller's."""
-        patience = self.patience()
+        budget = self.retry_budget()
         while True:
             try:
                 node = await self._coordinator(group)
                 response = await self.ask(node, message)
                 error = error_code(error_of(response))
                 failure: Exception = KafkaError(error, f"group {group!r}")
-                if not is_passing(failure):
+                if not is_retriable(failure):
                     return response
             except (OSError, TimeoutError, KafkaError) as caught:
                 failure = caught
             self._coordinators.pop(group, None)
-            await patience.pause(failure)
+            await budget.back_off(failure)
 
     async def _coordinator(self, group: str) -> int:
-        if self._coordinators.get(group) not in self.view.nodes:
+        if self._coordinators.get(group) not in self.metadata.nodes:
             response: FindCoordinatorResponse = await self.ask_any(
                 FindCoordinatorRequest(key=group)
             )
@@ -201,18 +201,18 @@ class Client:
                     f"group {group!r} has no coordinator: {response.error_message or ''}",
                 )
             self._coordinators[group] = response.node_id
-            if response.node_id not in self.view.nodes:
+            if response.node_id not in self.metadata.nodes:
                 await self.refresh()
         return self._coordinators[group]
 
     async def coordinator(self, group: str) -> int:
         """The broker that coordinates a group."""
-        patience = self.patience()
+        budget = self.retry_budget()
         while True:
             try:
                 return await self._coordinator(group)
             except KafkaError as error:
-                await patience.pause(error)
+                await budget.back_off(error)
 
     # Asking leaders
 
@@ -227,18 +227,18 @@ class Client:
         partitions = list(partitions)
         with contextlib.suppress(KafkaError):
             return self._known_leaders(partitions)
-        patience = self.patience(timeout_s)
-        missing = self.patience(min(self.missing_topic_s, patience.remaining_s))
+        budget = self.retry_budget(timeout_s)
+        missing = self.retry_budget(min(self.missing_topic_s, budget.remaining_s))
         while True:
             await self.refresh({partition.topic for partition in partitions})
             try:
                 return self._known_leaders(partitions)
             except KafkaError as error:
                 unknown = error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                await (missing if unknown else patience).pause(error)
+                await (missing if unknown else budget).back_off(error)
 
     def _known_leaders(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return {partition: self.view.leader(partition) for partition in partitions}
+        return {partition: self.metadata.leader(partition) for partition in partitions}
 
     async def ask_leaders(
         self,
@@ -254,7 +254,7 @@ class Client:
         partition's error and result. An error that does not pass is raised for its partition.
         """
         results: dict[TopicPartition, R] = {}
-        patience = self.patience(timeout_s)
+        budget = self.retry_budget(timeout_s)
         while left := {part: want for part, want in wanted.items() if part not in results}:
             by_node: dict[int, dict[TopicPartition, W]] = {}
             for partition, node in (await self.leaders(left, timeout_s=timeout_s)).items():
@@ -277,20 +277,20 @@ class Client:
                     else:
                         failures.append(KafkaError(error, f"partition {partition}"))
             if failures:
-                fatal = next((error for error in failures if not is_passing(error)), None)
-                await patience.pause(fatal or failures[0])
+                fatal = next((error for error in failures if not is_retriable(error)), None)
+                await budget.back_off(fatal or failures[0])
                 if any(_is_stale(error) for error in failures):
                     await self.refresh({partition.topic for partition in left})
         return results
 
     def statistics(self) -> dict[str, int]:
         return {
-            **self._links.statistics(),
+            **self._connections.statistics(),
             "refreshes": self._refreshes,
-            "nodes": len(self.view.nodes),
-            "topics": len(self.view.topics),
+            "nodes": len(self.metadata.nodes),
+            "topics": len(self.metadata.topics),
         }
 
 
 def _is_stale(error: Exception) -> bool:
-    return not isinstance(error, KafkaError) or error.error in STALE_VIEW
+    return not isinstance(error, KafkaError) or error.error in STALE_METADATA

@@ -11,16 +11,16 @@ from math import inf
 from typing import Any, NamedTuple, Self
 
 from odradek.client.client import Client
-from odradek.client.reading import (
+from odradek.client.reader import (
     EARLIEST,
     FETCH_BYTES,
     FETCH_WAIT_MS,
     Batches,
     Isolation,
-    Reader,
+    PartitionReader,
     offsets_at,
 )
-from odradek.client.retries import Patience, is_passing
+from odradek.client.retries import RetryBudget, is_retriable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.records import Headers, Record
 from odradek.wire.topics import TopicPartition
@@ -28,7 +28,7 @@ from odradek.wire.topics import TopicPartition
 FetchTask = asyncio.Task[dict[TopicPartition, Batches | KafkaError]]
 
 
-class Received(NamedTuple):
+class ConsumerRecord(NamedTuple):
     """A record, and where it came from."""
 
     partition: TopicPartition
@@ -68,12 +68,14 @@ class Consumer:
         self.out_of_range = out_of_range
         self.positions: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
-        self._reader = Reader(client, isolation=isolation, fetch_bytes=fetch_bytes, wait_ms=wait_ms)
+        self._reader = PartitionReader(
+            client, isolation=isolation, fetch_bytes=fetch_bytes, wait_ms=wait_ms
+        )
         self._fetches: dict[int, FetchTask] = {}
         self._busy: dict[TopicPartition, int] = {}
         self._troubles: dict[TopicPartition, Trouble] = {}
         self._looking: asyncio.Task[None] | None = None
-        self._patience: Patience | None = None
+        self._budget: RetryBudget | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,7 +92,7 @@ class Consumer:
         self._fetches.clear()
         self._busy.clear()
         self._troubles.clear()
-        self._looking = self._patience = None
+        self._looking = self._budget = None
 
     async def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, from an offset, EARLIEST or LATEST on."""
@@ -124,14 +126,14 @@ class Consumer:
                 return received
         return []
 
-    async def records(self) -> AsyncIterator[Received]:
+    async def records(self) -> AsyncIterator[ConsumerRecord]:
         """Every record, one by one, for ever."""
         while True:
             for batches in await self.poll(self.client.timeout_s):
                 for record in self.open(batches):
                     yield record
 
-    def open(self, batches: Batches) -> list[Received]:
+    def open(self, batches: Batches) -> list[ConsumerRecord]:
         """The records of what was polled, without those of aborted transactions if not wanted."""
         committed = self.isolation is Isolation.READ_COMMITTED
         return [
@@ -160,21 +162,21 @@ class Consumer:
             try:
                 by_node.setdefault(self._reader.known_node(part), {})[part] = position
             except KafkaError as error:
-                self._trouble(part, error, in_view=True)
+                self._trouble(part, error, in_metadata=True)
         for node, offsets in by_node.items():
             if node not in self._fetches:
                 self._fetches[node] = asyncio.ensure_future(self._reader.fetch(node, offsets))
                 self._busy.update(dict.fromkeys(offsets, node))
         assert self._fetches or self._looking, "each partition is read or looked for"
 
-    def _trouble(self, part: TopicPartition, error: Exception, *, in_view: bool) -> None:
-        """A partition cannot be read, as the view says or a fetch: look again at the cluster, or
-        raise if all of them have been waited for long enough."""
-        if not is_passing(error):
+    def _trouble(self, part: TopicPartition, error: Exception, *, in_metadata: bool) -> None:
+        """Note that a partition cannot be read, by the metadata or by a fetch. Refreshes the
+        metadata, or raises if every partition has been waited for long enough."""
+        if not is_retriable(error):
             raise error
         now = asyncio.get_running_loop().time()
         code = error.error if isinstance(error, KafkaError) else None
-        is_missing = in_view and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_missing = in_metadata and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         known = self._troubles.get(part)
         if known is None or known.is_missing != is_missing:
             within_s = self.client.missing_topic_s if is_missing else self.client.timeout_s
@@ -182,14 +184,14 @@ class Consumer:
         if all(self._troubles.get(each, FINE).until <= now for each in self.positions):
             raise error
         if self._looking is None:
-            # What the view lacks may never have been asked for: the first look is at once.
-            failure = None if in_view and self._patience is None else error
-            self._patience = self._patience or Patience(inf, self.client.rng)
-            self._looking = asyncio.ensure_future(self._look(self._patience, failure))
+            # What the metadata lacks may never have been asked for: the first look is at once.
+            failure = None if in_metadata and self._budget is None else error
+            self._budget = self._budget or RetryBudget(inf, self.client.rng)
+            self._looking = asyncio.ensure_future(self._look(self._budget, failure))
 
-    async def _look(self, patience: Patience, failure: Exception | None) -> None:
+    async def _look(self, budget: RetryBudget, failure: Exception | None) -> None:
         if failure is not None:
-            await patience.pause(failure)
+            await budget.back_off(failure)
         await self.client.refresh({part.topic for part in self._troubles})
 
     async def _collect(self, done: "set[asyncio.Task[Any]]") -> list[Batches]:
@@ -221,10 +223,10 @@ class Consumer:
                     received.append(result)
         for part, problem in failures.items():
             # What does not pass is met again by the next fetch, if others brought something.
-            if part in self.positions and (is_passing(problem) or not received):
-                self._trouble(part, problem, in_view=False)
+            if part in self.positions and (is_retriable(problem) or not received):
+                self._trouble(part, problem, in_metadata=False)
         if not self._troubles:
-            self._patience = None
+            self._budget = None
         return received
 
     async def _recover(self, part: TopicPartition, error: KafkaError) -> Exception | None:
@@ -249,7 +251,7 @@ class Consumer:
         }
 
 
-def _received(partition: TopicPartition, record: Record) -> Received:
-    return Received(
+def _received(partition: TopicPartition, record: Record) -> ConsumerRecord:
+    return ConsumerRecord(
         partition, record.offset, record.timestamp, record.key, record.value, record.headers
     )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from odradek.client.admin import by_topic
 from odradek.client.client import Client
-from odradek.client.reading import LATEST, offsets_at
+from odradek.client.reader import LATEST, offsets_at
 from odradek.client.retries import error_code
 from odradek.client.values import Outcome, outcome
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
@@ -98,10 +98,10 @@ class Groups:
 
     async def list_groups(self) -> list[Group]:
         """Every group, asked from every broker. Raises if one cannot answer."""
-        view = await self.client.refresh()
+        metadata = await self.client.refresh()
 
         async def of(node: int) -> list[Group]:
-            patience = self.client.patience()
+            budget = self.client.retry_budget()
             while True:
                 response: ListGroupsResponse = await self.client.ask(node, ListGroupsRequest())
                 if not response.error_code:
@@ -110,9 +110,9 @@ class Groups:
                         for group in response.groups
                     ]
                 error = error_code(response.error_code)
-                await patience.pause(KafkaError(error, f"groups of broker {node}"))
+                await budget.back_off(KafkaError(error, f"groups of broker {node}"))
 
-        found = await asyncio.gather(*(of(node) for node in view.nodes))
+        found = await asyncio.gather(*(of(node) for node in metadata.nodes))
         return sorted(group for groups in found for group in groups)
 
     async def describe_group(self, group: str) -> GroupDescription:
@@ -169,11 +169,12 @@ class Groups:
         """How far a group is behind in each partition it has committed; topics that were deleted
         since are left out."""
         committed = await self.offsets(group)
-        view = await self.client.refresh({partition.topic for partition in committed})
+        metadata = await self.client.refresh({partition.topic for partition in committed})
         known = [
             part
             for part in sorted(committed)
-            if part.topic in view.topics and part.partition in view.topics[part.topic].partitions
+            if part.topic in metadata.topics
+            and part.partition in metadata.topics[part.topic].partitions
         ]
         ends = await offsets_at(self.client, dict.fromkeys(known, LATEST))
         return {part: Lag(committed[part].offset, ends[part].offset) for part in known}

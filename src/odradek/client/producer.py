@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from odradek.client.client import Client
 from odradek.client.partitioner import partition_for
-from odradek.client.retries import STALE_VIEW, Patience, error_code
+from odradek.client.retries import STALE_METADATA, RetryBudget, error_code
 from odradek.wire.batch import HEADER_BYTES, SEQUENCE_MODULUS, header_at, set_crc
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -54,7 +54,7 @@ class Identity(NamedTuple):
     epoch: int
 
 
-class Placed(NamedTuple):
+class RecordMetadata(NamedTuple):
     """Where a record went. The offset is -1 where the broker does not tell: without acks, or when
     it had the record already."""
 
@@ -86,16 +86,18 @@ class Delivery:
         self._batch = batch
         self._index = index
 
-    def __await__(self) -> Generator[Any, None, Placed]:
-        return self._placed().__await__()
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        return self._record_metadata().__await__()
 
-    async def _placed(self) -> Placed:
+    async def _record_metadata(self) -> RecordMetadata:
         batch = self._batch
         offset, append_time_ms = await asyncio.shield(batch.done)
         timestamp_ms = append_time_ms
         if append_time_ms < 0 and batch.records:
             timestamp_ms = batch.records[self._index].timestamp
-        return Placed(batch.partition, offset if offset < 0 else offset + self._index, timestamp_ms)
+        return RecordMetadata(
+            batch.partition, offset if offset < 0 else offset + self._index, timestamp_ms
+        )
 
     def done(self) -> bool:
         return self._batch.done.done()
@@ -245,9 +247,9 @@ class Producer:
             await self._room.wait()
 
     async def _choose(self, topic: str, key: bytes | None) -> int:
-        if topic not in self.client.view.topics:
-            await self.client.known_topics([topic])
-        partitions: Sequence[int] = list(self.client.view.topics[topic].partitions)
+        if topic not in self.client.metadata.topics:
+            await self.client.require_topics([topic])
+        partitions: Sequence[int] = list(self.client.metadata.topics[topic].partitions)
         if key is not None:
             return partition_for(key, len(partitions))
         if topic not in self._sticky:
@@ -305,9 +307,9 @@ class Producer:
 
     async def _deliver(self, lane: _Lane, train: list[_Batch]) -> None:
         """Send all at once. What is refused is then sent one by one, in order, until it arrives."""
-        patience = Patience(self.delivery_timeout_s, self.client.rng)
-        encoded = [await self._stamped(lane, batch, patience) for batch in train]
-        results = await self._produce(lane.partition, encoded, patience)
+        budget = RetryBudget(self.delivery_timeout_s, self.client.rng)
+        encoded = [await self._stamped(lane, batch, budget) for batch in train]
+        results = await self._produce(lane.partition, encoded, budget)
         refused = []
         for batch, data, result in zip(train, encoded, results, strict=True):
             if isinstance(result, Exception):
@@ -317,8 +319,8 @@ class Producer:
         for batch, data, refusal in refused:
             # One that was refused only because one before it was missing need not wait.
             wait_for = None if refused[0][0] is not batch and _is_out_of_order(refusal) else refusal
-            self._succeed(batch, await self._repeat(lane.partition, data, wait_for, patience))
-            patience.renew(self.delivery_timeout_s)
+            self._succeed(batch, await self._repeat(lane.partition, data, wait_for, budget))
+            budget.renew(self.delivery_timeout_s)
         lane.known_as = lane.identity
 
     async def _repeat(
@@ -326,29 +328,29 @@ class Producer:
         partition: TopicPartition,
         encoded: bytearray,
         failure: Exception | None,
-        patience: Patience,
+        budget: RetryBudget,
     ) -> tuple[int, int]:
         while True:
             if failure is not None:
                 if _is_duplicate(failure):
                     return -1, -1
-                await patience.pause(failure)
-                if not isinstance(failure, KafkaError) or failure.error in STALE_VIEW:
+                await budget.back_off(failure)
+                if not isinstance(failure, KafkaError) or failure.error in STALE_METADATA:
                     self.client.forget(partition.topic)
             self._retries += 1
-            (result,) = await self._produce(partition, [encoded], patience)
+            (result,) = await self._produce(partition, [encoded], budget)
             if not isinstance(result, Exception):
                 return result
             failure = result
 
-    async def _stamped(self, lane: _Lane, batch: _Batch, patience: Patience) -> bytearray:
+    async def _stamped(self, lane: _Lane, batch: _Batch, budget: RetryBudget) -> bytearray:
         """The batch's bytes with the producer's id and the lane's next sequence numbers."""
         encoded = batch.encoded
         if encoded is None:
             encoded = encode_batch(batch.records, codec=self.codec)
         self._batches += 1
         if self.idempotent:
-            identity = await self._identify(patience)
+            identity = await self._identify(budget)
             if lane.identity != identity:
                 lane.identity, lane.sequence = identity, 0
             _PRODUCER.pack_into(encoded, PRODUCER_OFFSET, *identity, lane.sequence)
@@ -357,9 +359,9 @@ class Producer:
             lane.sequence = (lane.sequence + header.last_offset_delta + 1) % SEQUENCE_MODULUS
         return encoded
 
-    async def _identify(self, patience: Patience) -> Identity:
+    async def _identify(self, budget: RetryBudget) -> Identity:
         async with self._identifying:
-            if self._identity is None and self._unidentified and not patience.remaining_s:
+            if self._identity is None and self._unidentified and not budget.remaining_s:
                 # The time went by while another lane asked: what that heard is said to all.
                 raise self._unidentified
             while self._identity is None:
@@ -369,7 +371,7 @@ class Producer:
                 except (OSError, TimeoutError, KafkaError) as failure:
                     self._unidentified = failure
                     # The client is at its end after the time for one answer, a delivery is not.
-                    await patience.pause(failure)
+                    await budget.back_off(failure)
             return self._identity
 
     async def _new_identity(self) -> Identity:
@@ -381,22 +383,22 @@ class Producer:
         return Identity(response.producer_id, response.producer_epoch)
 
     async def _produce(
-        self, partition: TopicPartition, train: Sequence[bytearray], patience: Patience
+        self, partition: TopicPartition, train: Sequence[bytearray], budget: RetryBudget
     ) -> list[tuple[int, int] | Exception]:
         """Send batches to the partition's leader, in order, and wait for what becomes of each."""
         try:
-            leaders = await self.client.leaders([partition], timeout_s=patience.remaining_s)
-            link = await self.client.link(leaders[partition])
+            leaders = await self.client.leaders([partition], timeout_s=budget.remaining_s)
+            connection = await self.client.connection(leaders[partition])
             if self.acks == 0:
                 # What has left is all that can be known, and until then it fills our buffer.
                 for encoded in train:
                     request = self._request(partition, encoded)
-                    await link.send_no_response(request, timeout=self.client.timeout_s)
+                    await connection.send_no_response(request, timeout=self.client.timeout_s)
                 return [(-1, -1)] * len(train)
             # All are started before any is awaited: order is that of the connection.
             timeout_s = self.client.timeout_s + ANSWER_MARGIN_S
             answers = [
-                link.start(self._request(partition, encoded), timeout=timeout_s)
+                connection.start(self._request(partition, encoded), timeout=timeout_s)
                 for encoded in train
             ]
         except (OSError, TimeoutError, KafkaError) as error:

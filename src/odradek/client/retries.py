@@ -10,8 +10,8 @@ from random import Random
 
 from odradek.wire.errors import ErrorCode, KafkaError
 
-# Whoever gets one of these has an old view of the cluster and should look again first.
-STALE_VIEW = frozenset(
+# These mean that the client's metadata is out of date: refresh it before the next try.
+STALE_METADATA = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -27,7 +27,7 @@ STALE_VIEW = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-PASSING = STALE_VIEW | {
+RETRIABLE = STALE_METADATA | {
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -51,14 +51,14 @@ def error_code(number: int) -> ErrorCode:
     return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def is_passing(error: Exception) -> bool:
+def is_retriable(error: Exception) -> bool:
     """Whether to ask again: the connection failed, or the broker said something that passes."""
     if isinstance(error, KafkaError):
-        return error.error in PASSING
+        return error.error in RETRIABLE
     return isinstance(error, OSError | TimeoutError)
 
 
-class Patience:
+class RetryBudget:
     """Time to spend on one call, in pauses that double, each a little off so that many clients
     do not come back together."""
 
@@ -77,10 +77,10 @@ class Patience:
         self._deadline = asyncio.get_running_loop().time() + seconds
         self._pause_s = PAUSE_FIRST_S
 
-    async def pause(self, error: Exception) -> None:
+    async def back_off(self, error: Exception) -> None:
         """Wait before another try; raises `error` if it does not pass or there is no time left."""
         pause_s = self._pause_s * self._rng.uniform(1 - JITTER, 1 + JITTER)
-        if not is_passing(error) or pause_s > self.remaining_s:
+        if not is_retriable(error) or pause_s > self.remaining_s:
             raise error
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         self._pauses += 1

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
+from odradek.client.metadata import Node
 from odradek.client.retries import error_code
-from odradek.client.view import Node
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 

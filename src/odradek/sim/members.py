@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek.client.client import Client
 from odradek.client.groups import Groups
-from odradek.client.reading import LATEST, offsets_at
+from odradek.client.reader import LATEST, offsets_at
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

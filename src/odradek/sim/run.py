@@ -146,7 +146,7 @@ class _Run:
         async def create() -> None:
             async with client:
                 await client.refresh()
-                while len(client.view.nodes) < self.plan.brokers:
+                while len(client.metadata.nodes) < self.plan.brokers:
                     await asyncio.sleep(0.1)
                     await client.refresh()
                 await self.load.create_topic(client, "main", self.plan.partitions)

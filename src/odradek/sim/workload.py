@@ -15,7 +15,7 @@ from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.consumer import Consumer
 from odradek.client.producer import Delivery, Producer
-from odradek.client.reading import EARLIEST, LATEST, Batches, offsets_at
+from odradek.client.reader import EARLIEST, LATEST, Batches, offsets_at
 from odradek.client.values import ConfigChange, Resource, ResourceType
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

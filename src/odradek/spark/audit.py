@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.client.blocking import Blocking
-from odradek.client.reading import EARLIEST, LATEST, offsets_at
+from odradek.client.reader import EARLIEST, LATEST, offsets_at
 from odradek.spark.clickstream import LAST_PAGE
 from odradek.spark.pipeline.decoding import HEADER_PREFIX
 from odradek.wire.records import Record
@@ -144,7 +144,7 @@ def read_all(cluster: Blocking, topic: str) -> list[Record]:
 
     async def read() -> list[Record]:
         client = cluster.client
-        partitions = (await client.known_topics([topic])).partitions_of([topic])
+        partitions = (await client.require_topics([topic])).partitions_of([topic])
         starts = await offsets_at(client, dict.fromkeys(partitions, EARLIEST))
         ends = await offsets_at(client, dict.fromkeys(partitions, LATEST))
         reader = cluster.reader()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from odradek.client.reading import EARLIEST, LATEST
+from odradek.client.reader import EARLIEST, LATEST
 from odradek.spark.errors import OptionError, plainly
 from odradek.spark.filters import Wanted, wanted_by
 from odradek.spark.lookup import Lookup, Offsets

@@ -8,7 +8,7 @@ are; but not one whose loss would change what is read or written: that is refuse
 import difflib
 from collections.abc import Iterable, Mapping
 
-from odradek.client.links import parse_addresses
+from odradek.client.connections import parse_addresses
 from odradek.spark.errors import OptionError
 
 PREFIX = "kafka."

@@ -16,9 +16,9 @@ from uuid import UUID
 from odradek.client.blocking import Blocking
 from odradek.client.client import TIMEOUT_S, Client
 from odradek.client.groups import Groups
-from odradek.client.reading import EARLIEST, LATEST, Isolation, OffsetAt, offsets_at
+from odradek.client.metadata import Metadata
+from odradek.client.reader import EARLIEST, LATEST, Isolation, OffsetAt, offsets_at
 from odradek.client.values import check
-from odradek.client.view import View
 from odradek.spark.errors import OptionError
 from odradek.spark.options import Choice, Kind, Limit, SourceOptions, Topics
 from odradek.wire.errors import KafkaError
@@ -127,7 +127,7 @@ class Lookup:
             found = await offsets_at(client, wanted, isolation=isolation)
             records = {partition: at for partition, at in found.items() if at.offset >= 0}
             # Only now: while a partition has no leader, the question waits for the next one.
-            return Firsts(records, _epochs(client.view, wanted))
+            return Firsts(records, _epochs(client.metadata, wanted))
 
         return self._ask(ask)
 
@@ -213,34 +213,34 @@ class Lookup:
 
 async def _choose(client: Client, topics: Topics) -> Chosen:
     if topics.choice is Choice.PATTERN:
-        view = await client.refresh(None)
+        metadata = await client.refresh(None)
         pattern = re.compile(topics.pattern)
         names = sorted(
             name
-            for name, topic in view.topics.items()
+            for name, topic in metadata.topics.items()
             if pattern.search(name) and not topic.is_internal
         )
-        partitions = view.partitions_of(names)
+        partitions = metadata.partitions_of(names)
     elif topics.choice is Choice.SUBSCRIBE:
         names = sorted(set(topics.names))
-        partitions = (await client.known_topics(names)).partitions_of(names)
+        partitions = (await client.require_topics(names)).partitions_of(names)
     else:
         names = sorted({partition.topic for partition in topics.partitions})
-        existing = set((await client.known_topics(names)).partitions_of(names))
+        existing = set((await client.require_topics(names)).partitions_of(names))
         partitions = [part for part in topics.partitions if part in existing]
-    ids = {name: client.view.topics[name].id for name in names}
+    ids = {name: client.metadata.topics[name].id for name in names}
     return Chosen(
         tuple(partitions),
         {name: str(id) for name, id in ids.items() if id != NO_TOPIC_ID},
-        of_none=topics.choice is Choice.PATTERN and not client.view.topics,
+        of_none=topics.choice is Choice.PATTERN and not client.metadata.topics,
     )
 
 
-def _epochs(view: View, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def _epochs(metadata: Metadata, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The leader epochs, as far as the cluster tells them."""
     epochs = {}
     for partition in sorted(partitions):
-        topic = view.topics.get(partition.topic)
+        topic = metadata.topics.get(partition.topic)
         known = None if topic is None else topic.partitions.get(partition.partition)
         if known is not None and known.leader_epoch >= 0:
             epochs[partition] = known.leader_epoch

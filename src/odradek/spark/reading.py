@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from odradek.client.reading import EARLIEST, LATEST, Batches, Reader, offsets_at
+from odradek.client.reader import EARLIEST, LATEST, Batches, PartitionReader, offsets_at
 from odradek.spark import memory
 from odradek.spark.errors import DataLoss, plainly
 from odradek.spark.lookup import connect, isolation_of
@@ -101,7 +101,7 @@ class RangeReader:
 
     def _batches(self) -> Iterator[Batches]:
         settings = self._options.client
-        reader = Reader(
+        reader = PartitionReader(
             self._cluster.client,
             isolation=isolation_of(self._options),
             fetch_bytes=int(settings.get("fetch.max.bytes", FETCH_BYTES)),

@@ -223,15 +223,15 @@ class _Sending:
                 await self._producer.send_batch(target, encoded.data)
 
     async def _partition_count(self, topic: str) -> int:
-        if topic not in self._client.view.topics:
+        if topic not in self._client.metadata.topics:
             # Brokers that create topics on first use do it for whoever asks like this.
             await self._client.ask_any(
                 MetadataRequest(
                     topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True
                 )
             )
-            await self._client.known_topics([topic])
-        return len(self._client.view.topics[topic].partitions)
+            await self._client.require_topics([topic])
+        return len(self._client.metadata.topics[topic].partitions)
 
 
 def _check_partitions(topic: str, count: int, batch: "pa.RecordBatch") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from odradek.client.reading import LATEST, Reader, offsets_at
+from odradek.client.reader import LATEST, PartitionReader, offsets_at
 from odradek.wire.records import Record
 from odradek.wire.topics import TopicPartition
 
@@ -84,7 +84,7 @@ def records(cluster: Any, topic: str) -> list[Record]:
         end = (await offsets_at(client, {target: LATEST}))[target].offset
         return [
             record
-            async for batches in Reader(client).batches(target, 0, end)
+            async for batches in PartitionReader(client).batches(target, 0, end)
             for record in batches.open()
         ]
 

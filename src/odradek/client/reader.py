@@ -1,8 +1,8 @@
 """Reading record batches as they are: raw bytes with their range of offsets, nothing opened.
 
 A fetch goes to the leader of a partition, or to the replica that the leader prefers for our rack.
-`Reader.batches(partition, start, until)` is for whoever wants exactly the offsets [start, until),
-such as a Spark task: it asks for the next piece before it hands out the last.
+`PartitionReader.batches(partition, start, until)` reads exactly the offsets [start, until), which
+is what a Spark task wants: it requests the next piece before it hands out the last.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 from odradek.client.client import Client
-from odradek.client.retries import STALE_VIEW, error_code, is_passing
+from odradek.client.retries import STALE_METADATA, error_code, is_retriable
 from odradek.wire.batch import BatchHeader, crc_ok, scan
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import (
@@ -129,7 +129,7 @@ class Batches:
         )
 
 
-class Reader:
+class PartitionReader:
     """Fetches from whoever should be asked, and remembers who that is."""
 
     def __init__(
@@ -162,9 +162,9 @@ class Reader:
     def known_node(self, partition: TopicPartition) -> int:
         """The same without waiting; KafkaError says why there is nobody to ask at present."""
         preferred = self._preferred.get(partition)
-        if preferred is not None and preferred in self.client.view.nodes:
+        if preferred is not None and preferred in self.client.metadata.nodes:
             return preferred
-        return self.client.view.leader(partition)
+        return self.client.metadata.leader(partition)
 
     async def fetch(
         self, node: int, offsets: Mapping[TopicPartition, int]
@@ -225,13 +225,13 @@ class Reader:
 
     async def _find(self, sent_to: Mapping[TopicPartition, int]) -> None:
         """Look for preferred replicas that we know nothing of, and do without those not found."""
-        if all(node in self.client.view.nodes for node in sent_to.values()):
+        if all(node in self.client.metadata.nodes for node in sent_to.values()):
             return
         with contextlib.suppress(OSError, TimeoutError, KafkaError):
             await self.client.refresh({partition.topic for partition in sent_to})
         until = asyncio.get_running_loop().time() + STAY_S
         for partition, node in sent_to.items():
-            if node not in self.client.view.nodes:
+            if node not in self.client.metadata.nodes:
                 self._preferred.pop(partition, None)
                 self._stays_until[partition] = until
 
@@ -317,7 +317,7 @@ class Reader:
         self, partition: TopicPartition, start: int, until: int, timeout_s: float | None
     ) -> Batches:
         """At least something from `start` on, however long the cluster is without a leader."""
-        patience = self.client.patience(timeout_s)
+        budget = self.client.retry_budget(timeout_s)
         while True:
             failure: Exception
             try:
@@ -344,13 +344,13 @@ class Reader:
                     failure = batches
             except (OSError, TimeoutError, KafkaError) as error:
                 failure = error
-            await patience.pause(failure)
+            await budget.back_off(failure)
             await self.refresh_after(failure, [partition])
 
     async def refresh_after(self, failure: Exception, partitions: Sequence[TopicPartition]) -> None:
         """Look for the leaders again if the failure says that we do not know them."""
-        stale = not isinstance(failure, KafkaError) or failure.error in STALE_VIEW
-        if stale and is_passing(failure):
+        stale = not isinstance(failure, KafkaError) or failure.error in STALE_METADATA
+        if stale and is_retriable(failure):
             await self.client.refresh({partition.topic for partition in partitions})
 
     def statistics(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.client.view import View
+from odradek.client.metadata import Metadata
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.metadata import (
     MetadataResponse,
@@ -30,29 +30,29 @@ def answer(*topics: MetadataResponseTopic) -> MetadataResponse:
 
 
 def test_leaders() -> None:
-    view = View()
-    view.update(answer(topic("t", 1, -1, 7)), whole=False)
-    assert view.leader(TopicPartition("t", 0)) == 1
-    assert view.partitions_of(["t"]) == [TopicPartition("t", index) for index in range(3)]
+    metadata = Metadata()
+    metadata.update(answer(topic("t", 1, -1, 7)), whole=False)
+    assert metadata.leader(TopicPartition("t", 0)) == 1
+    assert metadata.partitions_of(["t"]) == [TopicPartition("t", index) for index in range(3)]
     for partition, says in ((1, "has no leader"), (2, "has no leader"), (3, "it has 3")):
         with pytest.raises(KafkaError, match=says):
-            view.leader(TopicPartition("t", partition))
+            metadata.leader(TopicPartition("t", partition))
     with pytest.raises(KafkaError, match="'u' does not exist"):
-        view.leader(TopicPartition("u", 0))
+        metadata.leader(TopicPartition("u", 0))
 
 
 def test_topics_come_and_go() -> None:
-    view = View()
-    view.update(answer(topic("a", 1), topic("b", 1)), whole=True)
-    view.update(answer(topic("b", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)), whole=False)
-    assert set(view.topics) == {"a"}
-    view.update(answer(topic("b", 2)), whole=False)
-    assert set(view.topics) == {"a", "b"} and view.problems == {}
-    view.update(answer(topic("c", 2)), whole=True)
-    assert set(view.topics) == {"c"}
+    metadata = Metadata()
+    metadata.update(answer(topic("a", 1), topic("b", 1)), whole=True)
+    metadata.update(answer(topic("b", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)), whole=False)
+    assert set(metadata.topics) == {"a"}
+    metadata.update(answer(topic("b", 2)), whole=False)
+    assert set(metadata.topics) == {"a", "b"} and metadata.problems == {}
+    metadata.update(answer(topic("c", 2)), whole=True)
+    assert set(metadata.topics) == {"c"}
 
 
 def test_why_a_topic_is_unknown() -> None:
-    view = View()
-    view.update(answer(topic("s", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)), whole=False)
-    assert view.problem_with("s").error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    metadata = Metadata()
+    metadata.update(answer(topic("s", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)), whole=False)
+    assert metadata.problem_with("s").error is ErrorCode.TOPIC_AUTHORIZATION_FAILED

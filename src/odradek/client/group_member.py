@@ -1,6 +1,6 @@
 """Being a member of a consumer group: join, share the partitions, beat a heart, commit, leave.
 
-    async with Membership(client, "group", ["topic"]) as member:
+    async with GroupMember(client, "group", ["topic"]) as member:
         while True:
             partitions = await member.join()
             while not member.must_rejoin:
@@ -57,7 +57,7 @@ _REJOIN = frozenset(
 )
 
 
-class Membership:
+class GroupMember:
     """One member. Use it as an async context manager, or leave."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Membership:
                 synced = await self._sync(joined)
                 if not synced.error_code:
                     break
-                self._take_heed(synced.error_code)
+                self._note_error(synced.error_code)
         self.must_rejoin = False
         self._joins += 1
         self._heart = asyncio.ensure_future(self._beat())
@@ -118,7 +118,7 @@ class Membership:
             ],
         )
         response: JoinGroupResponse = await self._ask(request)
-        self._take_heed(response.error_code)
+        self._note_error(response.error_code)
         if response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
             self.member_id = response.member_id
             self.generation = response.generation_id
@@ -153,9 +153,11 @@ class Membership:
         self, subscriptions: Mapping[str, Sequence[str]]
     ) -> dict[str, list[TopicPartition]]:
         wanted = {topic for topics in subscriptions.values() for topic in topics}
-        view = await self.client.refresh(wanted)
+        metadata = await self.client.refresh(wanted)
         counts = {
-            topic: len(view.topics[topic].partitions) for topic in wanted if topic in view.topics
+            topic: len(metadata.topics[topic].partitions)
+            for topic in wanted
+            if topic in metadata.topics
         }
         return share_by_range(subscriptions, counts)
 
@@ -171,7 +173,7 @@ class Membership:
             self.group, request, _commit_error
         )
         self._commits += 1
-        self._take_heed(_commit_error(response))
+        self._note_error(_commit_error(response))
         return not self.must_rejoin
 
     async def leave(self) -> None:
@@ -193,7 +195,7 @@ class Membership:
                 group_id=self.group, generation_id=self.generation, member_id=self.member_id
             )
             try:
-                self._take_heed((await self._ask(request)).error_code)
+                self._note_error((await self._ask(request)).error_code)
             except (KafkaError, OSError, TimeoutError):
                 self.must_rejoin = True  # joining says what is wrong, to whoever awaits it
 
@@ -202,7 +204,7 @@ class Membership:
             self._heart.cancel()
             self._heart = None
 
-    def _take_heed(self, number: int) -> None:
+    def _note_error(self, number: int) -> None:
         """Know when to join again; raise what joining does not make right."""
         error = error_code(number)
         if error in _REJOIN:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from odradek.client.links import Address
+from odradek.client.connections import Address
 from odradek.client.retries import error_code
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -52,7 +52,7 @@ class Topic:
 
 
 @dataclass(slots=True)
-class View:
+class Metadata:
     """The last that was heard of everything."""
 
     cluster_id: str | None = None
@@ -117,14 +117,14 @@ class View:
 
 def _topic(answer: MetadataResponseTopic) -> Topic:
     partitions = {
-        told.partition_index: Partition(
-            told.partition_index,
-            told.leader_id,
-            told.leader_epoch,
-            told.replica_nodes,
-            told.isr_nodes,
-            told.offline_replicas,
+        found.partition_index: Partition(
+            found.partition_index,
+            found.leader_id,
+            found.leader_epoch,
+            found.replica_nodes,
+            found.isr_nodes,
+            found.offline_replicas,
         )
-        for told in sorted(answer.partitions, key=lambda partition: partition.partition_index)
+        for found in sorted(answer.partitions, key=lambda partition: partition.partition_index)
     }
     return Topic(answer.name or "", answer.topic_id, answer.is_internal, partitions)

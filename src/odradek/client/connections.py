@@ -59,7 +59,7 @@ def _parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-class Link:
+class BrokerConnection:
     """A connection whose peer has said which versions it serves."""
 
     def __init__(self, connection: Connection, versions: Mapping[int, tuple[int, int]]) -> None:
@@ -110,35 +110,36 @@ class Link:
             raise TimeoutError(f"{connection.peer} does not read what it is sent") from None
 
 
-class Links:
-    """The open links of one client."""
+class ConnectionPool:
+    """The open connections of one client."""
 
     def __init__(self, client_id: str, timeout_s: float) -> None:
         self._client_id = client_id
         self._timeout_s = timeout_s
-        self._links: dict[Address, asyncio.Task[Link]] = {}
+        self._connections: dict[Address, asyncio.Task[BrokerConnection]] = {}
         self._opened = 0
 
-    async def get(self, address: Address) -> Link:
-        """The link to an address; all who ask while it is being opened wait for the same one."""
-        task = self._links.get(address)
+    async def get(self, address: Address) -> BrokerConnection:
+        """The connection to an address; concurrent callers share one attempt to
+        open it."""
+        task = self._connections.get(address)
         if task is None or (task.done() and _is_broken(task)):
             task = asyncio.ensure_future(self._open(address))
-            self._links[address] = task
-        # Shielded: if one of several that wait gives up, the others still get their link.
+            self._connections[address] = task
+        # Shielded: if one of several that wait gives up, the others still get their connection.
         return await asyncio.shield(task)
 
     def is_open(self, address: Address) -> bool:
-        return address in self._links and not _is_broken(self._links[address])
+        return address in self._connections and not _is_broken(self._connections[address])
 
-    async def _open(self, address: Address) -> Link:
+    async def _open(self, address: Address) -> BrokerConnection:
         try:
             return await self._open_asking(address, FIRST_QUESTION)
         except DecodeError:
             # Some refuse a version they do not know in a way nobody can read. All know v0.
             return await self._open_asking(address, 0)
 
-    async def _open_asking(self, address: Address, version: int) -> Link:
+    async def _open_asking(self, address: Address, version: int) -> BrokerConnection:
         connection = await Connection.open(
             address.host,
             address.port,
@@ -149,28 +150,30 @@ class Links:
         try:
             versions = await _negotiate(connection, version)
             connection.timeout = self._timeout_s
-            return Link(connection, versions)
+            return BrokerConnection(connection, versions)
         except BaseException:
             connection.close()
             raise
 
     async def close(self) -> None:
         """Close every connection, also those that are still being opened."""
-        tasks, self._links = list(self._links.values()), {}
+        tasks, self._connections = list(self._connections.values()), {}
         for task in tasks:
             task.cancel()
         for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Link):
+            if isinstance(result, BrokerConnection):
                 result.connection.close()
 
     def statistics(self) -> dict[str, int]:
-        links = [task.result() for task in self._links.values() if not _is_broken(task)]
+        connections = [task.result() for task in self._connections.values() if not _is_broken(task)]
         return {
             "connections_opened": self._opened,
-            "connections": len(links),
-            "in_flight": sum(link.connection.in_flight for link in links),
-            "bytes_sent": sum(link.connection.bytes_sent for link in links),
-            "bytes_received": sum(link.connection.bytes_received for link in links),
+            "connections": len(connections),
+            "in_flight": sum(each.connection.in_flight for each in connections),
+            "bytes_sent": sum(each.connection.bytes_sent for each in connections),
+            "bytes_received": sum(
+                connection.connection.bytes_received for connection in connections
+            ),
         }
 
 
@@ -190,8 +193,8 @@ async def _negotiate(connection: Connection, version: int) -> dict[int, tuple[in
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
 
-def _is_broken(task: asyncio.Task[Link]) -> bool:
-    """Whether the link cannot be used: it failed to open, was given up, or has closed since."""
+def _is_broken(task: asyncio.Task[BrokerConnection]) -> bool:
+    """Whether the connection is unusable: it failed to open, was given up, or has closed since."""
     return (
         not task.done()
         or task.cancelled()

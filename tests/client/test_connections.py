@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from odradek.client import Client
-from odradek.client.links import Address, Link, parse_addresses
+from odradek.client.connections import Address, BrokerConnection, parse_addresses
 from odradek.wire.api import ApiKey
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -31,27 +31,29 @@ def test_bad_addresses(text: str) -> None:
         parse_addresses(text)
 
 
-async def link(versions: dict[int, tuple[int, int]]) -> Link:
+async def connection(versions: dict[int, tuple[int, int]]) -> BrokerConnection:
     connection = Connection("test", 1000, 1.0)
     connection.peer = "h:1"
-    return Link(connection, versions)
+    return BrokerConnection(connection, versions)
 
 
 async def test_the_highest_common_version_is_taken() -> None:
-    older = await link({ApiKey.METADATA: (0, 5), ApiKey.PRODUCE: (3, 99), ApiKey.FETCH: (4, 17)})
+    older = await connection(
+        {ApiKey.METADATA: (0, 5), ApiKey.PRODUCE: (3, 99), ApiKey.FETCH: (4, 17)}
+    )
     assert older.version_of(ApiKey.METADATA) == 5
     assert older.version_of(ApiKey.PRODUCE) == 11
     assert older.version_of(ApiKey.FETCH) == 12, "later ones name topics by id"
 
 
 async def test_messages_that_changed_their_shape_stay_with_the_old_one() -> None:
-    newest = await link({ApiKey.DELETE_TOPICS: (1, 6), ApiKey.FIND_COORDINATOR: (0, 6)})
+    newest = await connection({ApiKey.DELETE_TOPICS: (1, 6), ApiKey.FIND_COORDINATOR: (0, 6)})
     assert newest.version_of(ApiKey.DELETE_TOPICS) == 5
     assert newest.version_of(ApiKey.FIND_COORDINATOR) == 3
 
 
 async def test_no_common_version_is_said_plainly() -> None:
-    future = await link({ApiKey.METADATA: (77, 78)})
+    future = await connection({ApiKey.METADATA: (77, 78)})
     with pytest.raises(KafkaError, match="serves Metadata 77 to 78, and we know 0 to 12") as error:
         future.version_of(ApiKey.METADATA)
     assert error.value.error is ErrorCode.UNSUPPORTED_VERSION
