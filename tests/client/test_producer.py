@@ -92,3 +92,49 @@ def test_many_partitions_wait_for_an_id_no_longer_than_one(loop: SimLoop) -> Non
         await never.close()
 
     loop.run_until_complete(story())
+
+
+class Silent(Producer):
+    """Whose cluster takes its time and then does not answer."""
+
+    answers = False
+
+    async def _produce(
+        self, partition: TopicPartition, train: Sequence[bytearray], budget: RetryBudget
+    ) -> list[tuple[int, int] | Exception]:
+        await asyncio.sleep(TIMEOUT_S)
+        if self.answers:
+            return [(0, 0)] * len(train)
+        return [ConnectionError("no broker answers")] * len(train)
+
+
+def test_when_the_cluster_is_gone_what_is_queued_fails_with_the_first(loop: SimLoop) -> None:
+    async def story() -> None:
+        producer = Silent(Played(), batch_bytes=200, delivery_timeout_s=TIMEOUT_S)
+        deliveries = [await producer.send("t", b"v" * 100, partition=0) for _ in range(500)]
+        with pytest.raises(ConnectionError, match="no broker answers"):
+            await producer.flush()
+        assert loop.time() <= 3 * TIMEOUT_S, "not a time-out for each of the queued batches"
+        assert all(delivery.done() for delivery in deliveries)
+        later = await producer.send("t", b"later", partition=0)
+        producer.answers = True
+        assert (await later).offset == 0, "what is handed in afterwards is tried"
+        await producer.close()
+
+    loop.run_until_complete(story())
+
+
+def test_the_time_out_counts_from_when_a_record_was_handed_in(loop: SimLoop) -> None:
+    async def story() -> None:
+        producer = Sending(Played(), delivery_timeout_s=10.0)
+        await producer.send("t", b"first", partition=0)
+        queued = producer._lanes[TopicPartition("t", 0)].queue[0]
+        await asyncio.sleep(0)
+        assert producer._remaining_s(queued) == 10.0
+        await asyncio.sleep(4.0)
+        assert producer._remaining_s(queued) == 6.0
+        await asyncio.sleep(40.0)
+        assert producer._remaining_s(queued) == 0.0
+        await producer.close()
+
+    loop.run_until_complete(story())

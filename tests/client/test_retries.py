@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from odradek.client import Client, Consumer, PartitionReader, Producer
+from odradek.client import Client, Consumer, PartitionReader, Producer, UndecodableBatch
 from odradek.client.retries import RetryBudget, error_code
 from odradek.wire.api import APIS, ApiKey
-from odradek.wire.batch import header_at, set_offset_and_epoch
+from odradek.wire.batch import HEADER_BYTES, header_at, set_crc, set_offset_and_epoch
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.frames import FrameProtocol
 from odradek.wire.header import decode_request_header, encode_response
@@ -26,6 +26,7 @@ from odradek.wire.messages.fetch import (
 )
 from odradek.wire.messages.init_producer_id import InitProducerIdResponse
 from odradek.wire.messages.metadata import (
+    MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -88,12 +89,20 @@ class Script:
                     for a in apis
                 ]
             )
-        if key is ApiKey.METADATA:
+        if isinstance(request, MetadataRequest):
             leader = 1 if self.has_leader else -1
             partition = MetadataResponsePartition(partition_index=0, leader_id=leader)
             return MetadataResponse(
                 brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)],
-                topics=[MetadataResponseTopic(name="t", partitions=[partition])],
+                controller_id=1,
+                topics=[
+                    MetadataResponseTopic(name="t", partitions=[partition])
+                    if wanted.name == "t"
+                    else MetadataResponseTopic(
+                        name=wanted.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    )
+                    for wanted in request.topics or ()
+                ],
             )
         if key is ApiKey.INIT_PRODUCER_ID:
             self.next_producer_id += 1
@@ -411,7 +420,9 @@ async def test_a_damaged_batch_is_not_handed_out(script: Script, client: Client)
     async with Producer(client) as producer:
         await send(producer, 1)
     script.log[0][-1] ^= 1
-    with pytest.raises(KafkaError, match="checksum of the batch at offset 0") as caught:
+    with pytest.raises(
+        KafkaError, match="batch at offset 0 cannot be decoded: its checksum"
+    ) as caught:
         await anext(PartitionReader(client).batches(PARTITION, 0, 1))
     assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
 
@@ -456,3 +467,63 @@ async def test_patience() -> None:
 def test_codes_that_nobody_knows() -> None:
     assert error_code(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert error_code(31_000) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def poison(script: Script, client: Client) -> None:
+    """Three batches, of which the second has a valid checksum around contents that are not."""
+    for number in range(3):
+        async with Producer(client) as producer:
+            await send(producer, 1)
+        if number == 1:
+            batch = script.log[-1]
+            batch[HEADER_BYTES] = 0x7F  # the length of its first record
+            set_crc(batch, header_at(batch))
+
+
+async def test_an_undecodable_batch_is_named_and_can_be_skipped(
+    script: Script, client: Client
+) -> None:
+    await poison(script, client)
+    skipped: list[UndecodableBatch] = []
+    async with Consumer(client) as consumer:
+        await consumer.assign({PARTITION: 0})
+        (batches,) = await consumer.poll(5.0)
+        with pytest.raises(UndecodableBatch, match="t-0: the batch at offset 1 cannot be decoded"):
+            consumer.open(batches)
+        records = consumer.open(batches, skip=skipped.append)
+    assert [record.offset for record in records] == [0, 2]
+    assert [(batch.base_offset, batch.next_offset) for batch in skipped] == [(1, 2)]
+
+
+async def test_what_comes_before_a_damaged_batch_is_read_and_the_batch_can_be_skipped(
+    script: Script, client: Client
+) -> None:
+    for _ in range(3):
+        async with Producer(client) as producer:
+            await send(producer, 1)
+    script.log[1][-1] ^= 1
+    async with Consumer(client) as consumer:
+        await consumer.assign({PARTITION: 0})
+        (batches,) = await consumer.poll(5.0)
+        assert [record.offset for record in consumer.open(batches)] == [0]
+        with pytest.raises(UndecodableBatch, match="offset 1 cannot be decoded") as caught:
+            await consumer.poll(5.0)
+        consumer.skip(caught.value)
+        (batches,) = await consumer.poll(5.0)
+        assert [record.offset for record in consumer.open(batches)] == [2]
+
+
+async def test_a_topic_the_controller_does_not_know_is_refused_at_once(
+    script: Script, client: Client
+) -> None:
+    with pytest.raises(KafkaError, match="topic 'nope' does not exist"):
+        await client.require_topics(["t", "nope"])
+    assert script.asked.count(ApiKey.METADATA) == 2, "any broker, and the controller"
+
+
+async def test_a_host_that_cannot_be_resolved_is_said_in_words() -> None:
+    async with Client("host.invalid:9092", timeout_s=0.1) as client:
+        with pytest.raises(OSError) as caught:
+            await client.refresh()
+    assert "Unknown error" not in str(caught.value)
+    assert "host.invalid" in str(caught.value)

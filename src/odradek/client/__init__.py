@@ -18,6 +18,7 @@ from odradek.client.reader import (
     Isolation,
     OffsetAt,
     PartitionReader,
+    UndecodableBatch,
     offsets_at,
 )
 from odradek.client.values import (
@@ -58,6 +59,7 @@ __all__ = [
     "RecordMetadata",
     "Resource",
     "ResourceType",
+    "UndecodableBatch",
     "check",
     "murmur2",
     "offsets_at",

@@ -22,7 +22,8 @@ from odradek.wire.schema import Message
 from odradek.wire.topics import TopicPartition
 
 TIMEOUT_S = 30.0
-# How long a topic nobody knows is waited for: brokers hear of a new one a moment apart.
+# How long to wait for a topic that is missing from the metadata of some broker: brokers learn of a
+# new topic a moment apart.
 MISSING_TOPIC_S = 3.0
 
 # What one of several brokers that could answer may take of the time before the next is asked.
@@ -138,15 +139,36 @@ class Client:
         self.metadata.topics.pop(topic, None)
 
     async def require_topics(self, topics: Iterable[str]) -> Metadata:
-        """A metadata in which all these topics are; KafkaError says what is wrong with one."""
+        """Metadata that has all these topics; KafkaError says what is wrong with one.
+
+        A topic that the controller does not know does not exist. Any other broker may not have
+        heard of a new topic yet, so its answer alone is not enough.
+        """
         names = sorted(set(topics))
         budget = self.retry_budget(self.missing_topic_s)
         while True:
             await self.refresh(names)
             missing = [name for name in names if name not in self.metadata.topics]
+            if missing and await self._ask_controller_for(missing):
+                missing = [name for name in missing if name not in self.metadata.topics]
+                for name in missing:
+                    error = self.metadata.problem_with(name)
+                    if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise error
             if not missing:
                 return self.metadata
             await budget.back_off(self.metadata.problem_with(missing[0]))
+
+    async def _ask_controller_for(self, names: list[str]) -> bool:
+        """Refresh these topics from the controller; False if it does not answer."""
+        topics = [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        try:
+            response = await self.ask(self.metadata.controller_id, request)
+        except (OSError, TimeoutError, KafkaError):
+            return False
+        self.metadata.update(response, whole=False)
+        return True
 
     # Asking the controller and coordinators
 
@@ -196,9 +218,9 @@ class Client:
                 FindCoordinatorRequest(key=group)
             )
             if response.error_code:
+                reason = f": {response.error_message}" if response.error_message else ""
                 raise KafkaError(
-                    error_code(response.error_code),
-                    f"group {group!r} has no coordinator: {response.error_message or ''}",
+                    error_code(response.error_code), f"group {group!r} has no coordinator{reason}"
                 )
             self._coordinators[group] = response.node_id
             if response.node_id not in self.metadata.nodes:

@@ -6,7 +6,7 @@ the cluster, which happens aside and with growing pauses, while the others are r
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from math import inf
 from typing import Any, NamedTuple, Self
 
@@ -18,6 +18,7 @@ from odradek.client.reader import (
     Batches,
     Isolation,
     PartitionReader,
+    UndecodableBatch,
     offsets_at,
 )
 from odradek.client.retries import RetryBudget, is_retriable
@@ -133,12 +134,24 @@ class Consumer:
                 for record in self.open(batches):
                     yield record
 
-    def open(self, batches: Batches) -> list[ConsumerRecord]:
-        """The records of what was polled, without those of aborted transactions if not wanted."""
+    def open(
+        self, batches: Batches, *, skip: Callable[[UndecodableBatch], None] | None = None
+    ) -> list[ConsumerRecord]:
+        """The records of what was polled, without those of aborted transactions if not wanted.
+
+        A batch that cannot be decoded is handed to `skip` and left out; without `skip` it raises.
+        """
         committed = self.isolation is Isolation.READ_COMMITTED
         return [
-            _received(batches.partition, record) for record in batches.open(committed=committed)
+            _consumer_record(batches.partition, record)
+            for record in batches.open(committed=committed, skip=skip)
         ]
+
+    def skip(self, batch: UndecodableBatch) -> None:
+        """Go on after a batch that `poll` raised for."""
+        self.positions[batch.partition] = max(
+            batch.next_offset, self.positions.get(batch.partition, 0)
+        )
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets are left before the end of each partition, as last heard."""
@@ -251,7 +264,7 @@ class Consumer:
         }
 
 
-def _received(partition: TopicPartition, record: Record) -> ConsumerRecord:
+def _consumer_record(partition: TopicPartition, record: Record) -> ConsumerRecord:
     return ConsumerRecord(
         partition, record.offset, record.timestamp, record.key, record.value, record.headers
     )

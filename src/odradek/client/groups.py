@@ -116,7 +116,7 @@ class Groups:
         return sorted(group for groups in found for group in groups)
 
     async def describe_group(self, group: str) -> GroupDescription:
-        """One group; GROUP_ID_NOT_FOUND if nobody has heard of it."""
+        """One group; GROUP_ID_NOT_FOUND if it does not exist."""
         response: DescribeGroupsResponse = await self.client.ask_coordinator(
             group, DescribeGroupsRequest(groups=[group]), lambda answer: answer.groups[0].error_code
         )
@@ -231,7 +231,9 @@ class Groups:
                 lambda answer: answer.results[0].error_code,
             )
             number = response.results[0].error_code
-            results[group] = outcome(number, None, f"group {group!r}")
+            missing = number == ErrorCode.GROUP_ID_NOT_FOUND
+            about = f"group {group!r} does not exist" if missing else f"group {group!r}"
+            results[group] = outcome(number, None, about)
         return results
 
 

@@ -72,6 +72,7 @@ class _Batch:
         self.records: list[Record] = []
         self.size_bytes = HEADER_BYTES if encoded is None else len(encoded)
         self.sealed = asyncio.Event()
+        self.handed_in_s = asyncio.get_running_loop().time()
         self.done: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         if encoded is not None:
             self.sealed.set()
@@ -287,11 +288,16 @@ class Producer:
             try:
                 await self._deliver(lane, train)
             except Exception as error:
-                # Nobody knows what has arrived of those that are left, so all of them fail.
+                # It is unknown which of those that are left have arrived, so all of them fail.
                 self._identity = None
-                for batch in train:
-                    if not batch.done.done():
-                        self._fail(batch, error)
+                failed = [batch for batch in train if not batch.done.done()]
+                if isinstance(error, OSError | TimeoutError):
+                    # The cluster did not answer for as long as a delivery may take: those queued
+                    # behind would wait as long each, one train after the other.
+                    failed += lane.queue
+                    lane.queue.clear()
+                for batch in failed:
+                    self._fail(batch, error)
 
     async def _ready(self, lane: _Lane) -> _Batch:
         """The first in the queue, once it is full or has waited long enough for company."""
@@ -307,7 +313,7 @@ class Producer:
 
     async def _deliver(self, lane: _Lane, train: list[_Batch]) -> None:
         """Send all at once. What is refused is then sent one by one, in order, until it arrives."""
-        budget = RetryBudget(self.delivery_timeout_s, self.client.rng)
+        budget = RetryBudget(self._remaining_s(train[0]), self.client.rng)
         encoded = [await self._stamped(lane, batch, budget) for batch in train]
         results = await self._produce(lane.partition, encoded, budget)
         refused = []
@@ -320,8 +326,13 @@ class Producer:
             # One that was refused only because one before it was missing need not wait.
             wait_for = None if refused[0][0] is not batch and _is_out_of_order(refusal) else refusal
             self._succeed(batch, await self._repeat(lane.partition, data, wait_for, budget))
-            budget.renew(self.delivery_timeout_s)
+            budget.renew(self._remaining_s(batch))
         lane.known_as = lane.identity
+
+    def _remaining_s(self, batch: _Batch) -> float:
+        """What is left of a batch's delivery time-out, which began when it was handed in."""
+        elapsed_s = asyncio.get_running_loop().time() - batch.handed_in_s
+        return max(0.0, self.delivery_timeout_s - elapsed_s)
 
     async def _repeat(
         self,

@@ -7,7 +7,7 @@ is what a Spark task wants: it requests the next piece before it hands out the l
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from math import inf
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from odradek.client.client import Client
 from odradek.client.retries import STALE_METADATA, error_code, is_retriable
 from odradek.wire.batch import BatchHeader, crc_ok, scan
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -52,6 +52,21 @@ class Isolation(IntEnum):
     READ_COMMITTED = 1
 
 
+class UndecodableBatch(KafkaError):
+    """A batch whose records cannot be read: its contents are damaged, or were never valid.
+
+    Reading can go on at `next_offset`, without the records of this batch."""
+
+    def __init__(self, tp: TopicPartition, header: BatchHeader, reason: str) -> None:
+        super().__init__(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"partition {tp}: the batch at offset {header.base_offset} cannot be decoded: {reason}",
+        )
+        self.partition = tp
+        self.base_offset = header.base_offset
+        self.next_offset = header.next_offset
+
+
 class OffsetAt(NamedTuple):
     """An offset, and the timestamp and leader epoch of its record where there is one."""
 
@@ -75,22 +90,36 @@ class Batches:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    # Producers whose transactional records from an offset on, up to their next marker, count not.
+    # (producer id, first offset) of aborted transactions; skip their records up to the next marker.
     aborted: tuple[tuple[int, int], ...] = ()
 
     def headers(self) -> Iterator[BatchHeader]:
         return scan(self.records)
 
-    def open(self, *, committed: bool = False) -> list[Record]:
-        """The records from `start` on, without control records; `committed` leaves out aborted."""
-        headers = self.committed_headers() if committed else self.headers()
-        return [
-            record
-            for header in headers
-            if not header.is_control
-            for record in decode_records(self.records, header)
-            if record.offset >= self.start
-        ]
+    def open(
+        self,
+        *,
+        committed: bool = False,
+        skip: Callable[[UndecodableBatch], None] | None = None,
+    ) -> list[Record]:
+        """The records from `start` on, without control records; `committed` leaves out aborted.
+
+        A batch that cannot be decoded is handed to `skip` and left out; without `skip` it raises.
+        """
+        records: list[Record] = []
+        for header in self.committed_headers() if committed else self.headers():
+            if header.is_control:
+                continue
+            try:
+                decoded = list(decode_records(self.records, header))
+            except DecodeError as error:
+                undecodable = UndecodableBatch(self.partition, header, str(error))
+                if skip is None:
+                    raise undecodable from error
+                skip(undecodable)
+                continue
+            records += (record for record in decoded if record.offset >= self.start)
+        return records
 
     def committed_headers(self) -> Iterator[BatchHeader]:
         """The batches that do not belong to an aborted transaction."""
@@ -262,11 +291,9 @@ class PartitionReader:
         try:
             for header in scan(records):
                 if not crc_ok(records, header):
-                    return KafkaError(
-                        ErrorCode.CORRUPT_MESSAGE,
-                        f"partition {partition}: the checksum of the batch at offset "
-                        f"{header.base_offset} is wrong",
-                    )
+                    if next_offset > offset:
+                        break  # first hand out what is good; the next fetch begins here
+                    return UndecodableBatch(partition, header, "its checksum is wrong")
                 end = header.end_position
                 if header.next_offset <= offset:
                     first = end

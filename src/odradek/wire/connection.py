@@ -13,6 +13,7 @@ meanwhile leave once it is done, since a broker takes nothing but the login then
 import asyncio
 import itertools
 import os
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -90,7 +91,10 @@ class Connection(FrameProtocol):
                 f"cannot connect to {host}:{port}: TLS: {error.reason or error}"
             ) from error
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error
+            if isinstance(error, socket.gaierror):
+                reason = error.strerror  # its number is the resolver's, not the system's
+            else:
+                reason = os.strerror(error.errno) if error.errno else str(error)
             kind = (
                 ConnectionRefusedError
                 if isinstance(error, ConnectionRefusedError)
