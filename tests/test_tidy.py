@@ -29,6 +29,7 @@ ROOMS = (
     "coordinator",
     "broker",
     "client",
+    "operations",
     "spark",
     "sim",
     "cli",

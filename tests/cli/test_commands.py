@@ -1,6 +1,9 @@
 """Topics, settings, elections, journal, help, completion and errors, on a cluster of one."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -8,7 +11,8 @@ from tests.cli.conftest import CommandLine
 
 from odradek import Cluster
 from odradek.cli.main import VERBS, main
-from odradek.cli.output import duration, parse_moment, parse_size, size
+from odradek.cli.output import duration, parse_size, size
+from odradek.operations.positions import parse_moment
 
 pytestmark = pytest.mark.process
 
@@ -43,9 +47,9 @@ def test_chosen_replicas(odradek: CommandLine) -> None:
     assert "1:2,2:3" in odradek.refused("topics", "create", "x", "--replicas", "1;2", code=2)
 
 
-def test_nothing_is_ill(odradek: CommandLine, topic: str) -> None:
-    assert "every partition has a leader" in odradek("topics", "describe", "--ill")
-    assert odradek.json("topics", "describe", "--ill") == []
+def test_no_partition_is_unhealthy(odradek: CommandLine, topic: str) -> None:
+    assert "every partition has a leader" in odradek("topics", "describe", "--unhealthy")
+    assert odradek.json("topics", "describe", "--unhealthy") == []
 
 
 def test_settings(odradek: CommandLine, topic: str) -> None:
@@ -72,7 +76,7 @@ def test_settings(odradek: CommandLine, topic: str) -> None:
     assert "did you mean retention.ms?" in odradek.refused(
         "configs", "set", "--topic", topic, "retention.mss=1"
     )
-    assert "whose settings" in odradek.refused("configs", "get", code=2)
+    assert "--topic NAME, --broker ID or" in odradek.refused("configs", "get", code=2)
 
 
 def test_quotas(odradek: CommandLine) -> None:
@@ -90,8 +94,8 @@ def test_quotas(odradek: CommandLine) -> None:
     odradek("quotas", "set", "--user", "u", "--default-client-id", "-d", "request_percentage")
     assert odradek.json("quotas", "list") == []
     for wrong, said in (
-        (["producer_byte_rate=1"], "whose quota"),
-        (["--user", "u"], "what to set"),
+        (["producer_byte_rate=1"], "quota's owner"),
+        (["--user", "u"], "nothing to set"),
         (["--user", "u", "--default-user", "producer_byte_rate=1"], "not both"),
         (["--user", "u", "produce_byte_rate=1"], "did you mean producer_byte_rate?"),
         (["--user", "u", "producer_byte_rate=fast"], "5MB"),
@@ -100,7 +104,7 @@ def test_quotas(odradek: CommandLine) -> None:
 
 
 def test_elections(odradek: CommandLine, topic: str) -> None:
-    assert odradek("elect", "--preferred") == "no partition needs one\n"
+    assert odradek("elect", "--preferred") == "no partition needs an election\n"
     assert odradek.json("elect", "--preferred", "--topic", topic) == {"elected": [], "failed": {}}
     assert "--preferred or --unclean" in odradek.refused("elect", code=2)
     assert "see `odradek topics list`" in odradek.refused(
@@ -207,10 +211,84 @@ def test_the_table_of_verbs_names_what_there_is() -> None:
 
 
 def test_amounts() -> None:
-    assert [size(512), size(1536), size(5 << 30)] == ["512 B", "1.5 KiB", "5.0 GiB"]
+    assert [size(512), size(1536), size(5 << 30)] == ["512 B", "1.5 kB", "5.4 GB"]
     assert [parse_size(text) for text in ("10MB", "1KiB/s", "7")] == [10_000_000, 1024, 7]
     assert [duration(1.25), duration(75), duration(7300)] == ["1.2 s", "1 min 15 s", "2 h 1 min"]
     assert parse_moment("1970-01-01T00:00:01+00:00") == parse_moment("@1000") == 1000
     for nonsense in ("", "MB", "1 apple"):
         with pytest.raises(ValueError):
             parse_size(nonsense)
+
+
+def test_two_elections_or_two_owners_at_once_are_refused(odradek: CommandLine) -> None:
+    assert "choose one" in odradek.refused("elect", "--preferred", "--unclean", code=2)
+    said = odradek.refused("configs", "get", "--topic", "t", "--broker", "1", code=2)
+    assert "give only one of --topic NAME, --broker ID or --all-brokers" in said
+
+
+def test_an_offset_beyond_the_end_is_said(odradek: CommandLine, topic: str) -> None:
+    odradek("produce", topic, "-p", "1", input="a\nb\n")
+    said = odradek.refused("consume", topic, "--from", "99999")
+    assert f"offset 99999 is beyond the end of {topic}: {topic}-1 ends at 2" in said
+    assert odradek("consume", topic, "--from", "2") == ""
+
+
+def test_a_journal_without_the_entry_says_so(odradek: CommandLine, cluster: Cluster) -> None:
+    data = str(cluster.data_dir)
+    assert "no entry about nope-0" in odradek.refused("journal", "--data", data, "-p", "nope-0")
+    assert "'leader'" in odradek.refused("journal", "--data", data, "-k", "leader", code=2)
+
+
+def test_the_journals_of_two_clusters_are_not_mixed(odradek: CommandLine, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "broker-1").mkdir(parents=True)
+        (tmp_path / name / "broker-1" / "state-change.log").write_text("")
+    said = odradek.refused("journal", "--data", str(tmp_path))
+    assert f"above the directories of clusters; name one: --data {tmp_path / 'a'}" in said
+
+
+def test_the_hint_about_settings_is_a_command_that_works(odradek: CommandLine, topic: str) -> None:
+    said = odradek.refused("configs", "set", "--topic", topic, "qqqq=1")
+    command = said.split("`")[1].split()
+    assert command[0] == "odradek"
+    assert odradek(*command[1:])
+    assert "configs get" not in odradek.refused(
+        "configs", "set", "--topic", topic, "retention.ms=x"
+    )
+
+
+def test_only_what_was_set_counts_as_changed(odradek: CommandLine, topic: str) -> None:
+    assert odradek("configs", "set", "--topic", topic, "retention.ms=1") == "1 setting changed\n"
+    done = odradek("configs", "set", "--topic", topic, "-d", "retention.ms", "-d", "segment.ms")
+    assert done == "segment.ms was not set\n1 setting changed\n"
+
+
+def test_errors_about_groups_are_sentences(odradek: CommandLine) -> None:
+    assert "group 'x' does not exist" in odradek.refused("groups", "delete", "x", "--yes")
+    said = odradek.refused("groups", "describe", "")
+    assert "has no coordinator (INVALID_GROUP_ID); a group has a name" in said
+
+
+@pytest.mark.parametrize(("slip", "meant"), [("topic", "topics"), ("prodce", "produce")])
+def test_a_command_that_is_nearly_right_is_suggested(
+    odradek: CommandLine, slip: str, meant: str
+) -> None:
+    assert f"Did you mean '{meant}'?" in odradek.refused(slip, code=2)
+
+
+@pytest.mark.parametrize("command", [["demo", "--seconds", "1"], ["pipeline", "check", "x.toml"]])
+def test_without_the_spark_extra_one_line_says_how_to_get_it(command: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('pyarrow', 'pyspark', 'pandas', 'numba'): sys.modules[name] = None\n"
+        f"from odradek.cli.main import main; main({command!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].endswith('pip install "odradek[spark]"')
+
+
+def test_produce_counts_the_bytes_of_records(odradek: CommandLine, topic: str) -> None:
+    result = odradek.run("produce", topic, input="12345\n67890\n")
+    assert "2 records, 10 B" in result.stderr

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import odradek.client
-from odradek.cli.formats import Line, reader, writer
 from odradek.cli.main import main
 from odradek.cli.produce import _send, lines
 from odradek.client import Client, ConsumerRecord, Producer
 from odradek.client.metadata import Partition, Topic
 from odradek.client.producer import DELIVERY_TIMEOUT_S
+from odradek.operations.formats import Line, reader, writer
 from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
 

@@ -12,7 +12,9 @@ import pytest
 from tests.cli.conftest import CommandLine
 from tests.conftest import assert_no_traceback
 
+from odradek.cli.up import BROKER_HEADINGS, broker_rows, fitting
 from odradek.cluster import _free_ports
+from odradek.operations import BrokerSummary, Overview
 
 pytestmark = pytest.mark.process
 
@@ -93,3 +95,58 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         with up(tmp_path / "b", port, 1) as second:
             assert f"port {port} is taken" in read_until(second, "Error:")[-1]
             assert second.wait(30) == 1
+
+
+def test_a_zookeeper_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
+    port = free_ports_in_a_row(1)
+    with up(tmp_path, port, 1, "--store", f"zookeeper://127.0.0.1:{port}/x") as cluster:
+        said = read_until(cluster, "Error:")[-1]
+        assert f"ZooKeeper cannot be reached (127.0.0.1:{port}" in said
+        assert cluster.wait(30) == 1
+
+
+def test_a_broker_of_up_can_be_started_by_itself_on_its_directory(tmp_path: Path) -> None:
+    port = free_ports_in_a_row(2)
+    odradek = CommandLine(f"127.0.0.1:{port},127.0.0.1:{port + 1}")
+    command = [sys.executable, "-m", "odradek", "broker", "--id", "2", "--port", str(port + 1)]
+    command += ["--data", str(tmp_path / "broker-2"), "--stop-on-eof"]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with up(tmp_path, port, 2) as cluster:
+        read_until(cluster, "brokers 1,2")
+        odradek("topics", "create", "t", "--replicas", "2")
+        odradek("produce", "t", input="kept\n")
+        refused = subprocess.run(
+            [*command[:6], "--port", "0", *command[8:-1]],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert refused.returncode == 1, "a second process on the same directory"
+        assert "Traceback" not in refused.stderr
+        assert "broker-2" in refused.stderr
+        children = Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children").read_text().split()
+        os.kill(int(children[1]), signal.SIGKILL)
+        read_until(cluster, "brokers 1,")
+        with subprocess.Popen(command, **pipes) as alone:
+            try:
+                read_until(cluster, "brokers 1,2")
+                assert odradek("consume", "t") == "kept\n"
+            finally:
+                alone.kill()
+        cluster.send_signal(signal.SIGINT)
+        assert cluster.wait(60) == 0
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_ones() -> None:
+    rows = [["1", "127.0.0.1:20001", "controller", "12", "36", "1.5 MB", "10 kB/s"]]
+    headings, cells = fitting(BROKER_HEADINGS, rows, 45)
+    assert headings == BROKER_HEADINGS[:4]
+    assert cells == [rows[0][:4]]
+    assert fitting(BROKER_HEADINGS, rows, 200) == (BROKER_HEADINGS, rows)
+    assert len(fitting(BROKER_HEADINGS, rows, 5)[0]) == 2
+
+
+def test_brokers_started_elsewhere_are_listed() -> None:
+    overview = Overview(0.0, 9, {9: BrokerSummary("127.0.0.1:9", 1, 1, None)})
+    rows = broker_rows(overview, None, sorted({1, *overview.brokers}))
+    assert [row[:3] for row in rows] == [["1", "down", ""], ["9", "127.0.0.1:9", "controller"]]

@@ -1,7 +1,7 @@
-"""`odradek broker`: one broker in this process, until it is told to stop.
+"""`odradek broker`: one broker in this process, until a signal stops it.
 
-Here the broker meets the real world: files, clocks, chance, signals and a thread pool for what
-blocks. Everything is imported when the command runs, and only what a broker needs.
+This module gives the broker its real disk, clock, random generator, signals and thread pool.
+Everything is imported when the command runs, and only what a broker needs.
 """
 
 import asyncio
@@ -21,12 +21,16 @@ DEFAULT_PORT = 9092
 STORE_FILE = "metadata.db"
 FILES_ENOUGH = 10_000
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @click.command(epilog="Example: odradek broker --id 1 --data /tmp/odradek --port 9092")
 @click.option("--id", "broker_id", type=click.IntRange(min=0), help="The broker's id (broker.id).")
-@click.option("--data", type=click.Path(), help="Its home: logs, and metadata unless --store.")
+@click.option(
+    "--data",
+    type=click.Path(),
+    help="Its directory: logs, and metadata unless --store. May be one of `odradek up`.",
+)
 @click.option(
     "--store",
     help="The cluster's metadata: sqlite:FILE or zookeeper://HOST:PORT[/CHROOT]. "
@@ -38,7 +42,7 @@ log = logging.getLogger(__name__)
     f"it is {DEFAULT_HOST}, which other machines cannot reach.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
-@click.option("--rack", help="The rack it stands in (broker.rack).")
+@click.option("--rack", help="Its rack (broker.rack).")
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False), help="A server.properties file."
 )
@@ -61,8 +65,8 @@ def broker(
 ) -> None:
     """Run one broker.
 
-    Settings have Kafka's names. What an option says wins over --set, and --set over --config. The
-    broker stops on SIGTERM or SIGINT, after handing its leaderships over.
+    Settings have Kafka's names. Options override --set, which overrides --config. On SIGTERM or
+    SIGINT the broker does a controlled shutdown: its leaderships move to other brokers first.
     """
     from odradek.broker.config import BrokerConfig
     from odradek.wire.errors import KafkaError
@@ -78,16 +82,18 @@ def broker(
             if value is not None:
                 written[name] = str(value)
         if data is not None and not {"log.dirs", "log.dir"} & written.keys():
-            written["log.dirs"] = f"{data}/logs"
+            written["log.dirs"] = data  # as `odradek up` keeps them in each broker's directory
         if host is not None or port is not None:
             address = f"{host or DEFAULT_HOST}:{DEFAULT_PORT if port is None else port}"
             written["listeners"] = f"PLAINTEXT://{address}"
+        if store is None and data is not None:
+            store = _store_of_cluster(data)
         if store is None and "zookeeper.connect" not in written:
-            # Nobody shares its metadata, so it is alone, and nobody else can hold a replica.
+            # Metadata of its own: it is a cluster of one, and no other broker can hold a replica.
             written.setdefault("offsets.topic.replication.factor", "1")
         settings = BrokerConfig(written)
         if not settings.log_dirs():
-            raise click.UsageError("say where the logs are to be kept: --data DIR")
+            raise click.UsageError("missing log directory: give --data DIR")
         url = store or _store_of(settings, data)
     except KafkaError as error:
         raise click.ClickException(error.message) from None
@@ -113,9 +119,9 @@ def _allow_many_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (ValueError, OSError) as error:
-            log.warning("open files stay limited to %d: %s", soft, error)
+            logger.warning("open files stay limited to %d: %s", soft, error)
     if soft != resource.RLIM_INFINITY and soft < FILES_ENOUGH:
-        log.warning(
+        logger.warning(
             "this process may open %d files, one for each segment of a log and for each connection;"
             " raise the limit (ulimit -n) for more than a few hundred partitions",
             soft,
@@ -134,19 +140,30 @@ def _written(file: str | None, assignments: tuple[str, ...]) -> dict[str, str]:
     return {**written, **parse_assignments(assignments)}
 
 
+def _store_of_cluster(data: str) -> str | None:
+    """The metadata file of the cluster that `odradek up` keeps this broker's directory in."""
+    directory = os.path.abspath(data)
+    parent, name = os.path.split(directory)
+    shared = os.path.join(parent, STORE_FILE)
+    own = os.path.join(directory, STORE_FILE)
+    if name.startswith("broker-") and os.path.exists(shared) and not os.path.exists(own):
+        return f"sqlite:{shared}"
+    return None
+
+
 def _store_of(settings: "BrokerConfig", data: str | None) -> str:
     zookeeper = settings.text("zookeeper.connect")
     if zookeeper:
         return f"zookeeper://{zookeeper}"
     if data is None:
-        raise click.UsageError("say where the cluster's metadata is: --store, or --data DIR")
+        raise click.UsageError("missing metadata store: give --store, or --data DIR")
     directory = os.path.abspath(data)
     os.makedirs(directory, exist_ok=True)
     return f"sqlite:{directory}/{STORE_FILE}"
 
 
 async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> str | None:
-    """Runs a broker until a signal, or until it fails: then the reason."""
+    """Run a broker until a signal, or until it fails: then the reason is returned."""
     from random import SystemRandom
 
     from odradek.broker.server import Broker, StartFailed

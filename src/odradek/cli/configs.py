@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import examples, json_option, print_json, print_table
-from odradek.cli.session import assignments, complete_topics, nearest, with_cluster
+from odradek.cli.output import Listing, examples, json_option, plural
+from odradek.cli.session import assignments, complete_topics, explain, with_cluster
 
 if TYPE_CHECKING:
     from odradek.client import Blocking, ConfigChange, ConfigEntry, Resource
@@ -16,7 +16,7 @@ SECRET = "********"
 
 @click.group(epilog=examples("odradek configs get --topic orders"))
 def configs() -> None:
-    """Look at and change the settings of topics and brokers."""
+    """Show and change the settings of topics and brokers."""
 
 
 def _owner_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -32,8 +32,10 @@ def _owner_options(command: click.decorators.FC) -> click.decorators.FC:
 def _owner(topic: str | None, broker: int | None, all_brokers: bool) -> "Resource":
     from odradek.client import Resource, ResourceType
 
-    if [topic is not None, broker is not None, all_brokers].count(True) != 1:
-        raise click.UsageError("say whose settings: --topic NAME, --broker ID or --all-brokers")
+    count = [topic is not None, broker is not None, all_brokers].count(True)
+    if count != 1:
+        problem = "give" if count == 0 else "give only one of"
+        raise click.UsageError(f"{problem} --topic NAME, --broker ID or --all-brokers")
     if topic is not None:
         return Resource(ResourceType.TOPIC, topic)
     return Resource(ResourceType.BROKER, "" if broker is None else str(broker))
@@ -57,7 +59,7 @@ def changes(wanted: Mapping[str, str], deleted: Iterable[str]) -> "list[ConfigCh
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @_owner_options
-@click.option("--all", "everything", is_flag=True, help="Also what was never set.")
+@click.option("--all", "everything", is_flag=True, help="Include defaults.")
 @json_option
 @with_cluster
 def get(
@@ -71,6 +73,7 @@ def get(
 ) -> None:
     """Show settings: those that were set somewhere, the named ones, or --all."""
     from odradek.client import ConfigSource
+    from odradek.operations import did_you_mean
     from odradek.wire.errors import KafkaError
 
     owner = _owner(topic, broker, all_brokers)
@@ -84,15 +87,11 @@ def get(
         if entry.name in names or (not names and (everything or entry.source not in unset))
     ]
     if missing := sorted(set(names) - {entry.name for entry in shown}):
-        hint = nearest(missing[0], (entry.name for entry in entries)) or "; see --all"
-        raise click.ClickException(f"no setting is called {', '.join(missing)}{hint}")
-    if as_json:
-        print_json([_fields(entry) for entry in shown])
-        return
-    print_table(
-        ["name", "value", "from"],
-        [[item["name"], item["value"], item["source"]] for item in map(_fields, shown)],
-    )
+        hint = did_you_mean(missing[0], (entry.name for entry in entries)) or "; see --all"
+        raise click.ClickException(f"there is no setting {', '.join(missing)}{hint}")
+    Listing(
+        [_fields(entry) for entry in shown], {"name": "name", "value": "value", "from": "source"}
+    ).show(as_json)
 
 
 def _fields(entry: "ConfigEntry") -> dict[str, object]:
@@ -111,8 +110,10 @@ def _fields(entry: "ConfigEntry") -> dict[str, object]:
 )
 @click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
 @_owner_options
-@click.option("--delete", "-d", "deleted", multiple=True, metavar="NAME", help="Back to default.")
-@click.option("--dry-run", is_flag=True, help="Only check whether the cluster would take it.")
+@click.option(
+    "--delete", "-d", "deleted", multiple=True, metavar="NAME", help="Reset to the default."
+)
+@click.option("--dry-run", is_flag=True, help="Only validate.")
 @with_cluster
 def set_configs(
     cluster: "Blocking",
@@ -124,11 +125,46 @@ def set_configs(
     dry_run: bool,
 ) -> None:
     """Change settings; those that are not named stay as they are."""
-    from odradek.client import check
+    from odradek.wire.errors import ErrorCode
 
     owner = _owner(topic, broker, all_brokers)
     wanted = changes(assignments(settings, "a setting"), deleted)
     if not wanted:
-        raise click.UsageError("say what to set: NAME=VALUE, or --delete NAME")
-    check(cluster.run(cluster.admin.alter_configs({owner: wanted}, validate_only=dry_run)))
-    click.echo(f"{len(wanted)} settings {'would be' if dry_run else 'were'} changed")
+        raise click.UsageError("nothing to set: give NAME=VALUE, or --delete NAME")
+    unset = _unset(cluster, owner, deleted)
+    error = cluster.run(cluster.admin.alter_configs({owner: wanted}, validate_only=dry_run))[owner]
+    if error is not None:
+        text = explain(error)
+        if error.error is ErrorCode.INVALID_CONFIG and "Unknown" in text and "?" not in text:
+            text += f"; see `odradek configs get {_option(owner)} --all`"
+        raise click.ClickException(text)
+    for name in unset:
+        click.echo(f"{name} was not set")
+    verb = "would be changed" if dry_run else "changed"
+    click.echo(f"{plural(len(wanted) - len(unset), 'setting')} {verb}")
+
+
+def _unset(cluster: "Blocking", owner: "Resource", names: Iterable[str]) -> list[str]:
+    """Of the settings to delete, those that have no value of their own."""
+    from odradek.client import ConfigSource, ResourceType
+
+    if not names:
+        return []
+    own = (
+        {ConfigSource.TOPIC}
+        if owner.type is ResourceType.TOPIC
+        else {ConfigSource.BROKER if owner.name else ConfigSource.BROKER_DEFAULT}
+    )
+    entries = cluster.run(cluster.admin.describe_configs([owner]))[owner]
+    if not isinstance(entries, list):
+        return []
+    known = {entry.name: entry.source for entry in entries}
+    return [name for name in names if name in known and known[name] not in own]
+
+
+def _option(owner: "Resource") -> str:
+    from odradek.client import ResourceType
+
+    if owner.type is ResourceType.TOPIC:
+        return f"--topic {owner.name}"
+    return f"--broker {owner.name}" if owner.name else "--all-brokers"

@@ -1,19 +1,32 @@
 """`odradek consume`: records become lines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from odradek.cli.formats import FORMATS, writer
 from odradek.cli.output import examples, progress
-from odradek.cli.positions import EXPLANATION, checked, resolve
-from odradek.cli.session import INT32_MAX, complete_topics, with_cluster
+from odradek.cli.session import (
+    INT32_MAX,
+    complete_topics,
+    explain,
+    position_option,
+    with_cluster,
+)
+from odradek.operations import AT_END, FORMATS, Position, log_ranges, resolve, writer
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.client import Batches, Blocking, Client, Consumer, ConsumerRecord, Isolation
+    from odradek.client import (
+        Batches,
+        Blocking,
+        Client,
+        Consumer,
+        ConsumerRecord,
+        Isolation,
+        UndecodableBatch,
+    )
     from odradek.client.group_member import GroupMember
 
 POLL_S = 0.2
@@ -25,10 +38,11 @@ class Wanted(NamedTuple):
 
     topic: str
     partitions: tuple[int, ...]
-    position: str
+    position: Position
     follow: bool
     isolation: "Isolation"
     records_max: int | None
+    skip: "Callable[[UndecodableBatch], None] | None" = None
 
 
 @click.command(
@@ -39,23 +53,26 @@ class Wanted(NamedTuple):
     )
 )
 @click.argument("topic", shell_complete=complete_topics)
-@click.option(
-    "--from", "position", metavar="POSITION", callback=checked, default="earliest", help=EXPLANATION
-)
+@position_option("--from", "position", default="earliest")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
 @click.option("--max", "-n", "records_max", type=click.IntRange(1), help="Stop after N records.")
 @click.option("--partition", "-p", "partitions", type=click.IntRange(0, INT32_MAX), multiple=True)
-@click.option("--group", "-g", help="Share the topic with this group, and commit.")
+@click.option("--group", "-g", help="Read as a member of this consumer group, and commit.")
 @click.option("--format", "-f", "form", type=click.Choice(FORMATS), default="value")
-@click.option("--separator", "-s", default=":", show_default=True, help="Of keyed lines.")
-@click.option("--null", metavar="TEXT", help="What stands for null; nothing unless given.")
+@click.option("--separator", "-s", default=":", show_default=True, help="Between key and value.")
+@click.option("--null", metavar="TEXT", help="Printed for null; default: empty.")
 @click.option("--output", "-o", type=click.File("wb"), default="-", help="A file to write to.")
-@click.option("--committed", is_flag=True, help="Leave out what transactions have not committed.")
+@click.option("--committed", is_flag=True, help="Only records of committed transactions.")
+@click.option(
+    "--skip-undecodable",
+    is_flag=True,
+    help="Report batches that cannot be decoded, and go on after them, instead of stopping.",
+)
 @with_cluster
 def consume(
     cluster: "Blocking",
     topic: str,
-    position: str,
+    position: Position,
     follow: bool,
     records_max: int | None,
     partitions: tuple[int, ...],
@@ -65,18 +82,20 @@ def consume(
     null: str | None,
     output: BinaryIO,
     committed: bool,
+    skip_undecodable: bool,
 ) -> None:
-    """Print the records of a topic, a line each.
+    """Print the records of a topic, one per line.
 
-    Without --follow it stops at what was the end when it began. Order holds within a partition.
-    With --group it goes on where the group was, and --from counts only where it never was.
+    Without --follow it stops at the end the log had when it began. Order holds within a partition.
+    With --group it resumes from the group's offsets; --from applies where it has committed none.
     """
     from odradek.client import Isolation
 
     if group is not None and partitions:
-        raise click.UsageError("a group shares the partitions itself: leave out --partition")
+        raise click.UsageError("a group assigns the partitions: leave out --partition")
     level = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-    wanted = Wanted(topic, partitions, position, follow, level, records_max)
+    skip = _report_skipped if skip_undecodable else None
+    wanted = Wanted(topic, partitions, position, follow, level, records_max, skip)
     source = (
         _read_alone(cluster.client, wanted)
         if group is None
@@ -89,6 +108,10 @@ def consume(
         output.flush()
         if not follow:
             raise
+
+
+def _report_skipped(batch: "UndecodableBatch") -> None:
+    click.echo(f"skipped: {explain(batch)}; going on at {batch.next_offset}", err=True)
 
 
 async def _copy(
@@ -135,14 +158,15 @@ async def _read_alone(
     metadata = await client.require_topics([wanted.topic])
     parts = [TopicPartition(wanted.topic, index) for index in wanted.partitions]
     parts = parts or metadata.partitions_of([wanted.topic])
+    await _require_in_range(client, wanted, parts)
     starts = await resolve(client, wanted.position, parts, wanted.isolation)
     ends = await _ends(client, wanted, parts)
     budget = _Budget(wanted.records_max)
     async with Consumer(client, isolation=wanted.isolation) as consumer:
         await consumer.assign(starts)
         while _leave_finished(consumer, ends):
-            for batches in await consumer.poll(POLL_S):
-                records = _before(consumer.open(batches), ends)
+            for batches in await _poll(consumer, wanted):
+                records = _before(consumer.open(batches, skip=wanted.skip), ends)
                 yield budget.take(records), sum(consumer.lag().values())
                 if budget.is_spent:
                     return
@@ -165,7 +189,7 @@ async def _read_in_group(
 async def _read_generation(
     wanted: Wanted, member: "GroupMember", budget: _Budget
 ) -> AsyncIterator[tuple[list["ConsumerRecord"], int]]:
-    """The same until the group shares its partitions anew."""
+    """The same until the group rebalances."""
     from odradek.client import Consumer, Groups
 
     client, loop = member.client, asyncio.get_running_loop()
@@ -180,8 +204,8 @@ async def _read_generation(
         await consumer.assign(starts)
         try:
             while not member.must_rejoin and _leave_finished(consumer, ends):
-                for batches in await _poll(consumer):
-                    records = _before(consumer.open(batches), ends)
+                for batches in await _poll(consumer, wanted):
+                    records = _before(consumer.open(batches, skip=wanted.skip), ends)
                     taken = budget.take(records)
                     yield taken, sum(consumer.lag().values())
                     if taken:
@@ -196,21 +220,45 @@ async def _read_generation(
                 await member.commit(done)
 
 
-async def _poll(consumer: "Consumer") -> "list[Batches]":
-    """A member without partitions waits for some."""
-    if consumer.positions:
+async def _poll(consumer: "Consumer", wanted: Wanted) -> "list[Batches]":
+    """What has come in. A member of a group without partitions waits for some."""
+    from odradek.client import UndecodableBatch
+
+    if not consumer.positions:
+        await asyncio.sleep(POLL_S)
+        return []
+    try:
         return await consumer.poll(POLL_S)
-    await asyncio.sleep(POLL_S)
-    return []
+    except UndecodableBatch as batch:
+        if wanted.skip is None:
+            raise
+        wanted.skip(batch)
+        consumer.skip(batch)
+        return []
+
+
+async def _require_in_range(
+    client: "Client", wanted: Wanted, parts: Sequence[TopicPartition]
+) -> None:
+    """Refuse an offset that is beyond the end of every partition: probably a slip."""
+    offset = wanted.position.offset
+    if offset is None or offset <= 0:
+        return
+    ends = {tp: log.end for tp, log in (await log_ranges(client, parts)).items()}
+    if parts and all(offset > end for end in ends.values()):
+        last = max(ends, key=lambda tp: ends[tp])
+        raise click.ClickException(
+            f"offset {offset} is beyond the end of {wanted.topic}: {last} ends at {ends[last]}"
+        )
 
 
 async def _ends(
     client: "Client", wanted: Wanted, parts: list[TopicPartition]
 ) -> dict[TopicPartition, int] | None:
-    """Where to stop; None to go on for ever."""
+    """Where to stop; None to follow without end."""
     if wanted.follow:
         return None
-    return await resolve(client, "latest", parts, wanted.isolation)
+    return await resolve(client, AT_END, parts, wanted.isolation)
 
 
 def _before(

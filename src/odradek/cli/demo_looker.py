@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from odradek.cli.demo_view import BrokerLine, TopicLine
-from odradek.cli.overview import rate
 from odradek.cluster import Cluster
+from odradek.operations.overview import rate
 
 if TYPE_CHECKING:
-    from odradek.cli.overview import Snapshot
     from odradek.client.blocking import Blocking
+    from odradek.operations.overview import Overview
 
 LOOK_S = 1.0
 ASK_TIMEOUT_S = 2.0
@@ -29,8 +29,8 @@ class Looker:
         self._addresses = dict(zip(cluster.ids, cluster.bootstrap_servers.split(","), strict=True))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_until_over, daemon=True)
-        self._before: Snapshot | None = None
-        self._now: Snapshot | None = None
+        self._before: Overview | None = None
+        self._now: Overview | None = None
         self._in_sync: Mapping[int, int] = {}
 
     def __enter__(self) -> Self:
@@ -50,11 +50,11 @@ class Looker:
                 self._over.wait(LOOK_S)
 
     def _look(self, client: "Blocking") -> None:
-        from odradek.cli.overview import look
+        from odradek.operations.overview import read_overview
         from odradek.wire.errors import KafkaError
 
         try:
-            now = client.run(look(client.admin, measure=True))
+            now = client.run(read_overview(client.admin, measure=True))
         except (KafkaError, OSError, TimeoutError):
             return  # between two controllers: the next look will tell
         parts = [

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
         "odradek elect --preferred", "odradek elect --unclean --topic orders --partition 3"
     )
 )
-@click.option("--preferred", "kind", flag_value="PREFERRED", help="The first of the replicas.")
+@click.option("--preferred", is_flag=True, help="The first of the replicas.")
 @click.option(
     "--unclean",
-    "kind",
-    flag_value="UNCLEAN",
-    help="Any that lives, for partitions without a leader. Records may be lost.",
+    is_flag=True,
+    help="Any replica that is alive, for partitions without a leader. Records may be lost.",
 )
-@click.option("--topic", "-t", help="One topic; otherwise all.", shell_complete=complete_topics)
+@click.option("--topic", "-t", help="One topic; default: all.", shell_complete=complete_topics)
 @click.option(
     "--partition",
     "-p",
@@ -38,44 +37,50 @@ if TYPE_CHECKING:
 @with_cluster
 def elect(
     cluster: "Blocking",
-    kind: str | None,
+    preferred: bool,
+    unclean: bool,
     topic: str | None,
     indexes: tuple[int, ...],
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Elect leaders: the preferred ones, or any that live where there is none."""
+    """Elect leaders: the preferred replicas, or any that are alive where there is no leader."""
+    from odradek import operations
     from odradek.client import ElectionType
     from odradek.wire.errors import ErrorCode
 
-    if kind is None:
-        raise click.UsageError("say which election: --preferred or --unclean")
+    if preferred == unclean:
+        raise click.UsageError("choose one election: --preferred or --unclean")
     if indexes and topic is None:
         raise click.UsageError("--partition needs --topic")
-    if kind == "UNCLEAN" and not yes:
-        click.confirm("Records that only lost replicas have will be gone. Go on?", abort=True)
+    if unclean and not yes:
+        click.confirm(
+            "An unclean election loses the records that only unavailable replicas have. Continue?",
+            abort=True,
+        )
     partitions = None
     if topic is not None:
         metadata = cluster.run(cluster.client.require_topics([topic]))
         partitions = [TopicPartition(topic, index) for index in indexes]
         partitions = partitions or metadata.partitions_of([topic])
-    outcomes = cluster.run(cluster.admin.elect_leaders(ElectionType[kind], partitions))
+    kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+    outcomes = cluster.run(operations.elect(cluster.admin, kind, partitions))
     failures = {
-        part: error
-        for part, error in outcomes.items()
+        tp: error
+        for tp, error in outcomes.items()
         if error is not None and error.error is not ErrorCode.ELECTION_NOT_NEEDED
     }
-    elected = [part for part, error in outcomes.items() if error is None]
+    elected = [tp for tp, error in outcomes.items() if error is None]
     if as_json:
         print_json(
             {
-                "elected": [str(part) for part in sorted(elected)],
-                "failed": {str(part): explain(error) for part, error in sorted(failures.items())},
+                "elected": [str(tp) for tp in sorted(elected)],
+                "failed": {str(tp): explain(error) for tp, error in sorted(failures.items())},
             }
         )
     else:
-        for part in sorted(elected):
-            click.echo(f"{part} has a new leader")
+        for tp in sorted(elected):
+            click.echo(f"{tp} has a new leader")
         if not elected and not failures:
-            click.echo("no partition needs one")
+            click.echo("no partition needs an election")
     finish(failures)

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 FILE_NAME = "state-change.log"
 FOLLOW_S = 0.2
+# A line that is longer is shortened for people: one event can name thousands of partitions.
+LINE_LENGTH_MAX = 400
+KINDS = (
+    *("controller", "partition", "replica", "leadership", "reassignment"),
+    *("deletion", "request", "response", "failure"),
+)
 
 
 @click.command(epilog="Example: odradek journal --data ./data --partition orders-0 --follow")
@@ -26,9 +32,9 @@ FOLLOW_S = 0.2
     help="A journal file, a broker's data directory, or that of a whole cluster.",
 )
 @click.option("--partition", "-p", metavar="TOPIC-N", help="Only what concerns this partition.")
-@click.option("--kind", "-k", multiple=True, help="partition, replica, leadership, request, ...")
+@click.option("--kind", "-k", type=click.Choice(KINDS), multiple=True, help="May be repeated.")
 @click.option("--last", "-n", type=click.IntRange(1), help="Only the last N entries.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for new entries, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print the entries as JSON lines.")
 def journal(
     data: Path,
@@ -57,8 +63,11 @@ def journal(
 
     files = dict.fromkeys(journal_files(data), 0)
     if not files:
-        raise click.ClickException(f"no {FILE_NAME} in {data}; name a data directory with --data")
+        raise click.ClickException(_no_journal(data))
     entries = sorted(concerned(_read(files)), key=lambda entry: entry.time_ms)
+    if not entries and not follow and (wanted is not None or kind):
+        about = " and ".join([*([str(wanted)] if wanted else []), *kind])
+        raise click.ClickException(f"the journal has no entry about {about}")
     for entry in entries[-last:] if last else entries:
         _print(entry, as_json)
     try:
@@ -72,11 +81,21 @@ def journal(
 
 
 def journal_files(data: Path) -> list[Path]:
-    """The journals in a directory and those below it, rotated ones first."""
+    """The journals of one broker's directory, or of the brokers in a cluster's; rotated ones first.
+
+    Not deeper: what lies below are other clusters, and their entries must not be mixed."""
     if data.is_file():
         return [data]
-    found = [path for path in data.glob(f"**/{FILE_NAME}*") if path.is_file()]
+    names = (f"{FILE_NAME}*", f"*/{FILE_NAME}*")
+    found = {path for name in names for path in data.glob(name) if path.is_file()}
     return sorted(found, key=lambda path: (path.parent, -_rotation(path)))
+
+
+def _no_journal(data: Path) -> str:
+    clusters = sorted({path.parent.parent for path in data.glob(f"*/*/{FILE_NAME}")})
+    if clusters:
+        return f"{data} is above the directories of clusters; name one: --data {clusters[0]}"
+    return f"no {FILE_NAME} in {data}; name a data directory with --data"
 
 
 def _rotation(path: Path) -> int:
@@ -107,4 +126,7 @@ def _print(entry: "Entry", as_json: bool) -> None:
     if as_json:
         click.echo(line_of(entry), nl=False)
     else:
-        click.echo(f"{moment(entry.time_ms)}  {entry.controller_epoch:3}  {describe(entry)}")
+        line = f"{moment(entry.time_ms)}  {entry.controller_epoch:3}  {describe(entry)}"
+        if (left_out := len(line) - LINE_LENGTH_MAX) > 0:
+            line = f"{line[:LINE_LENGTH_MAX]}… ({left_out} more characters; see --json)"
+        click.echo(line)

@@ -12,6 +12,8 @@ import click
 
 __all__ = ["main"]
 
+# What the extra odradek[spark] installs.
+SPARK_MODULES = frozenset({"numba", "numpy", "pandas", "pyarrow", "pyspark"})
 # What shells report of a program that Ctrl-C has ended.
 INTERRUPTED = 130
 
@@ -27,12 +29,13 @@ class Verb(NamedTuple):
 VERBS: Mapping[str, Verb] = {
     "up": Verb("odradek.cli.up", "up", "Run a whole cluster on this machine."),
     "broker": Verb("odradek.cli.broker", "broker", "Run one broker."),
-    "topics": Verb("odradek.cli.topics", "topics", "Create, look at, change and delete topics."),
+    "status": Verb("odradek.cli.status", "status", "What is wrong with the cluster right now."),
+    "topics": Verb("odradek.cli.topics", "topics", "Create, list, alter and delete topics."),
     "produce": Verb("odradek.cli.produce", "produce", "Write lines to a topic."),
     "consume": Verb("odradek.cli.consume", "consume", "Print the records of a topic."),
     "groups": Verb("odradek.cli.groups", "groups", "Consumer groups and their lag."),
     "configs": Verb("odradek.cli.configs", "configs", "Settings of topics and brokers."),
-    "quotas": Verb("odradek.cli.quotas", "quotas", "How much clients may ask of each broker."),
+    "quotas": Verb("odradek.cli.quotas", "quotas", "Client quotas."),
     "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),
     "journal": Verb("odradek.cli.journal", "journal", "What the controller did, and why."),
@@ -57,12 +60,31 @@ class Verbs(click.Group):
         command: click.Command = getattr(import_module(verb.module), verb.function)
         return command
 
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0] if arguments else ""
+        if name and not name.startswith("-") and name not in VERBS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, list(VERBS), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            context.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(context, arguments)
+
     def invoke(self, context: click.Context) -> object:
         try:
             result: object = super().invoke(context)
             return result
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in SPARK_MODULES:
+                raise
+            raise click.ClickException(
+                f"this command needs Spark ({error.name} is not installed): "
+                'pip install "odradek[spark]"'
+            ) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

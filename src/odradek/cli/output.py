@@ -7,7 +7,8 @@ cut off and nothing coloured.
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,11 @@ def examples(*commands: str) -> str:
     """The end of a command's help: examples, each on a line that is never broken."""
     title = "Example:" if len(commands) == 1 else "Examples:"
     return "\n".join(["\b", title, *(f"  {command}" for command in commands)])
+
+
+def plural(count: int, noun: str) -> str:
+    """1 partition, 2 partitions."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def print_json(value: object) -> None:
@@ -51,6 +57,42 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
             for cell, width, right in zip(row, widths, rights, strict=True)
         )
         click.echo(line.rstrip())
+
+
+Row = Mapping[str, object]
+# A column shows a field of the row, or what a function makes of the row.
+Column = str | Callable[[Row], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Rows as a program reads them, and the columns a person sees of them.
+
+    Rows are what `--json` prints; `columns` has for each heading the field of a row to show, or a
+    function of the row. Lists of numbers are shown as 1,2,3, and null as nothing.
+    """
+
+    rows: Sequence[Row]
+    columns: Mapping[str, Column]
+
+    def show(self, as_json: bool, *, empty: str = "") -> None:
+        """Print JSON or a table; `empty` in place of a table without rows."""
+        if as_json:
+            print_json(self.rows)
+        elif not self.rows and empty:
+            click.echo(empty)
+        else:
+            print_table(list(self.columns), self.cells())
+
+    def cells(self) -> list[list[str]]:
+        return [[_cell(row, column) for column in self.columns.values()] for row in self.rows]
+
+
+def _cell(row: Row, column: Column) -> str:
+    value = row[column] if isinstance(column, str) else column(row)
+    if value is None:
+        return ""
+    return numbers(value) if isinstance(value, list | tuple) else str(value)
 
 
 def table(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> "Table":
@@ -92,9 +134,7 @@ def progress(*, unit_is_bytes: bool = True) -> "Progress":
     )
 
     amounts = (
-        (DownloadColumn(binary_units=True), TransferSpeedColumn())
-        if unit_is_bytes
-        else (MofNCompleteColumn(),)
+        (DownloadColumn(), TransferSpeedColumn()) if unit_is_bytes else (MofNCompleteColumn(),)
     )
     shown = console(stderr=True)
     return Progress(
@@ -108,16 +148,16 @@ def progress(*, unit_is_bytes: bool = True) -> "Progress":
     )
 
 
-def numbers(values: Iterable[int]) -> str:
+def numbers(values: Iterable[object]) -> str:
     """Broker ids as one cell: 1,2,3."""
     return ",".join(map(str, values))
 
 
 def size(byte_count: float) -> str:
-    """An amount of bytes: 1.5 MiB."""
-    amount, units = float(byte_count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while amount >= 1024 and len(units) > 1:
-        amount /= 1024
+    """An amount of bytes in the units people type: 1.5 MB is 1,500,000."""
+    amount, units = float(byte_count), ["B", "kB", "MB", "GB", "TB"]
+    while amount >= 1000 and len(units) > 1:
+        amount /= 1000
         units.pop(0)
     return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
 
@@ -148,10 +188,3 @@ def parse_size(text: str) -> int:
     number, unit, binary = found.groups()
     base = 1024 if binary else 1000
     return int(float(number) * base ** _FACTORS[unit.lower()])
-
-
-def parse_moment(text: str) -> int:
-    """A point in time in ms: ISO 8601 (local time unless it says otherwise), or @ms. ValueError."""
-    if text.startswith("@"):
-        return int(text[1:])
-    return int(datetime.fromisoformat(text).timestamp() * 1000)

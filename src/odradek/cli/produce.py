@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 from click.core import ParameterSource
 
-from odradek.cli.formats import FORMATS, Line, reader
-from odradek.cli.output import duration, examples, progress, size
+from odradek.cli.output import duration, examples, plural, progress, size
 from odradek.cli.session import INT32_MAX, assignments, complete_topics, with_cluster
+from odradek.operations import FORMATS, Line, reader
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--format", "-f", "form", type=click.Choice(FORMATS), default="value")
-@click.option("--separator", "-s", default=":", show_default=True, help="Of keyed lines.")
-@click.option("--null", metavar="TEXT", help="What stands for null, e.g. a tombstone's value.")
+@click.option("--separator", "-s", default=":", show_default=True, help="Between key and value.")
+@click.option("--null", metavar="TEXT", help="Read as null, e.g. for a tombstone.")
 @click.option("--key", "-k", help="The key of every record that has none of its own.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
 @click.option(
-    "--partition", "-p", type=click.IntRange(0, INT32_MAX), help="Instead of by key or by chance."
+    "--partition", "-p", type=click.IntRange(0, INT32_MAX), help="Instead of by key, or sticky."
 )
 @click.option("--codec", type=click.Choice(CODECS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(tuple(ACKS)), default="all", show_default=True)
@@ -59,8 +59,8 @@ def produce(
     """Write the lines of FILE, or of standard input, to a topic, a record each.
 
     A line is a value, a key and a value (--format keyed), or a JSON object with key, value,
-    headers, partition and timestamp (--format json). A record may take as long as --timeout says,
-    and two minutes unless it is given.
+    headers, partition and timestamp (--format json). Each record must be acknowledged within
+    --timeout seconds of being read, two minutes by default; the first that is not ends the command.
     """
     from odradek.client import Producer
     from odradek.wire.compression import Codec
@@ -77,7 +77,7 @@ def produce(
             codec=Codec[codec.upper()],
             delivery_timeout_s=_delivery_timeout_s(cluster.client),
         ) as producer:
-            records = size_bytes = 0
+            records = size_bytes = read_bytes = 0
             with progress() as shown:
                 task = shown.add_task(topic, total=_file_bytes(file))
                 async for line in lines(file):
@@ -86,9 +86,10 @@ def produce(
                     except ValueError as error:
                         raise click.ClickException(f"line {records + 1}: {error}") from None
                     records += 1
-                    size_bytes += len(line) + 1
+                    size_bytes += len(line)
+                    read_bytes += len(line) + 1
                     if records % 1000 == 0:
-                        shown.update(task, completed=size_bytes)
+                        shown.update(task, completed=read_bytes)
                 await producer.flush()
             return records, size_bytes
 
@@ -96,7 +97,8 @@ def produce(
     records, size_bytes = cluster.run(run())
     seconds = time.monotonic() - started
     click.echo(
-        f"{records} records, {size(size_bytes)}, to {topic} in {duration(seconds)}", err=True
+        f"{plural(records, 'record')}, {size(size_bytes)}, to {topic} in {duration(seconds)}",
+        err=True,
     )
 
 

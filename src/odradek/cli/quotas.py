@@ -1,11 +1,11 @@
-"""`odradek quotas`: how much users and clients may ask of each broker."""
+"""`odradek quotas`: client quotas."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import examples, json_option, parse_size, print_json, print_table
-from odradek.cli.session import assignments, nearest, with_cluster
+from odradek.cli.output import examples, json_option, parse_size, plural, print_json, print_table
+from odradek.cli.session import assignments, with_cluster
 
 if TYPE_CHECKING:
     from odradek.client import Blocking
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 # What each quota is, and its unit where one may be written.
 QUOTAS = {
-    "producer_byte_rate": "bytes a second",
-    "consumer_byte_rate": "bytes a second",
+    "producer_byte_rate": "bytes/s",
+    "consumer_byte_rate": "bytes/s",
     "request_percentage": "% of a broker's time",
-    "controller_mutation_rate": "partitions a second",
+    "controller_mutation_rate": "partitions/s",
 }
 SIZES = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 
@@ -25,17 +25,17 @@ SIZES = frozenset({"producer_byte_rate", "consumer_byte_rate"})
     epilog=examples("odradek quotas set --client-id etl producer_byte_rate=5MB"),
 )
 def quotas() -> None:
-    """Look at and set how much clients may ask of each broker.
+    """Show and set client quotas, which each broker enforces.
 
     \b
-    producer_byte_rate        bytes a second that may be written
-    consumer_byte_rate        bytes a second that may be read
-    request_percentage        how much of a broker's time requests may take
-    controller_mutation_rate  partitions a second to create and delete
+    producer_byte_rate        bytes per second that may be written
+    consumer_byte_rate        bytes per second that may be read
+    request_percentage        share of a broker's time that requests may take
+    controller_mutation_rate  partitions per second created and deleted
 
-    The most specific quota counts: of a user and client id, of a user, of a client id. Who goes
-    over is slowed down; creating and deleting too many partitions is refused, to be tried again
-    later. Without authentication every user is ANONYMOUS.
+    The most specific quota applies: of a user and client id, of a user, of a client id. A client
+    over its quota is throttled; creating and deleting too many partitions is refused, to be
+    retried later. Without authentication every user is ANONYMOUS.
     """
 
 
@@ -56,7 +56,7 @@ def _entity(
     from odradek.client.quotas import DEFAULT, QuotaEntity
 
     if (user is not None and default_user) or (client_id is not None and default_client_id):
-        raise click.UsageError("a name, or the default, but not both")
+        raise click.UsageError("give a name or the default, not both")
     return QuotaEntity(
         DEFAULT if default_user else user, DEFAULT if default_client_id else client_id
     )
@@ -100,7 +100,7 @@ def list_quotas(
 @click.argument("limits", nargs=-1, metavar="[QUOTA=LIMIT]...")
 @_entity_options
 @click.option("--delete", "-d", "deleted", multiple=True, metavar="QUOTA", help="No limit.")
-@click.option("--dry-run", is_flag=True, help="Only check whether the cluster would take it.")
+@click.option("--dry-run", is_flag=True, help="Only validate.")
 @with_cluster
 def set_quotas(
     cluster: "Blocking",
@@ -115,20 +115,25 @@ def set_quotas(
     """Set and remove quotas; those that are not named stay as they are."""
     entity = _entity(user, default_user, client_id, default_client_id)
     if not entity.parts:
-        raise click.UsageError("say whose quota: --user, --client-id, or the default of either")
+        raise click.UsageError(
+            "name the quota's owner: --user, --client-id, or the default of either"
+        )
     wanted: dict[str, float | None] = {
         _known(name): _limit(name, text) for name, text in assignments(limits, "a quota").items()
     }
     wanted.update(dict.fromkeys(map(_known, deleted)))
     if not wanted:
-        raise click.UsageError("say what to set: QUOTA=LIMIT, or --delete QUOTA")
+        raise click.UsageError("nothing to set: give QUOTA=LIMIT, or --delete QUOTA")
     cluster.run(cluster.quotas.alter(entity, wanted, validate_only=dry_run))
-    click.echo(f"{entity}: {len(wanted)} quotas {'would be' if dry_run else 'were'} changed")
+    verb = "would be changed" if dry_run else "changed"
+    click.echo(f"{entity}: {plural(len(wanted), 'quota')} {verb}")
 
 
 def _known(name: str) -> str:
     if name not in QUOTAS:
-        raise click.UsageError(f"no quota is called {name!r}{nearest(name, QUOTAS)}")
+        from odradek.operations import did_you_mean
+
+        raise click.UsageError(f"there is no quota {name!r}{did_you_mean(name, QUOTAS)}")
     return name
 
 

@@ -1,47 +1,40 @@
-"""`odradek reassign`: plan, cost, execute, progress, verify, cancel. BEHAVIOUR.md, section 1.4.
+"""`odradek reassign`: plan, cost, execute, progress, verify, cancel.
 
-The files are those of kafka-reassign-partitions.
+The files are those of kafka-reassign-partitions. docs/spec: controller and replication, 1.4.
 """
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli import moving
+from odradek import operations
 from odradek.cli.output import (
+    Listing,
     duration,
     examples,
     json_option,
     numbers,
     parse_size,
+    plural,
     print_json,
-    print_table,
     progress,
     size,
 )
 from odradek.cli.session import finish, with_cluster
 from odradek.placement import (
-    Broker,
-    Ongoing,
     Reassignment,
     format_reassignment,
-    generate,
-    move_map,
     parse_broker_list,
     parse_reassignment,
     parse_topics_to_move,
-    plan_minimal,
 )
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client import Blocking
-
-WATCH_S = 0.5
 
 plan_argument = click.argument("plan", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -57,7 +50,7 @@ def reassign() -> None:
 
 
 def _rate(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """The callback of an option that takes bytes a second."""
+    """The callback of an option that takes bytes per second."""
     try:
         return None if value is None else parse_size(value)
     except ValueError as error:
@@ -74,16 +67,18 @@ def _text_of(file: Path) -> str:
 @reassign.command(
     "generate", epilog=examples("odradek reassign generate --brokers 1,2,3 -t orders")
 )
-@click.option("--brokers", "-B", help="The brokers to use, 1,2,3; all that live unless given.")
-@click.option("--topic", "-t", "topics", multiple=True, help="May be repeated; otherwise all.")
+@click.option("--brokers", "-B", help="The brokers to use, 1,2,3; default: all that are alive.")
+@click.option("--topic", "-t", "topics", multiple=True, help="May be repeated; default: all.")
 @click.option(
     "--topics-file", type=click.Path(exists=True, path_type=Path), help="Kafka's JSON of topics."
 )
 @click.option("--replication-factor", "-r", type=click.IntRange(1), help="Change it, too.")
 @click.option(
-    "--anew", is_flag=True, help="Place everything anew, as Kafka's tool does: much will move."
+    "--from-scratch",
+    is_flag=True,
+    help="Ignore where replicas are, as Kafka's tool does: moves much more data.",
 )
-@click.option("--disable-rack-aware", is_flag=True, help="Take no notice of racks.")
+@click.option("--disable-rack-aware", is_flag=True, help="Ignore racks.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the plan to a file.")
 @json_option
 @with_cluster
@@ -93,94 +88,77 @@ def generate_plan(
     topics: tuple[str, ...],
     topics_file: Path | None,
     replication_factor: int | None,
-    anew: bool,
+    from_scratch: bool,
     disable_rack_aware: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a plan that levels the brokers with the fewest moves, and say what it costs."""
+    """Find the plan that balances the brokers with the fewest moves, and print its cost."""
     if topics_file is not None:
         topics = (*topics, *parse_topics_to_move(_text_of(topics_file)))
-    names = list(topics) or cluster.run(cluster.admin.list_topics(internal=True))
-    metadata = cluster.run(cluster.client.require_topics(names))
-    chosen = sorted(metadata.nodes) if brokers is None else parse_broker_list(brokers)
-    racks = {node.id: node.rack for node in metadata.nodes.values()}
-    targets = [Broker(id, None if disable_rack_aware else racks.get(id)) for id in chosen]
-    current = moving.assignment_of(metadata, names)
-    if anew:
-        proposed = generate(
-            current,
-            targets,
-            rack_aware=not disable_rack_aware,
+    plan = cluster.run(
+        operations.generate_plan(
+            cluster.admin,
+            topics=topics,
+            brokers=None if brokers is None else parse_broker_list(brokers),
             replication_factor=replication_factor,
+            from_scratch=from_scratch,
+            rack_aware=not disable_rack_aware,
         )
-        changes = {part: to for part, to in proposed.items() if to != current[part]}
-    else:
-        changes = plan_minimal(current, targets, replication_factor=replication_factor).changes
-    cost = _cost(cluster, current, changes)
-    text = format_reassignment(changes)
+    )
+    text = format_reassignment(plan.proposed)
     if output is not None:
         output.write_text(text + "\n")
     if as_json:
         print_json(
             {
-                "current": json.loads(
-                    format_reassignment({part: current[part] for part in changes})
-                ),
+                "current": json.loads(format_reassignment(plan.rollback)),
                 "proposed": json.loads(text),
-                "cost": cost.rows(),
+                "cost": plan.cost.rows(),
+                "replication_changes": [change._asdict() for change in plan.replication_changes()],
             }
         )
         return
-    if not changes:
+    if not plan.proposed:
         click.echo("nothing has to move")
         return
-    print_table(
-        ["partition", "from", "to"],
-        [[part, numbers(current[part]), numbers(to)] for part, to in sorted(changes.items())],
-    )
-    _print_cost(cost)
+    Listing(
+        [
+            {"partition": str(tp), "from": list(plan.current[tp]), "to": list(replicas)}
+            for tp, replicas in sorted(plan.proposed.items())
+        ],
+        {"partition": "partition", "from": "from", "to": "to"},
+    ).show(as_json=False)
+    _print_cost(plan)
     click.echo(f"plan written to {output}" if output is not None else text)
 
 
-def _cost(
-    cluster: "Blocking",
-    current: Mapping[TopicPartition, Sequence[int]],
-    proposed: Mapping[TopicPartition, Sequence[int]],
-) -> moving.Cost:
-    known = cluster.run(moving.sizes(cluster.admin, proposed)) if proposed else {}
-    metadata = cluster.client.metadata
-    leaders = {
-        part: metadata.topics[part.topic].partitions[part.partition].leader for part in proposed
-    }
-    return moving.cost_of(current, proposed, known, leaders)
-
-
-def _print_cost(cost: moving.Cost) -> None:
-    print_table(
-        ["broker", "gains", "loses", "receives", "sends"],
-        [
-            [
-                row["broker"],
-                row["gains"],
-                row["loses"],
-                size(row["receives_bytes"]),
-                size(row["sends_bytes"]),
-            ]
-            for row in cost.rows()
-        ],
+def _print_cost(plan: operations.Plan) -> None:
+    Listing(
+        plan.cost.rows(),
+        {
+            "broker": "broker",
+            "gains": "gains",
+            "loses": "loses",
+            "receives": lambda row: size(int(str(row["receives_bytes"]))),
+            "sends": lambda row: size(int(str(row["sends_bytes"]))),
+        },
+    ).show(as_json=False)
+    click.echo(
+        f"{plural(plan.cost.replicas, 'replica')} to copy, {size(plan.cost.total_bytes)} to move"
     )
-    click.echo(f"{sum(cost.gained.values())} copies to make, {size(cost.total_bytes)} to move")
+    for change in plan.replication_changes():
+        click.echo(f"note: {change}")
 
 
 @reassign.command(
     epilog=examples("odradek reassign execute plan.json --throttle 50MB --rollback back.json")
 )
 @plan_argument
-@click.option("--throttle", callback=_rate, metavar="RATE", help="Bytes a second, such as 50MB.")
-@click.option("--additional", is_flag=True, help="Although others are being moved already.")
-@click.option("--rollback", type=click.Path(path_type=Path), help="Write the way back to a file.")
-@click.option("--wait/--no-wait", default=True, help="Show progress until all has arrived.")
+@click.option("--throttle", callback=_rate, metavar="RATE", help="Bytes per second, such as 50MB.")
+@click.option("--additional", is_flag=True, help="Even while other partitions are being moved.")
+@click.option("--rollback", type=click.Path(path_type=Path), help="Write the undo plan to a file.")
+@click.option("--wait/--no-wait", default=True, help="Show progress until the move has ended.")
 @with_cluster
 def execute(
     cluster: "Blocking",
@@ -190,67 +168,77 @@ def execute(
     rollback: Path | None,
     wait: bool,
 ) -> None:
-    """Carry out a plan, throttled if wanted, and show how it comes along."""
+    """Carry out a plan and show its progress. Exits with 1 if a partition was not moved."""
     wanted = parse_reassignment(_text_of(plan))
-    names = {partition.topic for partition in wanted.replicas}
-    metadata = cluster.run(cluster.client.require_topics(names))
-    current = moving.assignment_of(metadata, sorted(names))
-    moving.require(metadata, current, wanted.replicas)
+    checked = cluster.run(operations.check_plan(cluster.admin, wanted))
     ongoing = cluster.run(cluster.admin.list_reassignments())
     if ongoing and not additional:
         raise click.ClickException(
-            f"{len(ongoing)} partitions are being moved already; see `odradek reassign list`, "
-            "or say --additional"
+            f"{plural(len(ongoing), 'partition')} being moved already; see `odradek reassign "
+            "list`, or use --additional"
         )
-    _print_cost(_cost(cluster, current, wanted.replicas))
-    back = format_reassignment({part: current[part] for part in wanted.replicas})
+    _print_cost(checked)
+    back = format_reassignment(checked.rollback)
     if rollback is not None:
         rollback.write_text(back + "\n")
-    click.echo(f"the way back: {rollback or back}")
+    click.echo(f"undo plan: {rollback or back}")
+    outcomes = cluster.run(
+        operations.start(cluster.admin, wanted, checked, throttle=throttle, ongoing=ongoing)
+    )
     if throttle is not None:
-        moves = move_map(current, wanted.replicas, ongoing)
-        cluster.run(moving.set_throttles(cluster.admin, moves, throttle))
         click.echo(f"throttled to {size(throttle)}/s")
-    finish(cluster.run(cluster.admin.alter_reassignments(wanted.replicas)))
-    cluster.run(moving.move_directories(cluster.admin, wanted.log_dirs, cluster.client.timeout_s))
+    finish(outcomes)
     if not wait:
-        click.echo(f"under way; see `odradek reassign verify {plan}`")
+        click.echo(f"in progress; see `odradek reassign verify {plan}`")
         return
     try:
-        seconds = cluster.run(_watch(cluster, list(wanted.replicas)))
+        seconds = cluster.run(_show_progress(cluster, list(wanted.replicas)))
     except KeyboardInterrupt:
         click.echo(
-            f"still under way; watch it with `odradek reassign verify {plan}`, or stop it with "
+            f"still in progress; watch it with `odradek reassign verify {plan}`, or stop it with "
             f"`odradek reassign cancel {plan}`",
             err=True,
         )
         raise
     if throttle is not None and not cluster.run(cluster.admin.list_reassignments()):
-        cluster.run(moving.clear_throttles(cluster.admin, names))
-    click.echo(f"{len(wanted.replicas)} partitions moved in {duration(seconds)}")
+        topics = {tp.topic for tp in wanted.replicas}
+        cluster.run(operations.clear_throttles(cluster.admin, topics))
+    _report_end(cluster, wanted, seconds)
 
 
-async def _watch(cluster: "Blocking", partitions: Iterable[TopicPartition]) -> float:
+def _report_end(cluster: "Blocking", wanted: Reassignment, seconds: float) -> None:
+    """Compare with the plan: a partition also stops moving when the move is cancelled."""
+    verification = cluster.run(operations.verify(cluster.admin, wanted))
+    unfinished = verification.unfinished
+    moved = len(wanted.replicas) - len(unfinished)
+    click.echo(f"{plural(moved, 'partition')} moved in {duration(seconds)}")
+    for tp, result in unfinished.items():
+        click.echo(f"{tp}: {result}", err=True)
+    if unfinished:
+        raise click.ClickException(
+            f"{plural(len(unfinished), 'partition')} of {len(wanted.replicas)} not moved as "
+            "planned: cancelled, or replaced by another plan"
+        )
+
+
+async def _show_progress(cluster: "Blocking", tps: list[TopicPartition]) -> float:
     """Show progress until none of these is being moved any more; the seconds it took."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    partitions = list(partitions)
     with progress() as shown:
         task = shown.add_task("moving", total=None)
         arrived = total = 0
-        while ongoing := await cluster.admin.list_reassignments(partitions):
-            state = await moving.remaining(cluster.admin, ongoing)
+        async for state in operations.watch(cluster.admin, tps):
             # A partition that is done leaves the list, and one that is written to grows.
             missing = state.total_bytes - state.done_bytes
             total = max(total, arrived + missing)
             arrived = total - missing
             shown.update(
                 task,
-                description=f"{state.partitions} partitions left",
+                description=f"{plural(state.partitions, 'partition')} left",
                 completed=arrived,
                 total=total or None,
             )
-            await asyncio.sleep(WATCH_S)
     return loop.time() - started
 
 
@@ -260,57 +248,33 @@ async def _watch(cluster: "Blocking", partitions: Iterable[TopicPartition]) -> f
 @json_option
 @with_cluster
 def verify(cluster: "Blocking", plan: Path, preserve_throttles: bool, as_json: bool) -> None:
-    """Say how far a plan is; take the throttles away when all is done. Exits with 1 until then."""
+    """Compare the cluster with a plan; clear throttles when nothing moves. Exits with 1 until
+    the plan is complete."""
     wanted = parse_reassignment(_text_of(plan))
-    states, percent = cluster.run(_states(cluster, wanted))
-    under_way = cluster.run(cluster.admin.list_reassignments())
-    done = all(state == "completed" for state in states.values())
-    cleared = not under_way and not preserve_throttles
+    verification = cluster.run(operations.verify(cluster.admin, wanted))
+    ongoing = cluster.run(cluster.admin.list_reassignments())
+    cleared = not ongoing and not preserve_throttles
     if cleared:
-        topics = {partition.topic for partition in wanted.replicas}
-        cluster.run(moving.clear_throttles(cluster.admin, topics))
+        topics = {tp.topic for tp in wanted.replicas}
+        cluster.run(operations.clear_throttles(cluster.admin, topics))
     if as_json:
         print_json(
             {
-                "completed": done,
-                "percent": percent,
+                "completed": verification.is_complete,
+                "percent": verification.progress.percent,
                 "throttles_cleared": cleared,
-                "partitions": {str(part): state for part, state in states.items()},
+                "partitions": {str(tp): str(result) for tp, result in verification.results.items()},
             }
         )
     else:
-        print_table(["partition", "state"], [[part, state] for part, state in states.items()])
-        if under_way:
-            click.echo(f"{percent:.0f} % of the bytes have arrived")
-    if not done:
+        Listing(
+            [{"tp": str(tp), "state": str(it)} for tp, it in verification.results.items()],
+            {"partition": "tp", "state": "state"},
+        ).show(as_json=False)
+        if ongoing:
+            click.echo(f"{verification.progress.percent:.0f} % of the bytes have arrived")
+    if not verification.is_complete:
         click.get_current_context().exit(1)
-
-
-async def _states(
-    cluster: "Blocking", wanted: Reassignment
-) -> tuple[dict[TopicPartition, str], float]:
-    """How each partition of a plan stands, and how much of the bytes has arrived."""
-    partitions = sorted(wanted.replicas)
-    ongoing = await cluster.admin.list_reassignments(partitions)
-    metadata = await cluster.client.refresh({partition.topic for partition in partitions})
-    names = [name for name in {part.topic for part in partitions} if name in metadata.topics]
-    current = moving.assignment_of(metadata, names)
-    unmoved = {
-        TopicPartition(replica.topic, replica.partition)
-        for replica in await moving.unmoved_directories(cluster.admin, wanted.log_dirs)
-    }
-    states = {}
-    for part in partitions:
-        if part in ongoing:
-            states[part] = "in progress"
-        elif part not in current:
-            states[part] = "does not exist"
-        elif list(current[part]) != list(wanted.replicas[part]):
-            states[part] = f"not moving, and its replicas are {numbers(current[part])}"
-        else:
-            states[part] = "between directories" if part in unmoved else "completed"
-    state = await moving.remaining(cluster.admin, ongoing)
-    return states, 100.0 * state.done_bytes / state.total_bytes if state.total_bytes else 100.0
 
 
 @reassign.command(
@@ -319,7 +283,7 @@ async def _states(
 @click.argument(
     "plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
 )
-@click.option("--all", "everything", is_flag=True, help="Whatever is being moved.")
+@click.option("--all", "everything", is_flag=True, help="Every partition that is being moved.")
 @click.option("--preserve-throttles", is_flag=True, help="Leave throttles as they are.")
 @with_cluster
 def cancel(
@@ -327,24 +291,17 @@ def cancel(
 ) -> None:
     """Stop moving, and go back to the replicas there were."""
     if (plan is None) != everything:
-        raise click.UsageError("say what to cancel: a plan file, or --all")
-    ongoing = cluster.run(cluster.admin.list_reassignments())
-    if plan is not None:
-        wanted = parse_reassignment(_text_of(plan)).replicas
-        ongoing = {part: state for part, state in ongoing.items() if part in wanted}
-    outcomes = cluster.run(cluster.admin.alter_reassignments(dict.fromkeys(ongoing)))
-    if not preserve_throttles:
-        cluster.run(moving.clear_throttles(cluster.admin, {part.topic for part in ongoing}))
-    for part, error in sorted(outcomes.items()):
+        raise click.UsageError("name what to cancel: a plan file, or --all")
+    tps = None if plan is None else parse_reassignment(_text_of(plan)).replicas
+    cancelled = cluster.run(
+        operations.cancel(cluster.admin, tps, preserve_throttles=preserve_throttles)
+    )
+    for tp, (replicas, error) in sorted(cancelled.items()):
         if error is None:
-            click.echo(f"{part} goes back to {numbers(_origin(ongoing[part]))}")
-    if not ongoing:
+            click.echo(f"{tp} goes back to {numbers(replicas)}")
+    if not cancelled:
         click.echo("nothing is being moved")
-    finish(outcomes)
-
-
-def _origin(state: Ongoing) -> list[int]:
-    return [broker for broker in state.replicas if broker not in state.adding]
+    finish({tp: error for tp, (_, error) in cancelled.items()})
 
 
 @reassign.command("list", epilog=examples("odradek reassign list --json"))
@@ -352,28 +309,21 @@ def _origin(state: Ongoing) -> list[int]:
 @with_cluster
 def list_moves(cluster: "Blocking", as_json: bool) -> None:
     """List the partitions that are being moved."""
-    ongoing = cluster.run(cluster.admin.list_reassignments())
-    if as_json:
-        print_json(
-            [
-                {
-                    "topic": part.topic,
-                    "partition": part.partition,
-                    "replicas": list(state.replicas),
-                    "adding": list(state.adding),
-                    "removing": list(state.removing),
-                }
-                for part, state in sorted(ongoing.items())
-            ]
-        )
-        return
-    if not ongoing:
-        click.echo("nothing is being moved")
-        return
-    print_table(
-        ["partition", "replicas", "adding", "removing"],
+    Listing(
         [
-            [part, numbers(state.replicas), numbers(state.adding), numbers(state.removing)]
-            for part, state in sorted(ongoing.items())
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "replicas": list(state.replicas),
+                "adding": list(state.adding),
+                "removing": list(state.removing),
+            }
+            for tp, state in sorted(cluster.run(cluster.admin.list_reassignments()).items())
         ],
-    )
+        {
+            "partition": lambda row: f"{row['topic']}-{row['partition']}",
+            "replicas": "replicas",
+            "adding": "adding",
+            "removing": "removing",
+        },
+    ).show(as_json, empty="nothing is being moved")

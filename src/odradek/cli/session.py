@@ -1,15 +1,15 @@
-"""How a command reaches the cluster, and how it says in one line what went wrong.
+"""How a command reaches the cluster, and how it reports in one line what went wrong.
 
-Exit codes: 0 all was done; 1 something was not; 2 the command line made no sense; 130 Ctrl-C came
-before the end, where there is one.
+Exit codes: 0 success; 1 something was not done; 2 a usage error; 130 interrupted by Ctrl-C.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
+from click.decorators import FC
 
 from odradek.wire.errors import EncodeError, ErrorCode, KafkaError
 
@@ -32,6 +32,7 @@ ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `odradek topics list`",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or say --if-not-exists",
     ErrorCode.INVALID_REPLICATION_FACTOR: "ask for fewer replicas, or start more brokers",
+    ErrorCode.INVALID_GROUP_ID: "a group has a name of at least one character",
     ErrorCode.GROUP_ID_NOT_FOUND: "see `odradek groups list`",
     ErrorCode.NON_EMPTY_GROUP: "stop its consumers first",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members: stop its consumers first",
@@ -39,11 +40,25 @@ ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.LEADER_NOT_AVAILABLE: "start the brokers that are down",
     ErrorCode.REASSIGNMENT_IN_PROGRESS: "wait for it, or cancel it with `odradek reassign cancel`",
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "see `odradek reassign list`",
-    ErrorCode.INVALID_CONFIG: "see `odradek configs get --all` for the names there are",
     ErrorCode.BROKER_NOT_AVAILABLE: "start it first",
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: "wait, or raise controller_mutation_rate",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic",
 }
+
+
+def position_option(*names: str, default: str | None = None) -> Callable[[FC], FC]:
+    """An option that takes a position in a log, and hands over a `Position`."""
+    from odradek.operations.positions import EXPLANATION, Position
+
+    def parse(context: click.Context, option: click.Parameter, value: str | None) -> object:
+        try:
+            return None if value is None else Position.parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return click.option(
+        *names, metavar="POSITION", callback=parse, default=default, help=EXPLANATION
+    )
 
 
 def with_cluster(command: Callable[Concatenate["Blocking", P], None]) -> Callable[..., None]:
@@ -94,7 +109,7 @@ def explained() -> Iterator[None]:
     except EncodeError as error:
         raise click.ClickException(f"this cannot be asked of a broker: {error}") from None
     except BrokenPipeError:
-        raise  # whoever read our output has had enough: not the cluster's failure
+        raise  # the reader of our output has closed the pipe: not a failure of the cluster
     except TimeoutError:
         raise click.ClickException(
             "the cluster did not answer in time; is it busy, or --timeout too short?"
@@ -133,14 +148,6 @@ def assignments(texts: tuple[str, ...], option: str = "--config") -> dict[str, s
             raise click.UsageError(f"{option} wants NAME=VALUE, not {text!r}")
         pairs[name.strip()] = value
     return pairs
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What was perhaps meant, as the end of a message; nothing if nothing is like it."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _completions(

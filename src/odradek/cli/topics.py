@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import examples, json_option, numbers, print_json, print_table
+from odradek.cli.output import Listing, examples, json_option, plural, print_json
 from odradek.cli.session import (
     INT16_MAX,
     INT32_MAX,
@@ -20,21 +20,24 @@ if TYPE_CHECKING:
     from odradek.client.metadata import Partition, Topic
 
 
+OK = "ok"
+
+
 @click.group(epilog=examples("odradek topics create orders --partitions 6 --replication-factor 3"))
 def topics() -> None:
-    """Create, look at, change and delete topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
 @topics.command(epilog=examples("odradek topics create orders -p 6 -r 3 -c retention.ms=3600000"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option(
-    "--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="As many as num.partitions."
+    "--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Default: num.partitions."
 )
 @click.option(
     "--replication-factor",
     "-r",
     type=click.IntRange(1, INT16_MAX),
-    help="As default.replication.factor.",
+    help="Default: default.replication.factor.",
 )
 @click.option(
     "--replicas",
@@ -42,7 +45,7 @@ def topics() -> None:
     help="The brokers of each partition instead, the preferred leader first.",
 )
 @click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE")
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is fine.")
+@click.option("--if-not-exists", is_flag=True, help="No error if the topic exists.")
 @with_cluster
 def create(
     cluster: "Blocking",
@@ -58,7 +61,9 @@ def create(
     from odradek.wire.errors import ErrorCode
 
     if replicas is not None and (partitions or replication_factor):
-        raise click.UsageError("--replicas says how many there are: leave out the counts")
+        raise click.UsageError(
+            "--replicas determines both counts: leave out --partitions and --replication-factor"
+        )
     wanted = [
         NewTopic(
             name,
@@ -93,18 +98,20 @@ def _assignment(text: str) -> dict[int, list[int]]:
 @with_cluster
 def list_topics(cluster: "Blocking", internal: bool, as_json: bool) -> None:
     """List the topics."""
-    found = [
-        topic
-        for topic in cluster.run(cluster.admin.describe_topics()).values()
-        if internal or not topic.is_internal
-    ]
-    if as_json:
-        print_json([_summary(topic) for topic in found])
-        return
-    print_table(
-        ["topic", "partitions", "replicas", "under-replicated", "offline"],
-        [list(_summary(topic).values())[:5] for topic in found],
-    )
+    Listing(
+        [
+            _summary(topic)
+            for topic in cluster.run(cluster.admin.describe_topics()).values()
+            if internal or not topic.is_internal
+        ],
+        {
+            "topic": "name",
+            "partitions": "partitions",
+            "replicas": "replication_factor",
+            "under-replicated": "under_replicated",
+            "offline": "offline",
+        },
+    ).show(as_json)
 
 
 def _summary(topic: "Topic") -> dict[str, object]:
@@ -119,25 +126,27 @@ def _summary(topic: "Topic") -> dict[str, object]:
     }
 
 
-@topics.command(epilog=examples("odradek topics describe orders", "odradek topics describe --ill"))
+@topics.command(
+    epilog=examples("odradek topics describe orders", "odradek topics describe --unhealthy")
+)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)
-@click.option("--ill", is_flag=True, help="Only partitions without a leader or a full ISR.")
+@click.option("--unhealthy", is_flag=True, help="Only offline and under-replicated partitions.")
 @click.option("--internal", is_flag=True, help="Also those that the brokers use themselves.")
 @json_option
 @with_cluster
 def describe(
-    cluster: "Blocking", names: tuple[str, ...], ill: bool, internal: bool, as_json: bool
+    cluster: "Blocking", names: tuple[str, ...], unhealthy: bool, internal: bool, as_json: bool
 ) -> None:
     """Show partitions with leader, replicas and ISR, and settings that are not the default."""
     from odradek.client import Resource, ResourceType
 
     found = cluster.run(cluster.admin.describe_topics(names or None))
     shown = {
-        name: [part for part in topic.partitions.values() if not ill or _is_ill(part)]
+        name: _partitions(topic.partitions.values(), unhealthy)
         for name, topic in found.items()
-        if names or internal or ill or not topic.is_internal
+        if names or internal or unhealthy or not topic.is_internal
     }
-    shown = {name: parts for name, parts in shown.items() if parts or not ill}
+    shown = {name: listing for name, listing in shown.items() if listing.rows or not unhealthy}
     settings = cluster.run(
         cluster.admin.describe_configs(Resource(ResourceType.TOPIC, name) for name in shown)
     )
@@ -152,41 +161,43 @@ def describe(
                     **_summary(found[name]),
                     "id": str(found[name].id),
                     "configs": configs.get(name, {}),
-                    "partitions": [part._asdict() for part in parts],
+                    "partitions": listing.rows,
                 }
-                for name, parts in shown.items()
+                for name, listing in shown.items()
             ]
         )
         return
-    for name, parts in shown.items():
+    for name, listing in shown.items():
         own = " ".join(f"{key}={value}" for key, value in configs.get(name, {}).items())
-        click.echo(f"{name}  {len(found[name].partitions)} partitions  {own}".rstrip())
-        print_table(
-            ["partition", "leader", "epoch", "replicas", "isr", "state"],
-            [
-                [
-                    part.id,
-                    part.leader if part.leader >= 0 else "none",
-                    part.leader_epoch,
-                    numbers(part.replicas),
-                    numbers(part.isr),
-                    _state(part),
-                ]
-                for part in parts
-            ],
-        )
-    if ill and not shown:
-        click.echo("every partition has a leader and all its replicas")
+        count = plural(len(found[name].partitions), "partition")
+        click.echo(f"{name}  {count}  {own}".rstrip())
+        listing.show(as_json=False)
+    if unhealthy and not shown:
+        click.echo("every partition has a leader and all its replicas in sync")
 
 
-def _is_ill(part: "Partition") -> bool:
-    return part.leader < 0 or len(part.isr) < len(part.replicas)
+def _partitions(partitions: "Iterable[Partition]", unhealthy: bool) -> Listing:
+    return Listing(
+        [
+            {**partition._asdict(), "state": _state(partition)}
+            for partition in partitions
+            if not unhealthy or _state(partition) != OK
+        ],
+        {
+            "partition": "id",
+            "leader": lambda row: "none" if row["leader"] == -1 else row["leader"],
+            "epoch": "leader_epoch",
+            "replicas": "replicas",
+            "isr": "isr",
+            "state": "state",
+        },
+    )
 
 
-def _state(part: "Partition") -> str:
-    if part.leader < 0:
+def _state(partition: "Partition") -> str:
+    if partition.leader < 0:
         return "offline"
-    return "under-replicated" if len(part.isr) < len(part.replicas) else "ok"
+    return "under-replicated" if len(partition.isr) < len(partition.replicas) else OK
 
 
 def _own(entries: "Iterable[ConfigEntry]") -> dict[str, str | None]:
@@ -199,7 +210,7 @@ def _own(entries: "Iterable[ConfigEntry]") -> dict[str, str | None]:
 @topics.command(epilog=examples("odradek topics alter orders --partitions 12 -c retention.ms=1000"))
 @click.argument("name", shell_complete=complete_topics)
 @click.option(
-    "--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="How many it shall have."
+    "--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="The new number of partitions."
 )
 @click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE")
 @click.option("--delete-config", "-d", "deleted", multiple=True, metavar="NAME")
@@ -216,15 +227,15 @@ def alter(
     from odradek.client import NewPartitions, Resource, ResourceType, check
 
     if not (partitions or configs or deleted):
-        raise click.UsageError("say what to alter: --partitions, --config or --delete-config")
+        raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
     if partitions:
         check(cluster.run(cluster.admin.create_partitions({name: NewPartitions(partitions)})))
-        click.echo(f"{name} has {partitions} partitions")
+        click.echo(f"{name} has {plural(partitions, 'partition')}")
     if configs or deleted:
         wanted = changes(assignments(configs), deleted)
         topic = Resource(ResourceType.TOPIC, name)
         check(cluster.run(cluster.admin.alter_configs({topic: wanted})))
-        click.echo(f"{name}: {len(wanted)} settings changed")
+        click.echo(f"{name}: {plural(len(wanted), 'setting')} changed")
 
 
 @topics.command(epilog=examples("odradek topics delete orders --yes"))

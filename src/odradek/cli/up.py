@@ -1,29 +1,36 @@
 """`odradek up`: a cluster of broker processes on this machine, with a live view of it."""
 
 import signal
+import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import console, table
+from odradek.cli.output import console, plural, size, table
 from odradek.cli.session import assignments
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from odradek.cli.overview import Snapshot
     from odradek.client import Blocking
     from odradek.cluster import Cluster
+    from odradek.operations import Overview
 
 LOOK_S = 1.0
 ASK_TIMEOUT_S = 3.0
 PORT_MAX = 65535
+ZOOKEEPER_SCHEME = "zookeeper://"
+COLUMN_GAP = 2
+ZOOKEEPER_TIMEOUT_S = 5.0
+ZOOKEEPER_PORT = 2181
+# The first columns matter most: a narrow terminal shows as many as fit.
 BROKER_HEADINGS = ("broker", "address", "role", "leads", "holds", "size", "growth")
-TOPIC_HEADINGS = ("topic", "partitions", "isr", "not well", "records", "rate")
+TOPIC_HEADINGS = ("topic", "partitions", "isr", "unhealthy", "records", "rate")
 
 
 @click.command(epilog="Example: odradek up --brokers 3 --data ./data --port 9092")
@@ -31,7 +38,7 @@ TOPIC_HEADINGS = ("topic", "partitions", "isr", "not well", "records", "rate")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where everything is kept. Without it, in a temporary directory that goes at the end.",
+    help="The data directory; default: a temporary one, removed at the end.",
 )
 @click.option(
     "--store",
@@ -44,7 +51,7 @@ TOPIC_HEADINGS = ("topic", "partitions", "isr", "not well", "records", "rate")
     type=click.IntRange(1, PORT_MAX),
     default=9092,
     show_default=True,
-    help="The first broker's; the others take those that follow.",
+    help="Port of the first broker; the others take the next ones.",
 )
 @click.option("--racks", help="A rack for each broker: a,b,c.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
@@ -60,7 +67,7 @@ def up(
 ) -> None:
     """Run a cluster until Ctrl-C, then shut it down in order.
 
-    Nothing is restarted behind your back: a broker that dies stays down and is shown as down.
+    A broker that dies is not restarted: it is shown as down.
     """
     from odradek.cluster import Cluster, ClusterError
 
@@ -68,6 +75,8 @@ def up(
         raise click.UsageError(
             f"{brokers} brokers from port {port} on need more ports than there are: {PORT_MAX}"
         )
+    if store.startswith(ZOOKEEPER_SCHEME):
+        _require_zookeeper(store)
     signal.signal(signal.SIGTERM, _interrupt)
     config: dict[str, object] = {"group.initial.rebalance.delay.ms": 3000}
     try:
@@ -87,10 +96,10 @@ def up(
     try:
         with cluster:
             click.echo(
-                f"{brokers} brokers are up after {time.monotonic() - started:.1f} s: "
+                f"{plural(brokers, 'broker')} up after {time.monotonic() - started:.1f} s: "
                 f"{cluster.bootstrap_servers}\n"
                 f"data and logs are in {cluster.data_dir}"
-                + ("" if data else ", which goes with the cluster")
+                + ("" if data else ", which is removed at the end")
             )
             try:
                 _show(cluster, plain or not sys.stdout.isatty())
@@ -102,12 +111,30 @@ def up(
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
 
 
+def _require_zookeeper(store: str) -> None:
+    """Brokers wait long for a ZooKeeper that does not answer, and what they wait for is only in
+    their logs: find out first."""
+    hosts, _, _ = store.removeprefix(ZOOKEEPER_SCHEME).partition("/")
+    reasons = []
+    for address in hosts.split(","):
+        host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
+        number = int(port) if port.isdigit() else ZOOKEEPER_PORT
+        try:
+            socket.create_connection((host.strip("[]"), number), ZOOKEEPER_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+    raise click.ClickException(
+        f"ZooKeeper cannot be reached ({'; '.join(reasons)}); start one with `odradek zookeeper`"
+    )
+
+
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
 def _stop(cluster: "Cluster") -> None:
-    """One after the other, so that each has somebody to hand its leaderships to."""
+    """One after the other, so that each can hand its leaderships to another broker."""
     from odradek.cluster import ClusterError
 
     for broker in cluster.running():
@@ -130,13 +157,13 @@ def _show(cluster: "Cluster", plain: bool) -> None:
     raise click.ClickException(f"no broker is left; see the logs in {cluster.data_dir}")
 
 
-def _look(client: "Blocking", *, measure: bool) -> "Snapshot | None":
-    """The cluster as it is; None while nobody answers."""
-    from odradek.cli.overview import look
+def _look(client: "Blocking", *, measure: bool) -> "Overview | None":
+    """The cluster as it is; None while no broker answers."""
+    from odradek.operations import read_overview
     from odradek.wire.errors import KafkaError
 
     try:
-        return client.run(look(client.admin, measure=measure))
+        return client.run(read_overview(client.admin, measure=measure))
     except (KafkaError, OSError, TimeoutError):
         return None
 
@@ -146,7 +173,7 @@ def _show_lines(cluster: "Cluster", client: "Blocking") -> None:
     last = ""
     while cluster.running():
         now = _look(client, measure=False)
-        line = "nobody answers" if now is None else now.summary()
+        line = "no broker answers" if now is None else now.summary()
         if line != last:
             click.echo(line)
             last = line
@@ -156,30 +183,98 @@ def _show_lines(cluster: "Cluster", client: "Blocking") -> None:
 def _show_live(cluster: "Cluster", client: "Blocking") -> None:
     from rich.live import Live
 
-    before: Snapshot | None = None
+    before: Overview | None = None
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while cluster.running():
             now = _look(client, measure=True)
             if now is not None:
-                live.update(_drawn(cluster, now, before, live.console.height), refresh=True)
+                live.update(_drawn(cluster, now, before, *live.console.size), refresh=True)
                 before = now
             time.sleep(LOOK_S)
 
 
 def _drawn(
-    cluster: "Cluster", now: "Snapshot", before: "Snapshot | None", height: int
+    cluster: "Cluster", now: "Overview", before: "Overview | None", width: int, height: int
 ) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
-    from odradek.cli.overview import broker_rows, topic_rows
-
-    room = max(1, height - len(cluster.ids) - 8)
+    # Brokers that were started elsewhere, with `odradek broker`, belong to the cluster, too.
+    brokers = sorted({*cluster.ids, *now.brokers})
+    room = max(1, height - len(brokers) - 8)
     topics = topic_rows(now, before, room)
     more = len(now.topics) - len(topics)
     return Group(
-        Text(f"{cluster.bootstrap_servers}   {now.summary()}   Ctrl-C stops", style="bold"),
-        table(BROKER_HEADINGS, broker_rows(now, before, cluster.ids)),
-        table(TOPIC_HEADINGS, topics),
-        Text(f"and {more} more topics" if more else ""),
+        Text(f"{now.summary()}   Ctrl-C stops", style="bold"),
+        Text(cluster.bootstrap_servers, style="dim"),
+        table(*fitting(BROKER_HEADINGS, broker_rows(now, before, brokers), width)),
+        table(*fitting(TOPIC_HEADINGS, topics, width)),
+        Text(f"and {plural(more, 'more topic')}" if more else ""),
     )
+
+
+def fitting(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """The first columns that fit a terminal, none of them broken, and at least two."""
+    used = count = 0
+    for column, heading in enumerate(headings):
+        used += max(len(heading), *(len(row[column]) for row in rows), 0) + COLUMN_GAP
+        if used - COLUMN_GAP > width and count >= 2:
+            break
+        count += 1
+    return headings[:count], [row[:count] for row in rows]
+
+
+def broker_rows(now: "Overview", before: "Overview | None", ids: Sequence[int]) -> list[list[str]]:
+    """id, address, role, leads, holds, size, growth; a row for each broker there should be."""
+    from odradek.operations import rate
+
+    rows = []
+    for broker in ids:
+        state = now.brokers.get(broker)
+        if state is None:
+            rows.append([str(broker), "down", "", "", "", "", ""])
+            continue
+        earlier = before.brokers.get(broker) if before is not None else None
+        growth = rate(now, before, state.size_bytes, earlier.size_bytes if earlier else None)
+        rows.append(
+            [
+                str(broker),
+                state.address,
+                "controller" if broker == now.controller else "",
+                str(state.leads),
+                str(state.holds),
+                "" if state.size_bytes is None else size(state.size_bytes),
+                "" if growth is None else f"{size(growth)}/s",
+            ]
+        )
+    return rows
+
+
+def topic_rows(now: "Overview", before: "Overview | None", lines_max: int) -> list[list[str]]:
+    """topic, partitions, smallest ISR, unhealthy, records, records/s; the unhealthy ones first."""
+    from odradek.operations import rate
+
+    ordered = sorted(
+        now.topics.items(),
+        key=lambda item: (-item[1].offline, -item[1].under_replicated, item[0]),
+    )
+    rows = []
+    for name, topic in ordered[:lines_max]:
+        earlier = before.topics.get(name) if before is not None else None
+        growth = rate(now, before, topic.records, earlier.records if earlier else None)
+        unhealthy = [f"{topic.offline} offline"] if topic.offline else []
+        if topic.under_replicated:
+            unhealthy.append(f"{topic.under_replicated} under-replicated")
+        rows.append(
+            [
+                name,
+                str(topic.partitions),
+                topic.isr,
+                ", ".join(unhealthy),
+                "" if topic.records is None else str(topic.records),
+                "" if growth is None else f"{growth:.0f}/s",
+            ]
+        )
+    return rows

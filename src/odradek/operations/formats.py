@@ -13,13 +13,11 @@ What `consume` prints, `produce` takes.
 import base64
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from odradek.cli.session import nearest
+from odradek.client.consumer import ConsumerRecord
+from odradek.operations.suggestion import did_you_mean
 from odradek.wire.records import Headers
-
-if TYPE_CHECKING:
-    from odradek.client import ConsumerRecord
 
 FORMATS = ("value", "keyed", "json")
 NO_TIMESTAMP = -1
@@ -64,7 +62,9 @@ def _from_json(line: bytes) -> Line:
     for name in fields:
         if name not in FIELDS:
             # Passed over, any object would make a record, with nothing in it.
-            hint = nearest(name, FIELDS) or "; a line is a value as a whole with --format value"
+            hint = (
+                did_you_mean(name, FIELDS) or "; a line is a value as a whole with --format value"
+            )
             raise ValueError(f"a record has no field {json.dumps(name)}{hint}")
     if not _has_value(fields):
         raise ValueError("a record has a value, which is null for a tombstone, or a value_base64")
@@ -126,7 +126,7 @@ def _encoded(value: object) -> bytes | None:
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
-def writer(form: str, separator: str, null: str | None) -> Callable[["ConsumerRecord"], bytes]:
+def writer(form: str, separator: str, null: str | None) -> Callable[[ConsumerRecord], bytes]:
     """How to write a record, without the end of the line."""
     nothing = (null or "").encode()
     split = separator.encode()
@@ -141,7 +141,7 @@ def writer(form: str, separator: str, null: str | None) -> Callable[["ConsumerRe
     }[form]
 
 
-def _to_json(record: "ConsumerRecord") -> bytes:
+def _to_json(record: ConsumerRecord) -> bytes:
     fields: dict[str, object] = {
         "topic": record.partition.topic,
         "partition": record.partition.partition,

@@ -1,0 +1,117 @@
+"""A cluster at one moment, as far as Kafka's APIs show it: what the health rules look at.
+
+Everything comes from requests any broker answers (Metadata, DescribeConfigs, DescribeLogDirs,
+ListPartitionReassignments, group offsets), so it works with Apache Kafka's brokers, too. A request
+that fails leaves its part out, and `unanswered` says which: a cluster in trouble must not keep us
+from seeing the trouble.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from odradek.client.admin import Admin
+from odradek.client.groups import Groups, Lag
+from odradek.client.metadata import Node, Topic
+from odradek.client.values import LogDir, Resource, ResourceType
+from odradek.placement import Ongoing
+from odradek.wire.errors import KafkaError
+from odradek.wire.topics import TopicPartition
+
+MIN_INSYNC = "min.insync.replicas"
+# Groups asked at a time: each is a request to its coordinator and one to each leader.
+GROUPS_AT_ONCE = 16
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """A cluster at `at_s`, on the event loop's clock."""
+
+    at_s: float
+    controller_id: int
+    brokers: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    min_insync: Mapping[str, int] = field(default_factory=dict)
+    log_dirs: Mapping[int, Sequence[LogDir]] = field(default_factory=dict)
+    reassignments: Mapping[TopicPartition, Ongoing] = field(default_factory=dict)
+    group_lags: Mapping[str, Mapping[TopicPartition, Lag]] = field(default_factory=dict)
+    unanswered: Sequence[str] = ()
+
+    @property
+    def needs_second(self) -> bool:
+        """Whether something goes on that only a second snapshot can judge."""
+        lags = (lag.records for lags in self.group_lags.values() for lag in lags.values())
+        return bool(self.reassignments) or any(lags)
+
+    def replica_bytes(self, tp: TopicPartition, broker: int) -> int:
+        """What a broker has of a partition, as far as it says."""
+        return sum(
+            replica.size_bytes
+            for directory in self.log_dirs.get(broker, ())
+            for replica in directory.replicas
+            if replica.partition == tp and not replica.is_future
+        )
+
+
+async def take_snapshot(admin: Admin, groups: Groups) -> ClusterSnapshot:
+    """Ask the cluster. Raises only if no broker answers at all."""
+    metadata = await admin.client.refresh(None)
+    unanswered: list[str] = []
+
+    async def attempt(what: str, call: Awaitable[T], otherwise: T) -> T:
+        try:
+            return await call
+        except (KafkaError, OSError, TimeoutError) as error:
+            unanswered.append(f"{what}: {error}")
+            return otherwise
+
+    brokers = sorted(metadata.nodes)
+    (min_insync, reassignments, group_lags), log_dirs = await asyncio.gather(
+        asyncio.gather(
+            attempt("settings of topics", _min_insync(admin, list(metadata.topics)), {}),
+            attempt("reassignments", admin.list_reassignments(), {}),
+            attempt("consumer groups", _group_lags(groups), {}),
+        ),
+        asyncio.gather(
+            *(
+                attempt(f"log directories of broker {id}", admin.describe_log_dirs([id]), {})
+                for id in brokers
+            )
+        ),
+    )
+    return ClusterSnapshot(
+        asyncio.get_running_loop().time(),
+        metadata.controller_id,
+        dict(metadata.nodes),
+        dict(metadata.topics),
+        min_insync,
+        {id: found for answer in log_dirs for id, found in answer.items()},
+        reassignments,
+        group_lags,
+        tuple(sorted(unanswered)),
+    )
+
+
+async def _min_insync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
+    described = await admin.describe_configs(Resource(ResourceType.TOPIC, name) for name in topics)
+    return {
+        resource.name: int(entry.value)
+        for resource, entries in described.items()
+        if isinstance(entries, list)
+        for entry in entries
+        if entry.name == MIN_INSYNC and entry.value is not None
+    }
+
+
+async def _group_lags(groups: Groups) -> dict[str, dict[TopicPartition, Lag]]:
+    names = [group.id for group in await groups.list_groups()]
+    limit = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+    async def lag(group: str) -> dict[TopicPartition, Lag]:
+        async with limit:
+            return await groups.lag(group)
+
+    return dict(zip(names, await asyncio.gather(*map(lag, names)), strict=True))
