@@ -242,12 +242,19 @@ class Cluster:
         return None
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The broker that leads a partition, or None while nobody does."""
+        """The broker that leads a partition; None while there is no leader, or no broker answers.
+
+        ClusterError if the topic or partition does not exist: it would never have a leader."""
         described = self.topic(topic)
-        for one in described.partitions if described else ():
-            if one.partition_index == partition and one.leader_id >= 0:
-                return one.leader_id
-        return None
+        if described is None:
+            if not self._ask_all(MetadataRequest(topics=[])):
+                return None
+            raise ClusterError(f"topic {topic!r} does not exist")
+        leaders = {one.partition_index: one.leader_id for one in described.partitions}
+        if described.partitions and partition not in leaders:
+            raise ClusterError(f"topic {topic!r} has no partition {partition}")
+        leader = leaders.get(partition, -1)
+        return leader if leader >= 0 else None
 
     def wait_until(
         self, holds: Callable[[], object], what: str, timeout_s: float = START_TIMEOUT_S

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.client import Client, Consumer, PartitionReader
 from odradek.client.metadata import Metadata
-from odradek.client.reader import STAY_S
+from odradek.client.reader import FROM_LEADER, LEADER_ONLY_S
 from odradek.sim.loop import SimLoop
 from odradek.wire.batch import set_offset_and_epoch
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -184,13 +184,15 @@ def test_a_preferred_replica_that_does_not_help_is_left_for_the_leader(
         useless.add(2)
         async with Consumer(client) as consumer:
             await consumer.assign({FIRST: 100, SECOND: 100})
-            assert await read_for(consumer, 10 * STAY_S) == {FIRST, SECOND}
-            assert all(position > 100 + 7 * STAY_S for position in consumer.positions.values())
+            assert await read_for(consumer, 10 * LEADER_ONLY_S) == {FIRST, SECOND}
+            assert all(
+                position > 100 + 7 * LEADER_ONLY_S for position in consumer.positions.values()
+            )
             assert 5 <= client.fetched.count(2) <= 25, "tried again now and then"
             useless.clear()
-            await read_for(consumer, 2 * STAY_S)
+            await read_for(consumer, 2 * LEADER_ONLY_S)
             client.fetched.clear()
-            await read_for(consumer, 2 * STAY_S)
+            await read_for(consumer, 2 * LEADER_ONLY_S)
             assert set(client.fetched) == {2}
         useless.add(2)
         read = [batches.start async for batches in PartitionReader(client).batches(FIRST, 5, 8)]
@@ -215,3 +217,13 @@ def test_whoever_is_over_a_quota_reads_on_when_it_may(loop: SimLoop) -> None:
         assert raised.value.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
     loop.run_until_complete(story())
+
+
+def test_a_preferred_replica_that_is_no_help_is_given_up_for_a_while() -> None:
+    state = FROM_LEADER.sent_to(3)
+    assert (state.preferred, state.is_leader_only(0.0)) == (3, False)
+    state = state.given_up(now_s=5.0)
+    assert state.preferred is None
+    assert state.is_leader_only(5.0 + LEADER_ONLY_S - 0.1)
+    assert not state.is_leader_only(5.0 + LEADER_ONLY_S)
+    assert state.sent_to(4).sent_back() == state, "referred elsewhere: the time stays"

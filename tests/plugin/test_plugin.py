@@ -159,3 +159,12 @@ def test_a_marker_that_would_do_nothing_is_refused_and_a_failure_shows_the_logs(
     result.stdout.fnmatch_lines(["*of the test's own making*"])
     result.stdout.fnmatch_lines(["*needs the fixture odradek_fresh_cluster*"])
     result.stdout.fnmatch_lines(["*odradek broker 1*", "*serves PLAINTEXT*"])
+
+
+def test_the_leader_of_what_does_not_exist_is_an_error(odradek_cluster: Cluster) -> None:
+    make_topic(odradek_cluster, "real")
+    assert odradek_cluster.leader("real") in odradek_cluster.ids
+    with pytest.raises(ClusterError, match="topic 'nosuch' does not exist"):
+        odradek_cluster.leader("nosuch")
+    with pytest.raises(ClusterError, match="has no partition 7"):
+        odradek_cluster.leader("real", 7)

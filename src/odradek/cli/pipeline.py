@@ -93,7 +93,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
 
 
 def _follow(running: "Run", stop_requested: threading.Event) -> None:
-    """Show what happens until the queries end or somebody stops them."""
+    """Show what happens until the queries end or are stopped."""
     from odradek.spark.pipeline.progress import LogLines, progress_of
 
     if sys.stderr.isatty():

@@ -157,7 +157,7 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 def _comes_by_and_by(file: BinaryIO) -> bool:
-    """Whether a file is a pipe, a socket or a terminal, which have an end when somebody says so.
+    """Whether a file is a pipe, a socket or a terminal, which end when the writer closes them.
     Other devices, such as /dev/null, are always ready and cannot be waited for."""
     if _file_bytes(file) is not None:
         return False

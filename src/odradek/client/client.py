@@ -1,4 +1,4 @@
-"""A client of a cluster: finds who to ask, asks, and asks again while the cluster changes.
+"""A client of a cluster: finds the broker to ask, asks, and retries while the cluster changes.
 
 Everything runs on the running event loop and takes its time from it; chance comes from an injected
 `random.Random`. The verbs that users want are in `admin`, `groups`, `reading`, `producer` and
@@ -64,7 +64,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Whoever still waits for an answer gets a ConnectionError."""
+        """Close all connections. Pending calls get a ConnectionError."""
         for task in self._refreshing.values():
             task.cancel()
         await asyncio.gather(*self._refreshing.values(), return_exceptions=True)
@@ -111,7 +111,7 @@ class Client:
     async def refresh(self, topics: Iterable[str] | None = ()) -> Metadata:
         """Ask for the state of the cluster and of these topics; None is all of them.
 
-        Whoever asks for the same while an answer is awaited gets that one.
+        Concurrent calls for the same topics share one request.
         """
         wanted = None if topics is None else tuple(sorted(set(topics)))
         task = self._refreshing.get(wanted)
@@ -132,7 +132,7 @@ class Client:
     def _refreshed(self, wanted: tuple[str, ...] | None, task: asyncio.Task[None]) -> None:
         del self._refreshing[wanted]
         if not task.cancelled():
-            task.exception()  # those who waited have been told; there may be none left
+            task.exception()  # callers have it, if there are any left: it is not lost
 
     def forget(self, topic: str) -> None:
         """Let the next look-up of this topic's leaders ask the cluster again."""
@@ -173,7 +173,7 @@ class Client:
     # Asking the controller and coordinators
 
     async def ask_controller(self, message: Message, error_of: Callable[[Any], int]) -> Any:
-        """The controller's answer, whoever that is by now. `error_of` finds NOT_CONTROLLER in it.
+        """The answer of the active controller. `error_of` finds NOT_CONTROLLER in it.
 
         Apache Kafka without ZooKeeper names any broker as controller and forwards.
         """
@@ -245,7 +245,7 @@ class Client:
     async def leaders(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Who leads each partition; waits until each has a leader."""
+        """The leader of each partition; waits until each has one."""
         partitions = list(partitions)
         with contextlib.suppress(KafkaError):
             return self._known_leaders(partitions)

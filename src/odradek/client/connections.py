@@ -136,7 +136,7 @@ class ConnectionPool:
         try:
             return await self._open_asking(address, FIRST_QUESTION)
         except DecodeError:
-            # Some refuse a version they do not know in a way nobody can read. All know v0.
+            # Some refuse an unknown version with bytes that are no response. All know v0.
             return await self._open_asking(address, 0)
 
     async def _open_asking(self, address: Address, version: int) -> BrokerConnection:

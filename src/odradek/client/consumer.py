@@ -1,8 +1,8 @@
-"""Following partitions from given offsets, whoever leads them. No group: the caller assigns.
+"""Following partitions from given offsets, across changes of leader. No group: the caller assigns.
 
-One fetch is outstanding per broker, so that one with nothing new does not hold up the others. Nor
-does a partition that nobody leads, or whose fetch failed: it waits until we have looked again at
-the cluster, which happens aside and with growing pauses, while the others are read.
+One fetch is outstanding per broker, so that a broker with nothing new does not hold up the others.
+Nor does a partition without a leader, or whose fetch failed: it waits for the next refresh of the
+metadata, which runs in the background, backing off, while the others are read.
 """
 
 import asyncio
@@ -40,14 +40,17 @@ class ConsumerRecord(NamedTuple):
     headers: Headers
 
 
-class Trouble(NamedTuple):
-    """Until when it is waited for a partition to be readable, and whether nobody knows it."""
+class PartitionHealth(NamedTuple):
+    """How long to wait for a partition to become readable, and whether its topic is missing."""
 
-    until: float
-    is_missing: bool
+    deadline_s: float = inf
+    is_missing: bool = False
+
+    def is_hopeless(self, now_s: float) -> bool:
+        return self.deadline_s <= now_s
 
 
-FINE = Trouble(inf, False)
+READABLE = PartitionHealth()
 
 
 class Consumer:
@@ -74,8 +77,9 @@ class Consumer:
         )
         self._fetches: dict[int, FetchTask] = {}
         self._busy: dict[TopicPartition, int] = {}
-        self._troubles: dict[TopicPartition, Trouble] = {}
-        self._looking: asyncio.Task[None] | None = None
+        # Only partitions that cannot be read at present.
+        self._unreadable: dict[TopicPartition, PartitionHealth] = {}
+        self._refreshing: asyncio.Task[None] | None = None
         self._budget: RetryBudget | None = None
 
     async def __aenter__(self) -> Self:
@@ -92,8 +96,8 @@ class Consumer:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._fetches.clear()
         self._busy.clear()
-        self._troubles.clear()
-        self._looking = self._budget = None
+        self._unreadable.clear()
+        self._refreshing = self._budget = None
 
     async def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, from an offset, EARLIEST or LATEST on."""
@@ -120,9 +124,9 @@ class Consumer:
             )
             if not done:
                 return []
-            if (looking := self._looking) in done:
-                self._looking = None
-                await looking  # it raises if no broker could be asked
+            if (refreshing := self._refreshing) in done:
+                self._refreshing = None
+                await refreshing  # it raises if no broker could be asked
             if received := await self._collect(done):
                 return received
         return []
@@ -162,12 +166,12 @@ class Consumer:
         }
 
     def _outstanding(self) -> "list[asyncio.Task[Any]]":
-        looking = [] if self._looking is None else [self._looking]
-        return [*self._fetches.values(), *looking]
+        refreshing = [] if self._refreshing is None else [self._refreshing]
+        return [*self._fetches.values(), *refreshing]
 
     def _start_fetches(self) -> None:
         """One fetch for each broker that has none, of all its partitions not being read."""
-        waiting = set() if self._looking is None else set(self._troubles)
+        waiting = set() if self._refreshing is None else set(self._unreadable)
         by_node: dict[int, dict[TopicPartition, int]] = {}
         for part, position in self.positions.items():
             if part in self._busy or part in waiting:
@@ -175,72 +179,82 @@ class Consumer:
             try:
                 by_node.setdefault(self._reader.known_node(part), {})[part] = position
             except KafkaError as error:
-                self._trouble(part, error, in_metadata=True)
+                self._note_unreadable(part, error, in_metadata=True)
         for node, offsets in by_node.items():
             if node not in self._fetches:
                 self._fetches[node] = asyncio.ensure_future(self._reader.fetch(node, offsets))
                 self._busy.update(dict.fromkeys(offsets, node))
-        assert self._fetches or self._looking, "each partition is read or looked for"
+        assert self._fetches or self._refreshing, "each partition is read or being refreshed"
 
-    def _trouble(self, part: TopicPartition, error: Exception, *, in_metadata: bool) -> None:
+    def _note_unreadable(
+        self, part: TopicPartition, error: Exception, *, in_metadata: bool
+    ) -> None:
         """Note that a partition cannot be read, by the metadata or by a fetch. Refreshes the
         metadata, or raises if every partition has been waited for long enough."""
         if not is_retriable(error):
             raise error
-        now = asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
         code = error.error if isinstance(error, KafkaError) else None
         is_missing = in_metadata and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        known = self._troubles.get(part)
+        known = self._unreadable.get(part)
         if known is None or known.is_missing != is_missing:
             within_s = self.client.missing_topic_s if is_missing else self.client.timeout_s
-            self._troubles[part] = Trouble(now + within_s, is_missing)
-        if all(self._troubles.get(each, FINE).until <= now for each in self.positions):
+            self._unreadable[part] = PartitionHealth(now_s + within_s, is_missing)
+        if all(self._unreadable.get(each, READABLE).is_hopeless(now_s) for each in self.positions):
             raise error
-        if self._looking is None:
-            # What the metadata lacks may never have been asked for: the first look is at once.
+        if self._refreshing is None:
+            # What the metadata lacks may never have been asked for: the first refresh is at once.
             failure = None if in_metadata and self._budget is None else error
             self._budget = self._budget or RetryBudget(inf, self.client.rng)
-            self._looking = asyncio.ensure_future(self._look(self._budget, failure))
+            self._refreshing = asyncio.ensure_future(self._refresh(self._budget, failure))
 
-    async def _look(self, budget: RetryBudget, failure: Exception | None) -> None:
+    async def _refresh(self, budget: RetryBudget, failure: Exception | None) -> None:
         if failure is not None:
             await budget.back_off(failure)
-        await self.client.refresh({part.topic for part in self._troubles})
+        await self.client.refresh({part.topic for part in self._unreadable})
 
     async def _collect(self, done: "set[asyncio.Task[Any]]") -> list[Batches]:
         """The results of finished fetches; positions move on. Raises a failure if nothing came."""
         received: list[Batches] = []
         failures: dict[TopicPartition, Exception] = {}
-        for node, task in list(self._fetches.items()):
-            if task not in done:
-                continue
-            del self._fetches[node]
-            parts = [part for part, busy in self._busy.items() if busy == node]
-            self._busy = {part: busy for part, busy in self._busy.items() if busy != node}
-            if (error := task.exception()) is not None:
-                if not isinstance(error, Exception):
-                    raise error
-                failures.update(dict.fromkeys(parts, error))
-                continue
-            for part, result in task.result().items():
+        for node in [node for node, task in self._fetches.items() if task in done]:
+            for part, result in self._results(node).items():
                 if part not in self.positions:
                     continue
                 if isinstance(result, KafkaError):
                     if (failure := await self._recover(part, result)) is not None:
                         failures[part] = failure
-                    continue
-                self._troubles.pop(part, None)
-                self.high_watermarks[part] = result.high_watermark
-                if result.next_offset > self.positions[part]:
-                    self.positions[part] = result.next_offset
+                elif isinstance(result, Exception):
+                    failures[part] = result
+                elif self._advance(part, result):
                     received.append(result)
         for part, problem in failures.items():
-            # What does not pass is met again by the next fetch, if others brought something.
+            # What is not retriable is met again by the next fetch, if others brought something.
             if part in self.positions and (is_retriable(problem) or not received):
-                self._trouble(part, problem, in_metadata=False)
-        if not self._troubles:
+                self._note_unreadable(part, problem, in_metadata=False)
+        if not self._unreadable:
             self._budget = None
         return received
+
+    def _results(self, node: int) -> Mapping[TopicPartition, Batches | Exception]:
+        """What a finished fetch brought of each partition it asked for."""
+        task = self._fetches.pop(node)
+        parts = [part for part, busy in self._busy.items() if busy == node]
+        self._busy = {part: busy for part, busy in self._busy.items() if busy != node}
+        if (error := task.exception()) is None:
+            return task.result()
+        if not isinstance(error, Exception):
+            raise error
+        return dict.fromkeys(parts, error)
+
+    def _advance(self, part: TopicPartition, batches: Batches) -> bool:
+        """Move on after what was read; whether that is anything."""
+        self._unreadable.pop(part, None)
+        self.high_watermarks[part] = batches.high_watermark
+        if batches.next_offset <= self.positions[part]:
+            return False
+        self.positions[part] = batches.next_offset
+        return True
 
     async def _recover(self, part: TopicPartition, error: KafkaError) -> Exception | None:
         """Go on elsewhere when a position is outside the log; any other error is for the caller."""

@@ -1,4 +1,4 @@
-"""Being a member of a consumer group: join, share the partitions, beat a heart, commit, leave.
+"""A member of a consumer group: join, assign partitions, send heartbeats, commit, leave.
 
     async with GroupMember(client, "group", ["topic"]) as member:
         while True:
@@ -6,8 +6,8 @@
             while not member.must_rejoin:
                 ...read `partitions`, and `await member.commit(offsets)` now and then
 
-Partitions are shared by range, as every other client can: a group may be mixed. A member whose
-heart stops, or who is told to join again and does not, loses its partitions to the others.
+Partitions are assigned by range, which every client supports: a group may be mixed. A member that
+stops sending heartbeats, or does not rejoin when the group rebalances, loses its partitions.
 BEHAVIOUR.md, section 7.
 """
 
@@ -197,7 +197,7 @@ class GroupMember:
             try:
                 self._note_error((await self._ask(request)).error_code)
             except (KafkaError, OSError, TimeoutError):
-                self.must_rejoin = True  # joining says what is wrong, to whoever awaits it
+                self.must_rejoin = True  # join() then raises what is wrong
 
     def _stop_heart(self) -> None:
         if self._heart is not None:

@@ -1,8 +1,8 @@
 """What a client knows of the cluster: its brokers, topics and leaders, as Metadata tells it.
 
-The last answer counts, also when another broker's was newer: whoever then asks a former leader is
-refused and looks again. Leader epochs would tell old from new, but not across the deletion and new
-creation of a topic that has no id.
+The last answer counts, even when another broker's was newer: a request to a former leader is
+refused, and the metadata refreshed. Leader epochs would tell old from new, but not across the
+deletion and new creation of a topic that has no id.
 """
 
 from collections.abc import Iterable

@@ -4,7 +4,7 @@ Every partition has a lane of its own where batches wait and leave in trains of 
 batch carries the producer's id and a sequence number: a broker refuses one whose predecessor is
 missing, and knows a repetition of one that had arrived. So a train is sent in one go, and whatever
 of it was refused is then repeated in order, batch by batch, before the next train leaves. When a
-batch is given up, nobody knows whether it arrived, so those behind it in the train fail with it and
+batch is given up, it may or may not have arrived, so those behind it in the train fail with it and
 the numbers are begun again under a new producer id.
 """
 
@@ -228,8 +228,8 @@ class Producer:
     def raise_failure(self) -> None:
         """Raise what the next flush would, if something has failed already.
 
-        For whoever hands in much and awaits no delivery: `send` itself takes what comes, so that
-        those who do await theirs may go on after a failure.
+        For callers that send much and await no delivery: `send` itself accepts records after a
+        failure, for callers that await each delivery.
         """
         if self._failure is not None:
             raise self._failure
@@ -433,7 +433,7 @@ class Producer:
         self._finish(batch)
         self._failure = self._failure or error
         batch.done.set_exception(error)
-        # Whoever awaits the delivery or flushes is told; nobody has to do both.
+        # Raised by the delivery and by flush; a caller need not await both.
         batch.done.exception()
 
     def _finish(self, batch: _Batch) -> None:

@@ -25,7 +25,7 @@ EXACT_MATCH, DEFAULT_MATCH = 0, 1
 
 class QuotaEntity(NamedTuple):
     """Whom a quota is for: a user, a client id or both. None says nothing about it; DEFAULT is
-    whoever has no quota of its own."""
+    for all that have no quota of their own."""
 
     user: str | None = None
     client_id: str | None = None

@@ -39,8 +39,8 @@ CONSUMER = -1
 
 FETCH_BYTES = 16 * 1024 * 1024
 FETCH_WAIT_MS = 500
-# How long a partition is read from its leader when the replica that this prefers is no help.
-STAY_S = 10.0
+# How long a partition is read from its leader when the replica that the leader prefers is no help.
+LEADER_ONLY_S = 10.0
 # A wait must be over well before the connection counts as dead.
 ANSWER_MARGIN_S = 10.0
 
@@ -79,8 +79,8 @@ class OffsetAt(NamedTuple):
 class Batches:
     """Whole batches of one partition, in a row, that begin with the one containing `start`.
 
-    The first may begin before `start`, the last may end after what was asked for: it is for whoever
-    opens them to leave out records beyond either end. `next_offset` is where to go on.
+    The first may begin before `start`, the last may end after what was asked for: the
+    caller leaves out records beyond either end. `next_offset` is where to go on.
     """
 
     partition: TopicPartition
@@ -158,8 +158,36 @@ class Batches:
         )
 
 
+class ReadFrom(NamedTuple):
+    """Where a partition is read: from the replica that its leader prefers for our rack, if any.
+
+    A preferred replica that is no help is given up, and the leader is read for a while without
+    naming our rack, so that it does not send us back there at once. Both ends are remembered here,
+    so that one value per partition is all the state there is.
+    """
+
+    preferred: int | None = None
+    leader_only_until_s: float = -inf
+
+    def is_leader_only(self, now_s: float) -> bool:
+        return self.leader_only_until_s > now_s
+
+    def sent_to(self, node: int) -> "ReadFrom":
+        return ReadFrom(node, self.leader_only_until_s)
+
+    def sent_back(self) -> "ReadFrom":
+        """The preferred replica points elsewhere: ask the leader next time."""
+        return ReadFrom(None, self.leader_only_until_s)
+
+    def given_up(self, now_s: float) -> "ReadFrom":
+        return ReadFrom(None, now_s + LEADER_ONLY_S)
+
+
+FROM_LEADER = ReadFrom()
+
+
 class PartitionReader:
-    """Fetches from whoever should be asked, and remembers who that is."""
+    """Fetches each partition from its leader, or from the replica that the leader prefers."""
 
     def __init__(
         self,
@@ -177,20 +205,19 @@ class PartitionReader:
         self.partition_bytes = fetch_bytes if partition_bytes is None else partition_bytes
         self.wait_ms = wait_ms
         self.min_bytes = min_bytes
-        self._preferred: dict[TopicPartition, int] = {}
-        self._stays_until: dict[TopicPartition, float] = {}
+        self._read_from: dict[TopicPartition, ReadFrom] = {}
         self._fetches = 0
         self._fetched_bytes = 0
 
     async def node_for(self, partition: TopicPartition) -> int:
-        """Who to ask for a partition: the replica its leader prefers for us, or the leader."""
+        """The broker to read a partition from: the leader, or the replica it prefers for us."""
         with contextlib.suppress(KafkaError):
             return self.known_node(partition)
         return await self.client.leader(partition)
 
     def known_node(self, partition: TopicPartition) -> int:
-        """The same without waiting; KafkaError says why there is nobody to ask at present."""
-        preferred = self._preferred.get(partition)
+        """The same without waiting; KafkaError says why there is none at present."""
+        preferred = self._state(partition).preferred
         if preferred is not None and preferred in self.client.metadata.nodes:
             return preferred
         return self.client.metadata.leader(partition)
@@ -215,8 +242,8 @@ class PartitionReader:
             min_bytes=self.min_bytes,
             max_bytes=self.fetch_bytes,
             isolation_level=self.isolation,
-            # A leader that knew our rack would send us again where we cannot go.
-            rack_id="" if any(map(self._stays, offsets)) else self.client.rack,
+            # A leader that knew our rack would send us back to the replica that was no help.
+            rack_id="" if any(map(self._is_leader_only, offsets)) else self.client.rack,
             topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
         )
         timeout = max(self.client.timeout_s, self.wait_ms / 1000 + ANSWER_MARGIN_S)
@@ -224,7 +251,7 @@ class PartitionReader:
             response: FetchResponse = await self.client.ask(node, request, timeout=timeout)
         except (OSError, TimeoutError, KafkaError):
             for part in offsets:
-                self._leave(node, part)
+                self._give_up(node, part)
             raise
         self._fetches += 1
         if response.error_code:
@@ -237,32 +264,33 @@ class PartitionReader:
                 results[part] = self._read(node, part, offsets[part], data)
                 if data.preferred_read_replica >= 0:
                     sent_to[part] = data.preferred_read_replica
-        await self._find(sent_to)
+        await self._find_replicas(sent_to)
         return results
 
-    def _stays(self, partition: TopicPartition) -> bool:
-        """Whether a partition is read from its leader for now, whoever that prefers."""
-        return self._stays_until.get(partition, -inf) > asyncio.get_running_loop().time()
+    def _state(self, partition: TopicPartition) -> ReadFrom:
+        return self._read_from.get(partition, FROM_LEADER)
 
-    def _leave(self, node: int, partition: TopicPartition) -> bool:
-        """Go back to the leader for a while if we were sent to this broker; whether we were."""
-        if self._preferred.get(partition) != node:
+    def _is_leader_only(self, partition: TopicPartition) -> bool:
+        return self._state(partition).is_leader_only(asyncio.get_running_loop().time())
+
+    def _give_up(self, node: int, partition: TopicPartition) -> bool:
+        """Go back to the leader for a while if this broker was the preferred replica."""
+        state = self._state(partition)
+        if state.preferred != node:
             return False
-        del self._preferred[partition]
-        self._stays_until[partition] = asyncio.get_running_loop().time() + STAY_S
+        self._read_from[partition] = state.given_up(asyncio.get_running_loop().time())
         return True
 
-    async def _find(self, sent_to: Mapping[TopicPartition, int]) -> None:
-        """Look for preferred replicas that we know nothing of, and do without those not found."""
+    async def _find_replicas(self, sent_to: Mapping[TopicPartition, int]) -> None:
+        """Refresh the metadata if it lacks preferred replicas; give up those not found."""
         if all(node in self.client.metadata.nodes for node in sent_to.values()):
             return
         with contextlib.suppress(OSError, TimeoutError, KafkaError):
             await self.client.refresh({partition.topic for partition in sent_to})
-        until = asyncio.get_running_loop().time() + STAY_S
+        now_s = asyncio.get_running_loop().time()
         for partition, node in sent_to.items():
             if node not in self.client.metadata.nodes:
-                self._preferred.pop(partition, None)
-                self._stays_until[partition] = until
+                self._read_from[partition] = self._state(partition).given_up(now_s)
 
     def _read(
         self, node: int, partition: TopicPartition, offset: int, data: PartitionData
@@ -270,22 +298,28 @@ class PartitionReader:
         error = error_code(data.error_code)
         if error is not ErrorCode.NONE:
             where = f"partition {partition} at offset {offset}"
-            if self._leave(node, partition) and error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if self._give_up(node, partition) and error is ErrorCode.OFFSET_OUT_OF_RANGE:
                 # Only the leader knows the whole range: a follower may be behind it.
                 return KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{where}: not in broker {node}")
             return KafkaError(error, where)
         if data.preferred_read_replica >= 0:
-            if self._stays(partition) or self._preferred.get(partition) == node:
-                # From there we were sent here. They will agree, but perhaps not at once.
-                self._preferred.pop(partition, None)
+            state = self._state(partition)
+            if self._is_leader_only(partition) or state.preferred == node:
+                # We were sent here from there. The two will agree, but perhaps not at once.
+                self._read_from[partition] = state.sent_back()
                 return KafkaError(
                     ErrorCode.REPLICA_NOT_AVAILABLE,
-                    f"partition {partition} is to be read from broker "
-                    f"{data.preferred_read_replica}, says broker {node}",
+                    f"partition {partition}: broker {node} refers to broker "
+                    f"{data.preferred_read_replica}",
                 )
-            self._preferred[partition] = data.preferred_read_replica
+            self._read_from[partition] = state.sent_to(data.preferred_read_replica)
+        return self._whole_batches(partition, offset, data)
+
+    def _whole_batches(
+        self, partition: TopicPartition, offset: int, data: PartitionData
+    ) -> Batches | KafkaError:
+        """The whole batches of a response, checked: a broker may truncate the last one."""
         assert not isinstance(data.records, list), "a decoder gives one view"
-        # A broker may cut the last batch short: what counts is whole batches.
         end, next_offset, first = 0, offset, 0
         records = memoryview(data.records or b"")
         try:
@@ -348,20 +382,21 @@ class PartitionReader:
         while True:
             failure: Exception
             try:
-                node, preferred = await self.node_for(partition), self._preferred.get(partition)
+                node, preferred = await self.node_for(partition), self._state(partition).preferred
                 batches = (await self.fetch(node, {partition: start})).get(partition)
                 if isinstance(batches, Batches):
                     if batches.next_offset > start:
                         return batches
-                    if self._preferred.get(partition) != preferred:
-                        continue  # we were sent on
+                    if self._state(partition).preferred != preferred:
+                        continue  # the leader referred us to a replica
                     failure = KafkaError(
                         ErrorCode.OFFSET_NOT_AVAILABLE,
                         f"partition {partition} has nothing from offset {start} to {until}: it "
                         f"ends at {batches.high_watermark}",
                     )
                 elif batches is None:
-                    # So a broker answers who is over a quota; then it is silent until that is over.
+                    # A broker's answer to a client over its quota, which is then not read from for
+                    # the throttle time.
                     failure = KafkaError(
                         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                         f"partition {partition} at offset {start}: broker {node} withholds it from "

@@ -1,8 +1,8 @@
-"""Which failures pass by themselves, and how long to wait for that.
+"""Which errors are retriable, and how long to retry.
 
-A broker that is not the leader any more, a coordinator that is loading, a connection that broke:
-the cluster is busy with itself and the same question will be answered a little later. Everything
-else is said at once.
+A broker that is no longer the leader, a coordinator that is loading, a connection that broke: the
+cluster is changing, and the same request will succeed a little later. Any other error is raised at
+once.
 """
 
 import asyncio
@@ -52,15 +52,15 @@ def error_code(number: int) -> ErrorCode:
 
 
 def is_retriable(error: Exception) -> bool:
-    """Whether to ask again: the connection failed, or the broker said something that passes."""
+    """Whether to retry: the connection failed, or the broker answered with a retriable error."""
     if isinstance(error, KafkaError):
         return error.error in RETRIABLE
     return isinstance(error, OSError | TimeoutError)
 
 
 class RetryBudget:
-    """Time to spend on one call, in pauses that double, each a little off so that many clients
-    do not come back together."""
+    """Time to spend on one call: back-offs that double, with jitter so that many clients do not
+    retry at the same moment."""
 
     def __init__(self, seconds: float, rng: Random) -> None:
         self._deadline = asyncio.get_running_loop().time() + seconds
@@ -73,12 +73,12 @@ class RetryBudget:
         return max(0.0, self._deadline - asyncio.get_running_loop().time())
 
     def renew(self, seconds: float) -> None:
-        """Something was achieved: begin again with short pauses and a new deadline."""
+        """After progress: begin again with short back-offs and a new deadline."""
         self._deadline = asyncio.get_running_loop().time() + seconds
         self._pause_s = PAUSE_FIRST_S
 
     async def back_off(self, error: Exception) -> None:
-        """Wait before another try; raises `error` if it does not pass or there is no time left."""
+        """Wait before a retry; raises `error` if it is not retriable or the time is spent."""
         pause_s = self._pause_s * self._rng.uniform(1 - JITTER, 1 + JITTER)
         if not is_retriable(error) or pause_s > self.remaining_s:
             raise error
