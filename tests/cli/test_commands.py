@@ -16,7 +16,7 @@ from odradek.operations.positions import parse_moment
 
 pytestmark = pytest.mark.process
 
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 
 def test_a_topics_life(odradek: CommandLine) -> None:
@@ -115,8 +115,8 @@ def test_elections(odradek: CommandLine, topic: str) -> None:
 def test_the_journal_tells_of_a_partition(
     odradek: CommandLine, cluster: Cluster, topic: str
 ) -> None:
-    told = odradek("journal", "--data", str(cluster.data_dir), "--partition", f"{topic}-0")
-    assert f"partition {topic}-0: NEW -> ONLINE" in told
+    output = odradek("journal", "--data", str(cluster.data_dir), "--partition", f"{topic}-0")
+    assert f"partition {topic}-0: NEW -> ONLINE" in output
     (last,) = odradek(
         "journal", "--data", str(cluster.data_dir), "--kind", "partition", "-n", "1", "--json"
     ).splitlines()
@@ -125,9 +125,9 @@ def test_the_journal_tells_of_a_partition(
 
 
 def test_without_a_cluster_it_says_what_to_do(odradek: CommandLine) -> None:
-    told = odradek.refused("topics", "list", "-b", NOBODY, "--timeout", "0.5")
-    assert "odradek up" in told
-    assert "--bootstrap-server" in told
+    output = odradek.refused("topics", "list", "-b", UNREACHABLE, "--timeout", "0.5")
+    assert "odradek up" in output
+    assert "--bootstrap-server" in output
     assert odradek.run("topics", "list", "-b", "host:port").exit_code == 2
 
 
@@ -167,9 +167,9 @@ def test_numbers_beyond_the_protocol_are_refused(
     assert arguments[-1] in odradek.refused(*arguments, code=2)
 
 
-def test_what_cannot_be_sent_is_told_in_one_line(odradek: CommandLine) -> None:
-    told = odradek.refused("topics", "create", "u", "--replicas", "3000000000")
-    assert "this cannot be asked of a broker: CreateTopicsRequest" in told
+def test_what_cannot_be_sent_is_reported_in_one_line(odradek: CommandLine) -> None:
+    output = odradek.refused("topics", "create", "u", "--replicas", "3000000000")
+    assert "this cannot be asked of a broker: CreateTopicsRequest" in output
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -184,9 +184,9 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 @pytest.mark.parametrize("path", list(commands(main)), ids=" ".join)
 def test_help_teaches(odradek: CommandLine, path: tuple[str, ...]) -> None:
-    told = odradek(*path, "--help")
-    assert "Example" in told
-    assert "odradek " in told
+    output = odradek(*path, "--help")
+    assert "Example" in output
+    assert "odradek " in output
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -201,7 +201,7 @@ def test_topics_and_groups_are_completed(odradek: CommandLine, topic: str) -> No
     complete = BashComplete(main, {}, "odradek", "_ODRADEK_COMPLETE")
     found = complete.get_completions(["topics", "describe", "-b", environment], topic[:6])
     assert topic in {item.value for item in found}
-    assert complete.get_completions(["topics", "describe", "-b", NOBODY], "") == []
+    assert complete.get_completions(["topics", "describe", "-b", UNREACHABLE], "") == []
     assert {"up", "topics"} <= {item.value for item in complete.get_completions([], "")}
 
 

@@ -94,7 +94,7 @@ def test_json_goes_round_with_bytes_that_are_no_text(timestamp_ms: int) -> None:
         ('{"value": "v", "key_base64": null}', "key_base64 is a text, not null"),
     ],
 )
-def test_json_that_is_no_record_is_told_in_words(text: str, says: str) -> None:
+def test_json_that_is_no_record_is_reported_in_words(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         reader("json", ":", None)(text.encode())
 
@@ -107,7 +107,7 @@ class Known(Client):
         self.metadata.topics["t"] = Topic("t", UUID(int=1), False, partitions)
 
 
-async def test_a_partition_that_does_not_exist_is_told_before_it_is_sent_to() -> None:
+async def test_a_partition_that_does_not_exist_is_reported_before_it_is_sent_to() -> None:
     producer = Producer(Known("h:1", missing_topic_s=0))
     await producer.client.require_topics(["t"])
     for line, default in ((Line(b"v", partition=5), None), (Line(b"v"), 5)):
@@ -136,7 +136,7 @@ def test_a_time_that_is_asked_for_is_that_of_a_delivery(
     assert set(taken) == {taken_s}
 
 
-async def test_a_failure_is_told_before_more_is_sent() -> None:
+async def test_a_failure_is_raised_before_more_is_sent() -> None:
     class Failed(Producer):
         def raise_failure(self) -> None:
             raise ConnectionError("the brokers are gone")

@@ -58,8 +58,8 @@ def test_plan_cost_execute_verify(odradek: CommandLine, tmp_path: Path) -> None:
 
 
 def test_a_plan_from_scratch_with_another_number_of_replicas(odradek: CommandLine) -> None:
-    odradek("topics", "create", "anew", "--replicas", "1,1")
-    shown = odradek.json("reassign", "generate", "-t", "anew", "--from-scratch", "-r", "2")
+    odradek("topics", "create", "scratch", "--replicas", "1,1")
+    shown = odradek.json("reassign", "generate", "-t", "scratch", "--from-scratch", "-r", "2")
     assert [len(part["replicas"]) for part in shown["proposed"]["partitions"]] == [2, 2]
 
 
@@ -124,7 +124,7 @@ def test_a_plan_that_changes_the_replication_factor_is_pointed_out(
     move = {"topic": "fewer", "partition": 0, "replicas": [1]}
     plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
     done = odradek("reassign", "execute", str(plan))
-    assert "note: the replication factor of fewer changes from 3 to 1 (1 partitions)" in done
+    assert "note: the replication factor of fewer changes from 3 to 1 in 1 partition" in done
     shown = odradek.json("reassign", "generate", "-t", "fewer", "-r", "2")
     assert shown["replication_changes"] == [
         {"topic": "fewer", "before": 1, "after": 2, "partitions": 1}

@@ -147,7 +147,7 @@ def test_a_pipe_is_sent_as_it_comes_and_followed_until_ctrl_c(
     assert sum(lag["lag"] for lag in described["lag"].values()) == 0, "and committed"
 
 
-def test_ctrl_c_before_the_end_is_told_by_the_exit_code_alone(
+def test_ctrl_c_before_the_end_is_reported_by_the_exit_code_alone(
     odradek: CommandLine, topic: str
 ) -> None:
     environment = {**os.environ, **odradek.environment}

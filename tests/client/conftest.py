@@ -9,7 +9,7 @@ from odradek.sim.loop import SimLoop
 
 @pytest.fixture
 def loop() -> Iterator[SimLoop]:
-    """A loop in virtual time, for stories in which somebody waits."""
+    """A loop in virtual time, for tests in which something waits."""
     loop = SimLoop()
     yield loop
     loop.close()

@@ -259,7 +259,7 @@ async def test_without_acknowledgement(bootstrap: str, topic: str) -> None:
             Producer(client, acks=1, idempotent=True)
 
 
-async def test_what_cannot_be_delivered_is_told(bootstrap: str) -> None:
+async def test_what_cannot_be_delivered_is_reported(bootstrap: str) -> None:
     async with Client(bootstrap) as client:
         producer = Producer(client, delivery_timeout_s=0.2)
         delivery = await producer.send("nowhere", b"x", partition=0)
@@ -267,7 +267,7 @@ async def test_what_cannot_be_delivered_is_told(bootstrap: str) -> None:
             await producer.flush()
         with pytest.raises(KafkaError):
             await delivery
-        await producer.flush()  # told once
+        await producer.flush()  # reported once
         await producer.close()
 
 

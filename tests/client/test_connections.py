@@ -69,7 +69,7 @@ async def free_port() -> int:
     return port
 
 
-async def test_nobody_there() -> None:
+async def test_a_port_without_a_listener() -> None:
     port = await free_port()
     async with Client(f"127.0.0.1:{port}", timeout_s=0.2) as client:
         with pytest.raises(ConnectionError, match=rf"no broker answers .*127.0.0.1:{port}: Conn"):

@@ -42,7 +42,7 @@ class Played(Client):
         self.leaders_now = {0: 1, 1: 2}
         self.topic_error = ErrorCode.NONE
         self.dead: set[int] = set()
-        # Where leaders send whoever says its rack, and who has nothing of what is asked for.
+        # The replica that leaders prefer for clients that name a rack; it has no records.
         self.preferred = -1
         self.behind: set[int] = set()
         self.fetch_errors: dict[int, ErrorCode] = {}
@@ -66,7 +66,7 @@ class Played(Client):
     async def ask_leaders(self, wanted: Mapping[TopicPartition, Any], *_: Any, **__: Any) -> Any:
         if not wanted:
             return {}
-        raise ConnectionError("nobody says where the log begins")
+        raise ConnectionError("no broker has the start of the log")
 
     async def ask(self, node: int, message: Message, *, timeout: float | None = None) -> Any:
         """One record at each offset, for ever; a second goes by for each."""
@@ -141,7 +141,7 @@ def test_a_partition_that_cannot_be_read_holds_up_no_other(
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1, 0.0, "cannot be described"),
     ],
 )
-def test_what_is_wrong_with_all_is_told_in_time(
+def test_what_is_wrong_with_all_is_raised_in_time(
     loop: SimLoop, error: ErrorCode, leader: int, within_s: float, says: str
 ) -> None:
     async def story() -> None:
@@ -201,7 +201,7 @@ def test_a_preferred_replica_that_does_not_help_is_left_for_the_leader(
     loop.run_until_complete(story())
 
 
-def test_whoever_is_over_a_quota_reads_on_when_it_may(loop: SimLoop) -> None:
+def test_a_client_over_its_quota_reads_on_when_it_may(loop: SimLoop) -> None:
     async def story() -> None:
         client = Played()
         client.withheld_until = TIMEOUT_S / 2

@@ -18,7 +18,7 @@ TIMEOUT_S = 30.0
 
 
 class Played(Client):
-    """A cluster where nobody answers until a time."""
+    """A cluster where no broker answers until a time."""
 
     def __init__(self, answers_from_s: float = 0.0) -> None:
         super().__init__("h:1", timeout_s=TIMEOUT_S, rng=Random(1))

@@ -318,7 +318,7 @@ async def test_a_failure_can_be_asked_for_before_more_is_sent(
                 ask()
         with pytest.raises(KafkaError, match="t-0"):
             await producer.flush()
-        producer.raise_failure()  # a flush has told it
+        producer.raise_failure()  # the flush raised it
         await (await producer.send("t", b"y", partition=0))
     assert script.values() == [b"y"]
 
@@ -377,7 +377,7 @@ async def neighbour(script: Script) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_preferred_replica_that_nobody_knows_is_done_without(
+async def test_a_preferred_replica_missing_from_the_metadata_is_not_used(
     script: Script, neighbour: Client
 ) -> None:
     async with Producer(neighbour) as producer:
@@ -427,7 +427,7 @@ async def test_a_damaged_batch_is_not_handed_out(script: Script, client: Client)
     assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
 
 
-async def test_what_is_no_batch_is_told_with_its_place(script: Script, client: Client) -> None:
+async def test_what_is_no_batch_is_reported_with_its_offset(script: Script, client: Client) -> None:
     async with Producer(client) as producer:
         await send(producer, 1)
     script.log[0] += bytes(8) + (99).to_bytes(4, "big") + bytes(4) + b"\x07" + bytes(94)
@@ -464,7 +464,7 @@ async def test_patience() -> None:
     assert budget.statistics() == {"pauses": 0, "remaining_s": 0.0}
 
 
-def test_codes_that_nobody_knows() -> None:
+def test_unknown_error_codes() -> None:
     assert error_code(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert error_code(31_000) is ErrorCode.UNKNOWN_SERVER_ERROR
 

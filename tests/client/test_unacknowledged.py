@@ -26,7 +26,7 @@ BUFFER_BYTES = 1_000_000
 
 
 class Listener:
-    """A broker's port that nobody reads from before `reads` is set."""
+    """A broker's port that is not read from before `reads` is set."""
 
     def __init__(self) -> None:
         self.reads = asyncio.Event()

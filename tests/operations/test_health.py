@@ -82,7 +82,7 @@ def test_a_leader_that_is_not_alive_is_none() -> None:
 def test_under_min_isr() -> None:
     problem = only(replace(HEALTHY, topics=topic(isr=(1,))), "under-min-isr")
     assert problem.severity is Severity.CRITICAL
-    assert "1 replicas in sync and needs 2" in problem.text
+    assert "1 of 2 required replicas in sync" in problem.text
     two = replace(HEALTHY, topics=topic(isr=(1, 2)))
     assert "under-min-isr" not in {found.kind for found in assess(two)}
 
@@ -102,7 +102,7 @@ def test_a_replica_being_added_is_expected_to_be_behind() -> None:
 
 def test_broker_down() -> None:
     now = replace(HEALTHY, brokers=without(2), topics=topic(isr=(1, 3)))
-    assert only(now, "broker-down").text == "broker 2 is down; it has 1 replicas"
+    assert only(now, "broker-down").text == "broker 2 is down; replicas on it: 1"
     empty = replace(HEALTHY, brokers=without(3), topics=topic(replicas=(1, 2), isr=(1, 2)))
     assert assess(empty) == [], "a broker without replicas was perhaps removed"
     assert only(empty, "broker-down", before=HEALTHY).since_s == HEALTHY.at_s

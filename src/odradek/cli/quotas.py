@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import examples, json_option, parse_size, plural, print_json, print_table
+from odradek.cli.output import Listing, examples, json_option, parse_size, plural, print_json
 from odradek.cli.session import assignments, with_cluster
 
 if TYPE_CHECKING:
@@ -80,14 +80,21 @@ def list_quotas(
     if as_json:
         print_json([{**entity._asdict(), "quotas": values} for entity, values in found.items()])
         return
-    print_table(
-        ["user", "client id", "quota", "limit", "unit"],
+    # A row for each quota; in JSON those of an entity belong together.
+    Listing(
         [
-            [entity.user or "", entity.client_id or "", name, f"{value:.15g}", QUOTAS.get(name, "")]
+            {**entity._asdict(), "quota": name, "limit": value}
             for entity, values in sorted(found.items(), key=lambda item: str(item[0]))
             for name, value in sorted(values.items())
         ],
-    )
+        {
+            "user": "user",
+            "client id": "client_id",
+            "quota": "quota",
+            "limit": lambda row: f"{row['limit']:.15g}",
+            "unit": lambda row: QUOTAS.get(str(row["quota"]), ""),
+        },
+    ).show(as_json=False)
 
 
 @quotas.command(

@@ -128,7 +128,7 @@ def under_min_isr(now: ClusterSnapshot, before: ClusterSnapshot | None) -> Itera
                 Severity.CRITICAL,
                 "under-min-isr",
                 str(tp),
-                f"{tp} has {len(partition.isr)} replicas in sync and needs {wanted}: writes with "
+                f"{tp} has {len(partition.isr)} of {wanted} required replicas in sync: writes with "
                 "acks=all fail",
                 _why_behind(now, partition),
             )
@@ -162,7 +162,7 @@ def broker_down(now: ClusterSnapshot, before: ClusterSnapshot | None) -> Iterato
             Severity.WARNING,
             "broker-down",
             f"broker {broker}",
-            f"broker {broker} is down; it has {replicas.get(broker, 0)} replicas",
+            f"broker {broker} is down; replicas on it: {replicas.get(broker, 0)}",
         )
 
 

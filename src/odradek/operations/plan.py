@@ -62,7 +62,7 @@ class ReplicationChange(NamedTuple):
     def __str__(self) -> str:
         return (
             f"the replication factor of {self.topic} changes from {self.before} to {self.after} "
-            f"({self.partitions} partitions)"
+            f"in {self.partitions} {'partition' if self.partitions == 1 else 'partitions'}"
         )
 
 
