@@ -96,7 +96,7 @@ def test_a_clean_stop_needs_no_recovery_and_keeps_topics_and_settings(tmp_path: 
             producer.produce("t", str(number).encode(), partition=0)
         assert producer.flush(10) == 0
         assert broker.stop() == 0
-        assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
+        assert (tmp_path / "broker-1" / ".kafka_cleanshutdown").exists()
         broker.log.clear()
         broker.start()
         assert any("cleanly shut down" in line for line in broker.log)

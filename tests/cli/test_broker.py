@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from tests.broker.processes import BrokerProcess
 
+from odradek.cli.broker import Home, find_home
 from odradek.cli.main import VERBS, main
 
 
@@ -110,4 +111,26 @@ def test_a_properties_file_and_what_wins(tmp_path: Path) -> None:
         assert "broker.id=8" in (tmp_path / "elsewhere" / "meta.properties").read_text()
         assert any("num.network.threads=3 has no effect" in line for line in broker.log)
     finally:
+        assert broker.stop() == 0
+
+
+def test_a_broker_keeps_its_logs_where_up_does(tmp_path: Path) -> None:
+    cluster = str(tmp_path)
+    assert find_home(cluster, "1") == Home(f"{cluster}/broker-1", cluster)
+    assert find_home(f"{cluster}/broker-1", "1").cluster == f"{cluster}/broker-1", "not one of up"
+    (tmp_path / "metadata.db").touch()
+    assert find_home(f"{cluster}/broker-1", "1") == Home(f"{cluster}/broker-1", cluster)
+    assert find_home(f"{cluster}/broker-1", "2").cluster == f"{cluster}/broker-1", "not its own"
+    assert find_home(cluster, "1").is_alone
+    (tmp_path / "broker-2").mkdir()
+    assert not find_home(cluster, "1").is_alone
+
+
+@pytest.mark.process
+def test_a_broker_alone_starts_again_on_its_directory(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path)
+    for _ in range(2):
+        broker.start()
+        assert (tmp_path / "broker-1" / "meta.properties").exists()
+        assert (tmp_path / "metadata.db").exists()
         assert broker.stop() == 0

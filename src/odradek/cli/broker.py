@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 STORE_FILE = "metadata.db"
+META = "meta.properties"
 FILES_ENOUGH = 10_000
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--data",
     type=click.Path(),
-    help="Its directory: logs, and metadata unless --store. May be one of `odradek up`.",
+    help="The cluster's directory, as of `odradek up`: logs in broker-ID, and metadata.db.",
 )
 @click.option(
     "--store",
@@ -81,20 +82,19 @@ def broker(
         for name, value in (("broker.id", broker_id), ("broker.rack", rack)):
             if value is not None:
                 written[name] = str(value)
-        if data is not None and not {"log.dirs", "log.dir"} & written.keys():
-            written["log.dirs"] = data  # as `odradek up` keeps them in each broker's directory
+        home = None if data is None else find_home(data, written.get("broker.id", "0"))
+        if home is not None and not {"log.dirs", "log.dir"} & written.keys():
+            written["log.dirs"] = home.logs
         if host is not None or port is not None:
             address = f"{host or DEFAULT_HOST}:{DEFAULT_PORT if port is None else port}"
             written["listeners"] = f"PLAINTEXT://{address}"
-        if store is None and data is not None:
-            store = _store_of_cluster(data)
-        if store is None and "zookeeper.connect" not in written:
-            # Metadata of its own: it is a cluster of one, and no other broker can hold a replica.
+        if store is None and "zookeeper.connect" not in written and home and home.is_alone:
+            # A cluster of one: no other broker can hold a replica.
             written.setdefault("offsets.topic.replication.factor", "1")
         settings = BrokerConfig(written)
         if not settings.log_dirs():
             raise click.UsageError("missing log directory: give --data DIR")
-        url = store or _store_of(settings, data)
+        url = store or _store_of(settings, home)
     except KafkaError as error:
         raise click.ClickException(error.message) from None
     except OSError as error:
@@ -140,26 +140,44 @@ def _written(file: str | None, assignments: tuple[str, ...]) -> dict[str, str]:
     return {**written, **parse_assignments(assignments)}
 
 
-def _store_of_cluster(data: str) -> str | None:
-    """The metadata file of the cluster that `odradek up` keeps this broker's directory in."""
+class Home(NamedTuple):
+    """Where a broker keeps its logs, and the directory of its cluster with the metadata file."""
+
+    logs: str
+    cluster: str
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other broker keeps its logs in the cluster's directory."""
+        try:
+            names = os.listdir(self.cluster)
+        except FileNotFoundError:
+            return True
+        own = os.path.basename(self.logs)
+        return not any(name.startswith("broker-") and name != own for name in names)
+
+
+def find_home(data: str, broker_id: str) -> Home:
+    """The layout of `odradek up`: logs in DATA/broker-ID, metadata in DATA/metadata.db.
+
+    DATA may also be the broker's own directory in such a layout, which is what one names when a
+    single broker of `odradek up` has died."""
     directory = os.path.abspath(data)
     parent, name = os.path.split(directory)
-    shared = os.path.join(parent, STORE_FILE)
-    own = os.path.join(directory, STORE_FILE)
-    if name.startswith("broker-") and os.path.exists(shared) and not os.path.exists(own):
-        return f"sqlite:{shared}"
-    return None
+    own = f"broker-{broker_id}"
+    if name == own and any(map(os.path.exists, (f"{parent}/{STORE_FILE}", f"{directory}/{META}"))):
+        return Home(directory, parent)
+    return Home(os.path.join(directory, own), directory)
 
 
-def _store_of(settings: "BrokerConfig", data: str | None) -> str:
+def _store_of(settings: "BrokerConfig", home: Home | None) -> str:
     zookeeper = settings.text("zookeeper.connect")
     if zookeeper:
         return f"zookeeper://{zookeeper}"
-    if data is None:
+    if home is None:
         raise click.UsageError("missing metadata store: give --store, or --data DIR")
-    directory = os.path.abspath(data)
-    os.makedirs(directory, exist_ok=True)
-    return f"sqlite:{directory}/{STORE_FILE}"
+    os.makedirs(home.cluster, exist_ok=True)
+    return f"sqlite:{home.cluster}/{STORE_FILE}"
 
 
 async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> str | None:
