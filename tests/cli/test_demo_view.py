@@ -65,7 +65,7 @@ def test_it_shows_cluster_and_pipeline() -> None:
     (down,) = [line for line in drawn if "down" in line]
     assert "127.0.0.1:20002" in down
     (counts,) = [line for line in drawn if "counts" in line]
-    assert "6 (2.0 KiB)" in counts
+    assert "6 (2.0 kB)" in counts
     assert "clicks 99" in counts
     # The newest events are those that there is room for.
     assert "event 59" in drawn[-1]
