@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from odradek.broker import server
+from odradek.broker import server, unclean_start
 from odradek.broker.handlers import fetch, produce
 from odradek.controller import (
     brokers,
@@ -39,7 +39,7 @@ from odradek.replica.state_changes import StateChanges
 from odradek.sim.faults import Fault, Kind
 from odradek.sim.plan import SMALL_FETCHES, Plan, draw_plan
 from odradek.sim.run import Report, run
-from odradek.store import paths
+from odradek.store import cluster, paths
 from odradek.store.api import Check
 from odradek.store.cluster import ClusterStore
 from odradek.wire.batch import scan
@@ -205,6 +205,22 @@ def unseen_returns(seed: int) -> Plan:
     return _of_three(seed, faults, 0.01, settings)
 
 
+def same_ids(seed: int) -> Plan:
+    """Second machines are started under ids that are in use; then brokers go and come back."""
+    rng = random.Random(seed)
+    faults = []
+    at = 4.0
+    while at < SECONDS - 10:
+        victim, other = rng.sample([1, 2, 3], 2)
+        kind = rng.choice([Kind.SAME_ID, Kind.PAUSE_AND_SAME_ID])
+        faults += [
+            Fault(at, kind, victim, victim, rng.uniform(2.0, 12.0)),
+            Fault(at + rng.uniform(1.0, 8.0), Kind.KILL, other, victim, 1.0),
+        ]
+        at += rng.uniform(10.0, 20.0)
+    return _of_three(seed, faults, 0.0002, {})
+
+
 def _of_three(
     seed: int,
     faults: Sequence[Fault],
@@ -239,7 +255,7 @@ def ack_at_once() -> Patches:
     return attribute(Partition, "wait_for_commit", no_wait)
 
 
-def cut_nothing() -> Patches:
+def truncate_nothing() -> Patches:
     def truncation_for(*_: Any, log_end: int, **__: Any) -> tuple[int, bool]:
         return log_end, True
 
@@ -362,7 +378,7 @@ def never_grow_the_isr() -> Patches:
 
 def take_no_records() -> Patches:
     def refuse(*_: Any) -> None:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nobody may write")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no write is accepted")
 
     return attribute(produce, "handle", refuse)
 
@@ -372,7 +388,7 @@ def give_no_records() -> Patches:
 
     def refuse(broker: Any, request: Any, context: Any) -> Any:
         if request.replica_id < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nobody may read")
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no read is accepted")
         return original(broker, request, context)
 
     return attribute(fetch, "handle", refuse)
@@ -416,7 +432,7 @@ def join_below_the_epochs_start() -> Patches:
     return attribute(partition, "may_join", joins)
 
 
-def cut_at_the_high_watermark() -> Patches:
+def truncate_at_the_high_watermark() -> Patches:
     """Whoever follows in a new epoch cuts its log at its high watermark, and asks nobody."""
 
     async def settle_all(self: ReplicaFetcher, connection: Any, rested: Any) -> None:
@@ -429,7 +445,7 @@ def cut_at_the_high_watermark() -> Patches:
     return attribute(ReplicaFetcher, "_settle_all", settle_all)
 
 
-def go_by_names() -> Patches:
+def trust_broker_ids() -> Patches:
     """Nobody asks which life of a broker it is: not the controller, in office or new to it, not a
     leader that lets it join, and not the broker itself."""
     original = brokers.failed
@@ -456,6 +472,20 @@ def believe_the_clean_marker() -> Patches:
     ]
 
 
+def leave_isrs_first() -> Patches:
+    """A broker whose disk is empty leaves its ISRs, and only then looks whose id it has."""
+
+    async def leave_first(store: ClusterStore, broker: Any, *_: Any, wait_ms: int) -> Any:
+        states = await unclean_start._assigned_states(store, broker.id, None)
+        for tp, state in states.items():
+            if broker.id in state.isr and len(state.isr) > 1:
+                left = leadership.without_replica(state, broker.id, state.controller_epoch)
+                await store.store.multi([cluster._write(tp, left)])
+        return await unclean_start.leave_isrs_after_data_loss(store, broker, wait_ms=wait_ms)
+
+    return attribute(server, "leave_isrs_after_data_loss", leave_first)
+
+
 BUGS = [
     Bug(
         "a log that was shut down cleanly is believed, whatever its files are now",
@@ -472,18 +502,25 @@ BUGS = [
         lost_leaders,
     ),
     Bug(
-        "a follower cuts its log at the high watermark, not where its leader's epoch ended",
+        "a follower truncates at the high watermark, not where its leader's epoch ended",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
-        cut_at_the_high_watermark,
+        truncate_at_the_high_watermark,
         1,
         hand_overs,
     ),
     Bug(
-        "a broker is trusted by its name, whichever life it is in",
+        "a broker is trusted by its id, whatever its incarnation",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
-        go_by_names,
+        trust_broker_ids,
         1,
         unseen_returns,
+    ),
+    Bug(
+        "a broker leaves its ISRs before it has claimed its id",
+        frozenset({"OnlyTheRegisteredBrokerWrites"}),
+        leave_isrs_first,
+        1,
+        same_ids,
     ),
     Bug(
         "a produce is acknowledged before the high watermark has passed it",
@@ -491,7 +528,13 @@ BUGS = [
         ack_at_once,
         6,
     ),
-    Bug("a follower does not cut its log", frozenset({"LogMatching"}), cut_nothing, 6, isolated),
+    Bug(
+        "a follower does not truncate its log",
+        frozenset({"LogMatching"}),
+        truncate_nothing,
+        6,
+        isolated,
+    ),
     Bug(
         "consumers read beyond the high watermark",
         frozenset({"ConsistentRead"}),
@@ -557,15 +600,15 @@ BUGS = [
         9,
     ),
     Bug(
-        "a broker takes orders before it has registered",
+        "a broker obeys control requests before it has registered",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         listen_before_registering,
         72,
         blackouts,
     ),
-    Bug("nobody joins the ISR again", frozenset(), never_grow_the_isr, 1),
-    Bug("nobody may write", frozenset(), take_no_records, 1),
-    Bug("nobody may read", frozenset(), give_no_records, 1),
+    Bug("no replica rejoins the ISR", frozenset(), never_grow_the_isr, 1),
+    Bug("every write is refused", frozenset(), take_no_records, 1),
+    Bug("every read is refused", frozenset(), give_no_records, 1),
     Bug("consumers miss a batch", frozenset({"NothingSkipped"}), skip_a_batch, 2),
     Bug("a replica that has everything refuses to lead", frozenset(), refuse_for_nothing, 7),
 ]

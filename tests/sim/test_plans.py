@@ -75,8 +75,17 @@ def test_a_fault_says_what_it_is() -> None:
 
 
 @pytest.mark.process
-def test_the_command_replays_a_seed_line_by_line() -> None:
+def test_a_run_that_passes_is_summed_up_in_a_few_lines() -> None:
     command = [sys.executable, "-m", "odradek", "simulate", "--seed", "3", "--seconds", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seed, faults, verdict, hint = done.stdout.splitlines()
+    assert seed.startswith("seed 3: ") and faults.startswith("faults: ")
+    assert verdict.startswith("passed: ") and "--verbose" in hint
+
+
+@pytest.mark.process
+def test_the_command_replays_a_seed_line_by_line() -> None:
+    command = [sys.executable, "-m", "odradek", "simulate", "--seed", "3", "--seconds", "5", "-v"]
     first = subprocess.run(command, capture_output=True, text=True, check=True)
     other = {**os.environ, "PYTHONHASHSEED": "77"}
     second = subprocess.run(command, capture_output=True, text=True, check=True, env=other)
@@ -92,7 +101,7 @@ def test_the_command_replays_a_seed_line_by_line() -> None:
         text=True,
         check=True,
     )
-    assert len(partition.stdout.splitlines()) == 22
+    assert len(partition.stdout.splitlines()) == 23
 
 
 @pytest.mark.process

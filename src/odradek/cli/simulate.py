@@ -3,46 +3,47 @@
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import click
 
 if TYPE_CHECKING:
     from odradek.sim.plan import Plan
     from odradek.sim.run import Report
+    from odradek.wire.topics import TopicPartition
 
 PROGRESS_S = 10  # between two lines of progress where there is no terminal to redraw one
 
 
 @click.command(epilog="Examples: odradek simulate --seed 7     odradek simulate --minutes 10")
-@click.option("--seed", type=int, help="Replay one seed and print what happened, line by line.")
+@click.option("--seed", type=int, help="Replay one seed and print its verdict.")
 @click.option(
     "--seconds",
     type=float,
     default=60.0,
     show_default=True,
-    help="How long faults strike, virtual.",
+    help="How long faults are injected, in virtual time.",
 )
 @click.option(
     "--plan",
     "file",
     type=click.File(),
-    help="Replay a plan that was saved, instead of what a seed draws.",
+    help="Replay a saved plan instead of the one a seed draws.",
 )
-@click.option("--steps", type=int, help="Of one run: print only the first so many lines.")
-@click.option("--partition", help="Of one run: of the journals only what concerns this one.")
-@click.option("--shrink", is_flag=True, help="Of one run: find the fewest faults that still fail.")
-@click.option("--save", type=click.File("w"), help="Of one run: write its plan to this file.")
-@click.option("--minutes", type=float, help="Run fresh seeds on all cores for so long.")
-@click.option("--seeds", "count", type=int, help="Run so many seeds on all cores.")
+@click.option("--verbose", "-v", is_flag=True, help="One run: print its history also if it passes.")
+@click.option("--steps", type=int, help="One run: print only the first N lines of its history.")
+@click.option("--partition", help="One run: print only the history of this partition.")
+@click.option("--shrink", is_flag=True, help="One run: find the fewest faults that still fail.")
+@click.option("--save", type=click.File("w"), help="One run: write its plan to this file.")
+@click.option("--minutes", type=float, help="Run fresh seeds on all cores for N minutes.")
+@click.option("--seeds", "count", type=int, help="Run N seeds on all cores.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first of many seeds.")
-@click.option(
-    "--jobs", type=click.IntRange(min=1), help="So many at a time, instead of one on each core."
-)
+@click.option("--jobs", type=click.IntRange(min=1), help="Run N at a time, not one on each core.")
 def simulate(
     seed: int | None,
     seconds: float,
     file: TextIO | None,
+    verbose: bool,
     steps: int | None,
     partition: str | None,
     shrink: bool,
@@ -52,7 +53,7 @@ def simulate(
     first: int,
     jobs: int | None,
 ) -> None:
-    """Run the cluster under a simulated world and check what must always hold.
+    """Run the cluster in a simulated world, inject faults and check the invariants.
 
     Brokers, controller, replication and clients are the real code; time, network, disks and the
     metadata store are simulated, and everything is drawn from the seed. The same seed gives the
@@ -70,7 +71,9 @@ def simulate(
     elif seed is not None:
         plan = draw_plan(seed, seconds)
     if plan is not None:
-        failed = _one(plan, steps, partition, shrink, save)
+        only = None if partition is None else _partition(partition)
+        history = History(verbose or steps is not None or only is not None, steps, only)
+        failed = _one(plan, history, shrink, save)
     else:
         failed = _many(first, seconds, minutes, count, jobs)
     sys.exit(1 if failed else 0)
@@ -85,22 +88,40 @@ def _saved(file: TextIO) -> "Plan":
         raise click.UsageError(f"{file.name} is not a plan that --save has written") from None
 
 
-def _one(
-    plan: "Plan", steps: int | None, partition: str | None, smaller: bool, save: TextIO | None
-) -> bool:
+class History(NamedTuple):
+    """What to print of a run's history; that of a failed run is printed anyhow."""
+
+    is_wanted: bool
+    lines: int | None
+    partition: "TopicPartition | None"
+
+
+def _partition(name: str) -> "TopicPartition":
+    from odradek.wire.topics import TopicPartition
+
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isdigit():
+        raise click.UsageError(f"{name!r} is not a partition: write topic-number")
+    return TopicPartition(topic, int(number))
+
+
+def _one(plan: "Plan", history: History, smaller: bool, save: TextIO | None) -> bool:
     import logging
 
     from odradek.sim.run import run
 
     logging.disable(logging.CRITICAL)
+    if not smaller:
+        click.echo(f"seed {plan.seed}: {plan}")
     report = run(plan)
-    if smaller and not report.passed:
-        plan = _shrunk(plan)
-        report = run(plan)
+    if smaller:
+        if not report.passed:
+            plan = _shrunk(plan)
+            report = run(plan)
+        click.echo(f"seed {plan.seed}: {plan}")
     if save is not None:
         save.write(plan.to_json())
-    click.echo(f"seed {plan.seed}: {plan}")
-    _print(report, steps, partition)
+    _print(report, history)
     return not report.passed
 
 
@@ -117,22 +138,18 @@ def _shrunk(plan: "Plan") -> "Plan":
     return smaller
 
 
-def _print(report: "Report", lines: int | None, partition: str | None) -> None:
-    from odradek.wire.topics import TopicPartition
-
-    only = None
-    if partition is not None:
-        topic, _, number = partition.rpartition("-")
-        if not topic or not number.isdigit():
-            raise click.UsageError(f"{partition!r} is not a partition: say topic-number")
-        only = TopicPartition(topic, int(number))
-    shown = [
-        event
-        for event in report.events
-        if only is None or isinstance(event.what, str) or event.what.concerns(only)
-    ]
-    for event in shown[:lines]:
-        click.echo(str(event))
+def _print(report: "Report", history: History) -> None:
+    if history.is_wanted or not report.passed:
+        only = history.partition
+        shown = [
+            event
+            for event in report.events
+            if only is None or isinstance(event.what, str) or event.what.concerns(only)
+        ]
+        for event in shown[: history.lines]:
+            click.echo(str(event))
+    injected = ", ".join(f"{kind} {number}" for kind, number in sorted(report.faults.items()))
+    click.echo(f"faults: {injected or 'none'}")
     for violation in report.violations:
         click.secho(str(violation), fg="red")
     for finding in report.findings:
@@ -142,6 +159,8 @@ def _print(report: "Report", lines: int | None, partition: str | None) -> None:
         + ", ".join(f"{name} {number}" for name, number in sorted(report.counts.items()))
         + f", trace {report.trace[:16]}"
     )
+    if report.passed and not history.is_wanted:
+        click.echo(f"{len(report.events)} events happened; --verbose prints them")
 
 
 def _many(
@@ -156,19 +175,19 @@ def _many(
 
     terminal = sys.stderr.isatty()
     clear = "\r\x1b[K" if terminal else ""
-    said_at, failures_said = time.monotonic(), 0
+    printed_at, failures_printed = time.monotonic(), 0
 
     def progress(summary: Summary) -> None:
-        nonlocal said_at, failures_said
-        for seed, reason in summary.failures[failures_said:]:
+        nonlocal printed_at, failures_printed
+        for seed, reason in summary.failures[failures_printed:]:
             click.echo(f"{clear}seed {seed} failed: {reason}", err=True)
-        failures_said = len(summary.failures)
+        failures_printed = len(summary.failures)
         if terminal:
             faults = " ".join(f"{kind} {number}" for kind, number in sorted(summary.faults.items()))
             click.echo(f"{clear}{summary}: {faults}"[: _width()], nl=False, err=True)
-        elif time.monotonic() - said_at > PROGRESS_S:
+        elif time.monotonic() - printed_at > PROGRESS_S:
             click.echo(str(summary), err=True)
-            said_at = time.monotonic()
+            printed_at = time.monotonic()
 
     summary = run_campaign(first, last, deadline, seconds, progress, jobs)
     click.echo(clear, nl=False, err=True)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from odradek.controller import partition_states, replica_states
 from odradek.controller.journal import Entry, EntryKind
 from odradek.log.log import Log
+from odradek.store import paths
 from odradek.store.memory import MemoryStore
 from odradek.store.payloads import PartitionState
 from odradek.wire.topics import TopicPartition
@@ -246,7 +247,7 @@ class EpochsOnlyGrow(Checker):
     def __init__(self, world: World, history: History) -> None:
         super().__init__(world, history)
         self._controller = 0
-        self._hosted: dict[tuple[int, int, TopicPartition], int] = {}
+        self._hosted: dict[tuple[str, int, TopicPartition], int] = {}
 
     def look(self) -> None:
         epoch = self.world.ledger.controller_epoch
@@ -256,8 +257,8 @@ class EpochsOnlyGrow(Checker):
         for broker, partition in hosted(self.world):
             if not self.history.protected(partition.topic_partition):
                 continue
-            starts = self.world.hosts[broker.id].starts
-            key = (broker.id, starts, partition.topic_partition)
+            host = self.world.hosts[broker.id]
+            key = (host.name, host.starts, partition.topic_partition)
             known = self._hosted.get(key, -1)
             if -1 < partition.leader_epoch < known:
                 self.violated(
@@ -300,7 +301,7 @@ class FencedControllerChangesNothing(Checker):
 
     def __init__(self, world: World, history: History) -> None:
         super().__init__(world, history)
-        self._heard: dict[tuple[int, int], int] = {}
+        self._heard: dict[tuple[str, int], int] = {}
 
     def written(
         self,
@@ -318,13 +319,14 @@ class FencedControllerChangesNothing(Checker):
             )
 
     def _is_leaving(self, writer: MemoryStore) -> bool:
-        host = next(host for host in self.world.hosts.values() if host.store is writer)
+        host = writing_host(self.world, writer)
         return host.broker is not None and host.broker.epoch == -1
 
     def look(self) -> None:
         for broker in self.world.brokers():
             if hasattr(broker, "replicas"):
-                key = (broker.id, self.world.hosts[broker.id].starts)
+                host = self.world.hosts[broker.id]
+                key = (host.name, host.starts)
                 heard = broker.replicas.controller_epoch
                 if heard < self._heard.get(key, 0):
                     self.violated(
@@ -332,6 +334,36 @@ class FencedControllerChangesNothing(Checker):
                         f"obeyed {heard}"
                     )
                 self._heard[key] = heard
+
+
+class OnlyTheRegisteredBrokerWrites(Checker):
+    """A partition's state is written only in the session that holds the writer's broker id.
+
+    So neither a second process with the id of a running broker writes on its behalf, nor one that
+    was paused while another took its id.
+    """
+
+    name = "OnlyTheRegisteredBrokerWrites"
+
+    def written(
+        self,
+        writer: MemoryStore,
+        of: TopicPartition,
+        before: PartitionState | None,
+        after: PartitionState,
+    ) -> None:
+        host = writing_host(self.world, writer)
+        registration = self.world.server.tree.exists(paths.broker(host.id))
+        if registration is None or registration.owner != writer.session_id:
+            holder = "no session" if registration is None else f"session {registration.owner}"
+            self.violated(
+                f"{of} was written by {host.name} in session {writer.session_id}, while {holder} "
+                f"has broker id {host.id}: {before} to {after}"
+            )
+
+
+def writing_host(world: World, writer: MemoryStore) -> Host:
+    return next(machine for machine in world.machines if machine.store is writer)
 
 
 class StatesWithinTables(Checker):
@@ -389,7 +421,7 @@ class StatesWithinTables(Checker):
         self.history.transition(f"{entry.kind} {entry.before} -> {entry.after}")
         if row not in rows:
             self.violated(f"{subject} went from {entry.before} to {entry.after}")
-        key = (host.starts, entry.controller_epoch, (host.id, subject))
+        key = (host.starts, entry.controller_epoch, (host.name, subject))
         last = self._last.get(key)
         if last is not None and last != entry.before:
             self.violated(f"{subject} was {last}, and went from {entry.before} to {entry.after}")
@@ -427,6 +459,7 @@ CHECKERS: Sequence[type[Checker]] = (
     IsrWithinAssignment,
     EpochsOnlyGrow,
     FencedControllerChangesNothing,
+    OnlyTheRegisteredBrokerWrites,
     StatesWithinTables,
     NoDuplicates,
 )

@@ -45,11 +45,15 @@ class Kind(StrEnum):
     DISK_FULL = "disk-full"
     DEPOSE = "depose"
     DAMAGE = "damage"
+    SAME_ID = "same-id"
+    PAUSE_AND_SAME_ID = "pause-and-same-id"
 
 
-DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE, Kind.DAMAGE}
-# Drawn with dice of their own, so that a seed's other faults stay what they were before these.
-DRAWN_APART = {Kind.DAMAGE}
+TWINS = {Kind.SAME_ID, Kind.PAUSE_AND_SAME_ID}
+# A machine that takes the id of one that is paused comes with an empty disk.
+DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE, Kind.DAMAGE, *TWINS}
+# Drawn by generators of their own, so that the other faults of a seed stay what they were.
+DRAWN_APART = {Kind.DAMAGE, *TWINS}
 TAKES_AWAY = {
     Kind.KILL,
     Kind.STOP,
@@ -113,6 +117,19 @@ def draw_damage(rng: random.Random, brokers: Iterable[int], until_s: float) -> l
     return faults
 
 
+def draw_twins(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
+    """Second processes under an id that is in use: in few runs, for they need a healthy cluster."""
+    ids = list(brokers)
+    faults: list[Fault] = []
+    while rng.random() < 0.4:
+        victim = rng.choice(ids)
+        # Several sessions long, or too short to notice.
+        duration_s = rng.uniform(0.5, 20.0)
+        kind = rng.choice(sorted(TWINS))
+        faults.append(Fault(rng.uniform(2, until_s), kind, victim, victim, duration_s))
+    return faults
+
+
 class FaultInjector:
     """Carries faults out, and takes them back."""
 
@@ -129,6 +146,8 @@ class FaultInjector:
             return False
         if not host.is_up or (fault.kind in TAKES_AWAY and self._is_unnoticed()):
             return False
+        if fault.victim in world.twins and fault.kind in TAKES_AWAY | DESTROYS_DATA:
+            return False  # its twin would take the id at a time when it may have the only copy
         match fault.kind:
             case Kind.KILL:
                 host.kill()
@@ -167,6 +186,11 @@ class FaultInjector:
                 host.disk.failed.add(host.directories[fault.other % len(host.directories)])
             case Kind.DISK_FULL:
                 host.disk.capacity_bytes = host.disk.used_bytes
+            case Kind.SAME_ID:
+                world.start_twin(host.id)
+            case Kind.PAUSE_AND_SAME_ID:
+                host.pause()
+                world.start_twin(host.id)
             case Kind.DEPOSE:
                 world.server.remove(paths.CONTROLLER)
             case Kind.SKEW:
@@ -185,6 +209,14 @@ class FaultInjector:
                     host.start()
             case Kind.PAUSE:
                 host.resume()
+            case Kind.SAME_ID | Kind.PAUSE_AND_SAME_ID:
+                twin = world.twins.pop(fault.victim)
+                if twin.is_retired:
+                    twin.resume()  # it must find out by itself that another has its id
+                else:
+                    twin.is_retired = True
+                    twin.kill()
+                    host.resume()
             case Kind.ISOLATE:
                 for one in world.hosts.values():
                     world.network.heal(host.name, one.name)
@@ -220,7 +252,12 @@ class FaultInjector:
         for link in self.world.network.links.values():
             link.latency_s = self.world.network.latency_s
         self.world.network.heal_all()
-        for host in self.world.hosts.values():
+        hosts = self.world.hosts.values()
+        self.world.twins.clear()
+        for machine in self.world.machines:
+            if machine not in hosts:
+                machine.kill()
+        for host in hosts:
             host.mend_disk()
             host.resume()
             host.skew_ms = 0

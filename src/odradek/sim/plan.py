@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
-from .faults import Fault, Kind, draw_damage, draw_faults
+from .faults import Fault, Kind, draw_damage, draw_faults, draw_twins
 from .workload import Load
 from .world import World
 
@@ -68,16 +68,19 @@ class Plan:
         return cls(**fields)
 
 
-def _faults(
-    rng: random.Random, damage: random.Random, brokers: range, seconds: float
-) -> list[Fault]:
-    faults = [*draw_faults(rng, brokers, seconds), *draw_damage(damage, brokers, seconds)]
+def _faults(world: World, rng: random.Random, brokers: range, seconds: float) -> list[Fault]:
+    faults = [
+        *draw_faults(rng, brokers, seconds),
+        *draw_damage(world.dice("damage"), brokers, seconds),
+        *draw_twins(world.dice("twins"), brokers, seconds),
+    ]
     return sorted(faults, key=lambda fault: fault.at)
 
 
 def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
     """The world of a seed."""
-    rng = World(seed, 1).dice("plan")
+    world = World(seed, 1)
+    rng = world.dice("plan")
     brokers = rng.choice([3, 3, 3, 4, 5])
     replication = rng.choice([3, 3, 2])
     return Plan(
@@ -98,6 +101,6 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
             members=rng.randint(1, 3),
             admin=rng.random() < 0.6,
         ),
-        faults=_faults(rng, World(seed, 1).dice("damage"), range(1, brokers + 1), seconds),
+        faults=_faults(world, rng, range(1, brokers + 1), seconds),
         settings=rng.choice([{}, {}, SMALL_FETCHES]),
     )

@@ -15,8 +15,9 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.controller.journal import Entry, describe
 from odradek.log.offload import on_the_spot
-from odradek.store.api import Delete, Operation, Result
+from odradek.store.api import Create, Delete, Operation, Result
 from odradek.store.memory import MemoryServer, MemoryStore
+from odradek.store.paths import broker as broker_path
 
 from .disk import SimDisk
 from .loop import Process, SimLoop
@@ -80,10 +81,12 @@ class ObservedServer(MemoryServer):
 class Host:
     """A machine with a disk and, when it is on, a broker."""
 
-    def __init__(self, world: "World", broker_id: int) -> None:
+    def __init__(self, world: "World", broker_id: int, name: str) -> None:
         self.world = world
         self.id = broker_id
-        self.name = f"broker-{broker_id}"
+        self.name = name
+        # Another machine has its id: no operator starts this one again.
+        self.is_retired = False
         self.skew_ms = 0
         self.disk = SimDisk(self.clock, CAPACITY_BYTES)
         self.process: Process | None = None
@@ -141,7 +144,7 @@ class Host:
 
     def _start_again(self, starts: int) -> None:
         """An operator finds that the broker ended by itself, and nobody has started it since."""
-        if self.starts == starts and not self.is_up:
+        if self.starts == starts and not self.is_up and not self.is_retired:
             self.start()
 
     @property
@@ -219,7 +222,12 @@ class World:
         self.config = dict(config or {})
         self.loop = SimLoop()
         self.network = Network(self.loop, self.dice("network"), latency_s)
-        self.hosts = {broker: Host(self, broker) for broker in range(1, brokers + 1)}
+        # The machine that has, or is to have, each broker id.
+        self.hosts = {id: Host(self, id, f"broker-{id}") for id in range(1, brokers + 1)}
+        # Machines started by mistake with an id that another one has.
+        self.twins: dict[int, Host] = {}
+        # Every machine there ever was.
+        self.machines = list(self.hosts.values())
         self.events: list[Event] = []
         self._clients: list[Process] = []
         self.readers: list[Callable[[Host, Entry], None]] = []
@@ -243,6 +251,26 @@ class World:
     @property
     def bootstrap(self) -> str:
         return ",".join(f"{host.name}:{PORT}" for host in self.hosts.values())
+
+    def start_twin(self, broker_id: int) -> None:
+        """Start a second machine, with an empty disk, under an id that is in use."""
+        number = sum(machine.id == broker_id for machine in self.machines)
+        twin = Host(self, broker_id, f"broker-{broker_id}-{chr(ord('a') + number)}")
+        self.twins[broker_id] = twin
+        self.machines.append(twin)
+        twin.start()
+
+    def _notice_takeover(self, writer: MemoryStore, operations: Sequence[Operation]) -> None:
+        """A twin that registers has the id from then on; the machine that had it is its twin."""
+        for broker_id, twin in list(self.twins.items()):
+            path = broker_path(broker_id)
+            if twin.store is writer and any(
+                isinstance(operation, Create) and operation.path == path for operation in operations
+            ):
+                replaced = self.hosts[broker_id]
+                replaced.is_retired = True
+                self.hosts[broker_id], self.twins[broker_id] = twin, replaced
+                self.note(f"{twin.name} has the id of {replaced.name}")
 
     def brokers(self) -> list[Broker]:
         """Those whose process is alive and has come as far as to have one."""
@@ -268,15 +296,15 @@ class World:
                 delay=lambda: rng.uniform(0.0001, 0.002),
             )
             self.ledger = Ledger(self.server.tree)
-            self.server.observers.append(self.ledger.observe)
+            self.server.observers += [self._notice_takeover, self.ledger.observe]
             prepare()
             for host in self.hosts.values():
                 host.start()
             try:
                 return await story(self)
             finally:
-                for host in self.hosts.values():
-                    host.kill()
+                for machine in self.machines:
+                    machine.kill()
                 for process in self._clients:
                     process.kill()
 
