@@ -38,7 +38,7 @@ test: $(READY)  ## all tests, fast ones first
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark
 
 docs: $(READY)  ## draw the diagrams in ARCHITECTURE.md from the controller's tables
-	$(BIN)/python docs/diagrams.py
+	$(BIN)/python tools/diagrams.py
 
 bench: $(READY)  ## measure: ratios and figures on this machine (ONLY="wire log")
 	$(BIN)/python -m benchmarks $(ONLY)
@@ -47,16 +47,16 @@ clean:  ## forget the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 peers:  ## bring Apache Kafka 3.9 and 4.x through Maven, to test and measure beside them
-	cd peers && mvn $(MAVEN) --file pom.xml -DoutputDirectory=lib/kafka-3.9
-	cd peers && mvn $(MAVEN) --file pom-4.xml -DoutputDirectory=lib/kafka-4
-	cd peers/spark && mvn $(MAVEN) -DoutputDirectory=../lib/spark-kafka
+	cd tests/interop/harness && mvn $(MAVEN) --file pom.xml -DoutputDirectory=lib/kafka-3.9
+	cd tests/interop/harness && mvn $(MAVEN) --file pom-4.xml -DoutputDirectory=lib/kafka-4
+	cd tests/interop/harness/spark && mvn $(MAVEN) -DoutputDirectory=../lib/spark-kafka
 
 peers-test: $(READY)  ## one cluster with Apache Kafka, its tools on ours, its files and ours
-	$(BIN)/python -m pytest peers/tests -m "not spark"
-	$(BIN)/python -m pytest peers/tests -m spark
+	$(BIN)/python -m pytest tests/interop -m "not spark"
+	$(BIN)/python -m pytest tests/interop -m spark
 
 peers-bench: $(READY)  ## ours and Apache Kafka in turns, written to docs/benchmark.md
-	$(BIN)/python -m peers.bench
+	$(BIN)/python -m benchmarks.apache_kafka
 
 torment: $(READY)  ## an hour of killing, pausing and moving (SECONDS=, SEED=)
-	$(BIN)/python -m tests.torment $(or $(SECONDS),3600) $(SEED)
+	$(BIN)/python -m tests.soak $(or $(SECONDS),3600) $(SEED)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from benchmarks.replica import cpu_s
 from odradek.client import LATEST, Admin, Client, Groups, NewTopic, Resource, ResourceType, check
 from odradek.client import offsets_at as offsets_of
-from odradek.cluster import Cluster
+from odradek.testing.cluster import Cluster
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.topics import TopicPartition
 

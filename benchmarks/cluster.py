@@ -20,7 +20,7 @@ from benchmarks.replica import (
     resident_mb,
 )
 from odradek.client import LATEST, Client, offsets_at
-from odradek.cluster import Cluster
+from odradek.testing.cluster import Cluster
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition

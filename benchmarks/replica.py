@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 
-from odradek.cluster import Cluster
+from odradek.testing.cluster import Cluster
 from odradek.wire.connection import Connection
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -30,8 +30,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from odradek.client.blocking import Blocking
 from odradek.client.values import NewTopic, check
-from odradek.cluster import Cluster
 from odradek.spark.source import COLUMNS
+from odradek.testing.cluster import Cluster
 
 SCALE = int(os.environ.get("ODRADEK_BENCH_SCALE", "1"))
 READ_ROWS = 10_000_000 // SCALE
@@ -43,7 +43,8 @@ ROUNDS = 3
 CEILING_ROWS = 20_000
 
 OURS, THEIRS, CEILING = "odradek", "kafka", "ceiling"
-CONNECTOR = Path(__file__).parent.parent / "peers" / "lib" / "spark-kafka"
+INTEROP = Path(__file__).parent.parent / "tests" / "interop"
+CONNECTOR = INTEROP / "harness" / "lib" / "spark-kafka"
 # What is to be reached: a share of the ceiling, and so many times the connector.
 TARGETS = {"read": (0.5, 1.5), "stream": (0.5, 1.5), "write": (None, 1.2)}
 

@@ -6,13 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cluster import Cluster
 from odradek.store.zookeeper_server import CannotStart, find_jars, find_java
+from odradek.testing.cluster import Cluster
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that runs us in the background has us ignore Ctrl-C, and children inherit that; tests
     # that press it would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+INTEROP = Path(__file__).parent / "interop"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests beside Apache Kafka run when they are asked for by path, as `make peers-test` does."""
+    asked = (Path(config.invocation_params.dir, argument) for argument in config.args)
+    if collection_path == INTEROP and not any(path.is_relative_to(INTEROP) for path in asked):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

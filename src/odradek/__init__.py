@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.cluster import Cluster
+    from odradek.testing.cluster import Cluster
 
 __all__ = ["Cluster"]
 
@@ -11,7 +11,7 @@ __all__ = ["Cluster"]
 def __getattr__(name: str) -> object:
     # A broker imports this package too and must start lean: what starts clusters comes on demand.
     if name == "Cluster":
-        from odradek.cluster import Cluster
+        from odradek.testing.cluster import Cluster
 
         return Cluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

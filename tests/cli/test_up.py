@@ -13,8 +13,8 @@ from tests.cli.conftest import CommandLine
 from tests.conftest import assert_no_traceback
 
 from odradek.cli.up import BROKER_HEADINGS, broker_rows, fitting
-from odradek.cluster import _free_ports
 from odradek.operations import BrokerSummary, Overview
+from odradek.testing.cluster import _free_ports
 
 pytestmark = pytest.mark.process
 

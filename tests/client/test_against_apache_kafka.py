@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from peers.processes import bound_to_us
+from tests.interop.harness.processes import bound_to_us
 
 from odradek.client import (
     EARLIEST,
@@ -33,7 +33,7 @@ from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
-JARS = Path(__file__).parents[2] / "peers" / "lib" / "kafka-3.9"
+JARS = Path(__file__).parents[1] / "interop" / "harness" / "lib" / "kafka-3.9"
 JAVA = shutil.which("java")
 
 pytestmark = [

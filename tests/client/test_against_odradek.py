@@ -28,7 +28,7 @@ from odradek.client import (
     check,
     offsets_at,
 )
-from odradek.cluster import Cluster
+from odradek.testing.cluster import Cluster
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 

@@ -1,4 +1,4 @@
-"""Replica assignments and where they move. BEHAVIOUR.md section 4.7."""
+"""Replica assignments and where they move. docs/spec/controller-and-replication.md section 4.7."""
 
 import pytest
 from hypothesis import given

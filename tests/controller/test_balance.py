@@ -1,4 +1,7 @@
-"""Preferred leaders: who is away from home, what an operator may ask. BEHAVIOUR.md section 4.6."""
+"""Preferred leaders: who is away from home, what an operator may ask.
+
+docs/spec/controller-and-replication.md section 4.6.
+"""
 
 import pytest
 

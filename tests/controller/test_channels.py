@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.scenarios.puppet import Puppet
+from tests.controller.scenarios.puppet import Puppet
 
 from odradek.controller.channels import Channels
 from odradek.controller.requests import ControlRequest

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable
 
 import pytest
-from tests.scenarios.cluster import PuppetCluster
+from tests.controller.scenarios.cluster import PuppetCluster
 
 from odradek.controller.balance import ElectionType
 from odradek.controller.brokers import Changes, compare

@@ -1,4 +1,7 @@
-"""What to do next about topics to be deleted. BEHAVIOUR.md section 4.5, steps 1 to 3."""
+"""What to do next about topics to be deleted.
+
+docs/spec/controller-and-replication.md section 4.5, steps 1 to 3.
+"""
 
 import pytest
 

@@ -11,7 +11,7 @@ import pytest
 from odradek.controller import partition_states, replica_states
 
 ROOT = Path(__file__).parent.parent.parent
-TOOL = ROOT / "docs" / "diagrams.py"
+TOOL = ROOT / "tools" / "diagrams.py"
 
 
 @pytest.fixture(scope="module")

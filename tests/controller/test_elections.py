@@ -1,4 +1,5 @@
-"""Every row of the election table of BEHAVIOUR.md section 3; the ISR removal rule of section 2."""
+"""Every row of the election table of docs/spec/controller-and-replication.md section 3; the ISR
+removal rule of section 2."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""The event queue: one at a time, in order, with times for each kind. BEHAVIOUR.md section 4.3."""
+"""The event queue: one at a time, in order, with times for each kind.
+
+docs/spec/controller-and-replication.md section 4.3.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

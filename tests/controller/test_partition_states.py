@@ -1,4 +1,5 @@
-"""Every row of the first table of BEHAVIOUR.md section 3: all 16 pairs and their effects."""
+"""Every row of the first table of docs/spec/controller-and-replication.md section 3: all 16
+pairs and their effects."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Every row of BEHAVIOUR.md section 2: all 49 pairs, and what each transition entails."""
+"""Every row of docs/spec/controller-and-replication.md section 2: all 49 pairs, and what each
+transition entails."""
 
 import pytest
 

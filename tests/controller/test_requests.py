@@ -1,4 +1,5 @@
-"""Control requests: the coalescing rules of BEHAVIOUR.md section 4.9, one by one."""
+"""Control requests: the coalescing rules of docs/spec/controller-and-replication.md section
+4.9, one by one."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Leader epochs: the rules of BEHAVIOUR.md section 5.2 against a plain model, and the file."""
+"""Leader epochs: the rules of docs/spec/controller-and-replication.md section 5.2 against a
+plain model, and the file."""
 
 from itertools import pairwise
 from pathlib import Path

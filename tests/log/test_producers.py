@@ -1,4 +1,7 @@
-"""Producer states: sequences, epochs, repeats, transactions, snapshots. BEHAVIOUR.md section 6."""
+"""Producer states: sequences, epochs, repeats, transactions, snapshots.
+
+docs/spec/controller-and-replication.md section 6.
+"""
 
 import struct
 from pathlib import Path

@@ -26,7 +26,8 @@ def plain(count: int) -> list[Broker]:
 def restated(
     brokers: list[Broker], partitions: int, factor: int, start: int, shift: int, first: int
 ) -> dict[int, list[int]]:
-    """BEHAVIOUR.md section 1.1, sentence by sentence, without a thought for speed."""
+    """docs/spec/controller-and-replication.md section 1.1, sentence by sentence, without a
+    thought for speed."""
     rack_of = {broker.id: broker.rack for broker in brokers}
     aware = any(rack_of.values())
     ids = rack_alternated(brokers) if aware else [broker.id for broker in brokers]

@@ -1,4 +1,7 @@
-"""Log directories: one fails, replicas move between them. BEHAVIOUR.md section 5.6, KIP-113."""
+"""Log directories: one fails, replicas move between them.
+
+docs/spec/controller-and-replication.md section 5.6, KIP-113.
+"""
 
 import asyncio
 import errno

@@ -1,4 +1,7 @@
-"""Fetch: bounds, limits, waiting, sessions, the nearest replica. BEHAVIOUR.md section 5.5."""
+"""Fetch: bounds, limits, waiting, sessions, the nearest replica.
+
+docs/spec/controller-and-replication.md section 5.5.
+"""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""The rules of the in-sync replicas, row by row. BEHAVIOUR.md section 5.3."""
+"""The rules of the in-sync replicas, row by row.
+
+docs/spec/controller-and-replication.md section 5.3.
+"""
 
 import pytest
 

@@ -1,6 +1,6 @@
 """Logs that a partition left behind when it was moved away unheard, and what may become of them.
 
-replica/state_changes.py, rule 6; BEHAVIOUR.md section 5.1.
+replica/state_changes.py, rule 6; docs/spec/controller-and-replication.md section 5.1.
 """
 
 import logging

@@ -1,4 +1,7 @@
-"""What a broker knows of the cluster, and what it tells clients of it. BEHAVIOUR.md 5.6."""
+"""What a broker knows of the cluster, and what it tells clients of it.
+
+docs/spec/controller-and-replication.md 5.6.
+"""
 
 import time
 from uuid import UUID

@@ -1,4 +1,7 @@
-"""Offsets by time and by epoch, and deleting records. BEHAVIOUR.md sections 5.2, 5.5 and 5.6."""
+"""Offsets by time and by epoch, and deleting records.
+
+docs/spec/controller-and-replication.md sections 5.2, 5.5 and 5.6.
+"""
 
 from typing import Any
 

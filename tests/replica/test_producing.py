@@ -1,4 +1,7 @@
-"""Produce: acks, the minimum ISR, waiting, time-outs, loss of leadership. BEHAVIOUR.md 5.4."""
+"""Produce: acks, the minimum ISR, waiting, time-outs, loss of leadership.
+
+docs/spec/controller-and-replication.md 5.4.
+"""
 
 import asyncio
 from dataclasses import replace

@@ -14,7 +14,8 @@ from odradek.wire.topics import TopicPartition
 
 
 class TestTruncation:
-    """BEHAVIOUR.md section 5.2; the follower has epochs 1 (from 0), 3 (from 10), ends at 20."""
+    """docs/spec/controller-and-replication.md section 5.2; the follower has epochs 1 (from 0),
+    3 (from 10), ends at 20."""
 
     def decide(self, leader_epoch: int, leader_end: int) -> tuple[int, bool]:
         epochs = LeaderEpochs()

@@ -1,4 +1,7 @@
-"""LeaderAndIsr, StopReplica, UpdateMetadata: fencing, every error. BEHAVIOUR.md 4.9, 5.1, 5.6."""
+"""LeaderAndIsr, StopReplica, UpdateMetadata: fencing, every error.
+
+docs/spec/controller-and-replication.md 4.9, 5.1, 5.6.
+"""
 
 from dataclasses import replace
 from typing import Any

@@ -1,6 +1,6 @@
 """One cluster and one Spark session at a time for all tests of the pipeline.
 
-`peers/tests/test_spark.py` runs the same tests against Apache Kafka.
+`tests/interop/test_spark.py` runs the same tests against Apache Kafka.
 """
 
 import itertools
@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from peers.processes import bound_to_us
+from tests.interop.harness.processes import bound_to_us
 
 from odradek.client.blocking import Blocking
 from odradek.client.producer import Producer
 from odradek.client.values import NewPartitions, NewTopic, check
-from odradek.cluster import Cluster
+from odradek.testing.cluster import Cluster
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 

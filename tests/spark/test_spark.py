@@ -1,6 +1,6 @@
 """The format in a real Spark session and on a real Spark cluster, against a real cluster.
 
-`peers/tests/test_spark.py` runs all of this against Apache Kafka.
+`tests/interop/test_spark.py` runs all of this against Apache Kafka.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Changing the settings of topics and brokers: check them, write them, tell every broker.
 
 The store keeps them; a notification makes every broker, this one included, read them again
-(INTERCHANGE.md section B.1).
+(docs/spec/interchange-with-apache-kafka.md section B.1).
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """All the connections of one broker: who may come, who has been silent too long, who is left at
 the end.
 
-BEHAVIOUR.md gives the names: `max.connections`, `max.connections.per.ip` with its overrides, and
-`connections.max.idle.ms`.
+docs/spec/controller-and-replication.md gives the names: `max.connections`, `max.connections.per.ip`
+with its overrides, and `connections.max.idle.ms`.
 """
 
 import asyncio

@@ -3,7 +3,8 @@
 Asked over the wire, of whoever is controller, ourselves included; again after a pause if something
 went wrong or partitions are left, and after so many attempts we leave anyway. The pause is over as
 soon as somebody else is controller: a cluster that is stopped broker by broker loses its controller
-on the way. BEHAVIOUR.md section 4.4, INTERCHANGE.md section A.4.
+on the way. docs/spec/controller-and-replication.md section 4.4,
+docs/spec/interchange-with-apache-kafka.md section A.4.
 """
 
 import asyncio

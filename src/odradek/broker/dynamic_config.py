@@ -2,8 +2,8 @@
 
 Whoever writes a setting leaves a notification; this broker reads the entity it names again, and
 tells whoever honours it: logs, quotas, throttles, limits of connections. Notifications carry a
-number, so nothing is missed over a lost session and nothing is done twice. INTERCHANGE.md section
-B.1.
+number, so nothing is missed over a lost session and nothing is done twice.
+docs/spec/interchange-with-apache-kafka.md section B.1.
 
 What stands in the store may have been written by another kind of broker, or by hand: settings that
 cannot be taken are logged and left out, and the others are followed.

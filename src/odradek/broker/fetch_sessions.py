@@ -3,7 +3,7 @@
 A session is a `FetchSet` that lives from request to request, under an id that its fetcher repeats
 with a rising epoch. There is room for so many; a new session may take the place of one that has not
 been used for two minutes, or of one that is older than that and smaller. Followers go before
-consumers. INTERCHANGE.md section A.3.
+consumers. docs/spec/interchange-with-apache-kafka.md section A.3.
 """
 
 from collections.abc import Callable

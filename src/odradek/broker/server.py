@@ -9,7 +9,8 @@ controller's requests in, stand for election as controller, and serve clients on
 has sent the cluster's metadata. Nothing is written to the store on behalf of the broker's id before
 it is registered, nor after its session has ended. Stopping goes the other way, after asking the
 controller to move our leaderships. A broker that is killed at any point starts again from what is
-on disk. INTERCHANGE.md section C.
+on disk.
+docs/spec/interchange-with-apache-kafka.md section C.
 """
 
 import asyncio
@@ -127,10 +128,14 @@ class Broker:
             config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
         )
         self.control = ControlRequests(self.store)
-        self.routes = _routes(self)
+        self.routes = self.make_routes()
         self.connections = Connections(config, self.routes)
         self._informed = asyncio.Event()
         self._expects_topics = False
+
+    def make_routes(self) -> Routes:
+        """How requests find their handlers. A broker under test puts its own here."""
+        return Routes(self)
 
     # Starting
 
@@ -417,15 +422,6 @@ class Broker:
             "producer_ids": self.producer_ids.statistics(),
             "store": self.store.store.statistics(),
         }
-
-
-def _routes(broker: Broker) -> Routes:
-    """How requests find their handlers; in tests that ask for it, with faults on the way."""
-    if not broker.config.flag("odradek.faults.enable"):
-        return Routes(broker)
-    from odradek.broker.faults import FaultyRoutes
-
-    return FaultyRoutes(broker)
 
 
 def _new_cluster_id(rng: Random) -> str:

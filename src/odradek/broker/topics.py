@@ -2,7 +2,8 @@
 share.
 
 Any broker may write a new topic to the store; the controller sees it and does the rest. Whoever
-asked waits until this broker's own metadata shows the result. BEHAVIOUR.md section 1.3.
+asked waits until this broker's own metadata shows the result.
+docs/spec/controller-and-replication.md section 1.3.
 """
 
 import asyncio
@@ -296,7 +297,8 @@ class Topics:
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:
-    """The topic that remembers groups, as Kafka creates it (INTERCHANGE.md section E)."""
+    """The topic that remembers groups, as Kafka creates it
+    (docs/spec/interchange-with-apache-kafka.md section E)."""
     return NewTopic(
         OFFSETS_TOPIC,
         config.integer("offsets.topic.num.partitions"),

@@ -203,7 +203,12 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         )
     except ValueError as error:
         return str(error)
-    broker = Broker(
+    kind = Broker
+    if settings.flag("odradek.faults.enable"):
+        from odradek.testing.faulty_broker import FaultyBroker
+
+        kind = FaultyBroker
+    broker = kind(
         settings,
         store,
         disk=RealDisk(),

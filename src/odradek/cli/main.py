@@ -40,7 +40,7 @@ VERBS: Mapping[str, Verb] = {
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),
     "journal": Verb("odradek.cli.journal", "journal", "What the controller did, and why."),
     "pipeline": Verb("odradek.cli.pipeline", "pipeline", "Run Spark pipelines on topics."),
-    "demo": Verb("odradek.cli.demo", "demo", "A cluster, a live stream, a pipeline, an audit."),
+    "demo": Verb("odradek.demo.command", "demo", "A cluster, a live stream, a pipeline, an audit."),
     "zookeeper": Verb("odradek.cli.zookeeper", "zookeeper", "Run a ZooKeeper server."),
     "simulate": Verb("odradek.cli.simulate", "simulate", "A simulated cluster under faults."),
     "completion": Verb("odradek.cli.completion", "completion", "Completion for your shell."),

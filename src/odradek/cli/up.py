@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from odradek.client import Blocking
-    from odradek.cluster import Cluster
     from odradek.operations import Overview
+    from odradek.testing.cluster import Cluster
 
 LOOK_S = 1.0
 ASK_TIMEOUT_S = 3.0
@@ -69,7 +69,7 @@ def up(
 
     A broker that dies is not restarted: it is shown as down.
     """
-    from odradek.cluster import Cluster, ClusterError
+    from odradek.testing.cluster import Cluster, ClusterError
 
     if port + brokers - 1 > PORT_MAX:
         raise click.UsageError(
@@ -135,7 +135,7 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> None:
 
 def _stop(cluster: "Cluster") -> None:
     """One after the other, so that each can hand its leaderships to another broker."""
-    from odradek.cluster import ClusterError
+    from odradek.testing.cluster import ClusterError
 
     for broker in cluster.running():
         click.echo(f"stopping broker {broker}")

@@ -8,7 +8,7 @@
 
 Partitions are assigned by range, which every client supports: a group may be mixed. A member that
 stops sending heartbeats, or does not rejoin when the group rebalances, loses its partitions.
-BEHAVIOUR.md, section 7.
+docs/spec/controller-and-replication.md, section 7.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 While a partition moves, its assignment lists every replica it has or will have: the target first,
 then what is left of the origin. `adding` and `removing` say which of them are only coming or only
 going, so both ends of the move can be read from the one value, and a cancel knows the way back.
-BEHAVIOUR.md section 4.7; KIP-455.
+docs/spec/controller-and-replication.md section 4.7; KIP-455.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """Leadership on request and at home: ElectLeaders, and the automatic preferred election.
 
-BEHAVIOUR.md section 4.6.
+docs/spec/controller-and-replication.md section 4.6.
 """
 
 from collections.abc import Collection, Iterable

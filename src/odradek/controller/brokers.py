@@ -1,4 +1,7 @@
-"""Brokers as they come, go, bounce and shut down; and their disks. BEHAVIOUR.md 4.4 and 4.8."""
+"""Brokers as they come, go, bounce and shut down; and their disks.
+
+docs/spec/controller-and-replication.md 4.4 and 4.8.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -2,7 +2,8 @@
 
 A broker must get every control request and in the order they were decided, so a request that fails
 is sent again, for ever, with a pause, until the broker is gone from the store and its channel with
-it. BEHAVIOUR.md section 4.9, INTERCHANGE.md section A.
+it. docs/spec/controller-and-replication.md section 4.9, docs/spec/interchange-with-apache-kafka.md
+section A.
 
 A connection that breaks is opened again at once. If it is refused, nobody listens there any more:
 the process has ended, and need not be waited for until its session with the store has (section

@@ -3,8 +3,8 @@
 Whatever happens (a watch fires, a broker answers, somebody calls) becomes an event; events are
 worked off one at a time, on the office if we hold it. Losing the office is learnt from a write
 that fails its fence, from the `/controller` node, or from the store session that ends, and never
-harms: every write is fenced, and brokers refuse an old controller's epoch. BEHAVIOUR.md sections
-4.2 and 4.3.
+harms: every write is fenced, and brokers refuse an old controller's epoch.
+docs/spec/controller-and-replication.md sections 4.2 and 4.3.
 """
 
 import asyncio

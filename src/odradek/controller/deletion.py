@@ -3,7 +3,7 @@
 Three sets: topics *to delete*, topics whose deletion is *started*, topics that are *ineligible*
 for now because a replica is not online, a reassignment runs, or an attempt failed. What to do
 next is decided from the states of a topic's replicas alone; it is asked again whenever one of
-them changed. BEHAVIOUR.md section 4.5.
+them changed. docs/spec/controller-and-replication.md section 4.5.
 """
 
 from collections.abc import Collection, Iterable, Mapping

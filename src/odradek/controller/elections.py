@@ -2,7 +2,7 @@
 
 "Live" means: the broker is registered and not shutting down, and the replica is not on an offline
 directory. Order is preference: the first in the list that satisfies the rule wins.
-BEHAVIOUR.md section 3.
+docs/spec/controller-and-replication.md section 3.
 """
 
 from collections.abc import Collection, Iterable

@@ -2,7 +2,7 @@
 
 An event is a kind, what to do, and what to do instead if the office is lost before its turn
 (*preempted*). Events that only say "look again" (a watch fired) are not queued twice: the handler
-reads the present state anyway. BEHAVIOUR.md section 4.3.
+reads the present state anyway. docs/spec/controller-and-replication.md section 4.3.
 
 Of the kinds of that section this dialect has no AlterPartitionReceived, UpdateFeatures or
 AllocateProducerIds: at inter-broker protocol 2.6 leaders write the ISR to the store themselves,

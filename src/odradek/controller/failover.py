@@ -1,7 +1,7 @@
 """Taking office: from nothing but the store to a controller that knows everything and has told it.
 
-The order is BEHAVIOUR.md section 4.2. Watches come before reads, so that nothing that happens
-meanwhile is missed; brokers hear who is alive before they hear whom to follow.
+The order is docs/spec/controller-and-replication.md section 4.2. Watches come before reads, so that
+nothing that happens meanwhile is missed; brokers hear who is alive before they hear whom to follow.
 """
 
 from odradek.controller import (

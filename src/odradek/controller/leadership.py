@@ -2,8 +2,8 @@
 
 The value is what the state node holds. Every decision of the controller raises the leader epoch
 by one, also when the leader stays: brokers ignore a LeaderAndIsr whose leader epoch they have
-seen, and replicas use the epoch to find where their logs part. BEHAVIOUR.md sections 2, 3 and
-4.7.
+seen, and replicas use the epoch to find where their logs part.
+docs/spec/controller-and-replication.md sections 2, 3 and 4.7.
 """
 
 from collections.abc import Collection
@@ -57,7 +57,9 @@ def raised(leadership: Leadership, controller_epoch: int) -> Leadership:
 
 
 def without_replica(leadership: Leadership, replica: int, controller_epoch: int) -> Leadership:
-    """The leadership after a replica went offline. BEHAVIOUR.md section 2, the ISR removal rule.
+    """The leadership after a replica went offline.
+
+    docs/spec/controller-and-replication.md section 2, the ISR removal rule.
 
     The last member of the ISR is never removed: it is the only one known to have everything.
     """
@@ -108,7 +110,9 @@ def elect(
 
 
 def has_preferred_leader(assignment: ReplicaAssignment, leadership: Leadership) -> bool:
-    """Whether leadership is at home. BEHAVIOUR.md section 4.6, the imbalance metric.
+    """Whether leadership is at home.
+
+    docs/spec/controller-and-replication.md section 4.6, the imbalance metric.
 
     A first replica that is still being added cannot lead before it is in the ISR, so until then
     the partition counts as balanced, and from then on as imbalanced.

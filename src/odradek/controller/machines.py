@@ -5,7 +5,7 @@ are under a version check, since leaders write the ISR too; who loses the race i
 again. Errors of the store other than losing the office are recorded and end the call, with no
 rollback: the next one finds the batch not empty and the controller takes office anew, as it does at
 once where the store cannot work at all.
-BEHAVIOUR.md sections 2 and 3.
+docs/spec/controller-and-replication.md sections 2 and 3.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ Rules
 A partition is NEW when it is assigned but has no leader and ISR in the store, ONLINE once a
 leader is elected, OFFLINE when that leader is gone, and NON_EXISTENT before it is created and
 after it is deleted. ONLINE -> ONLINE is an election too: that is how leadership moves while the
-partition serves. BEHAVIOUR.md section 3.
+partition serves. docs/spec/controller-and-replication.md section 3.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Reassignment: the work. Takes requests from the API and the legacy node, and moves partitions.
 
 All partitions that reach a step in one event take it together: one write per topic, one batch of
-requests, whatever their number. BEHAVIOUR.md section 4.7; the decisions are in `reassignment`.
+requests, whatever their number. docs/spec/controller-and-replication.md section 4.7; the decisions
+are in `reassignment`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,7 +3,7 @@
 A move has three parts. **U** writes the wanted assignment, so that a controller that dies leaves
 its successor the whole plan. **A** raises the leader epoch and starts the replicas being added.
 **B**, once every target replica is in the ISR, takes the leadership there and lets the others go.
-BEHAVIOUR.md section 4.7; KIP-455.
+docs/spec/controller-and-replication.md section 4.7; KIP-455.
 
 At most so many partitions move at a time. Those that wait are known to the store too (`waiting`),
 start in the order they were asked for, and can be cancelled like any other. A cancelled partition

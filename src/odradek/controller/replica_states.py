@@ -10,7 +10,7 @@ A replica is born NEW, serves ONLINE, and goes OFFLINE when its broker or its di
 deleted in three steps (started, successful, non-existent) so that a broker that is down cannot
 make us forget a copy that still exists: such a copy is INELIGIBLE until its broker is back and
 the deletion is tried again. NON_EXISTENT is the state of whatever we have never heard of.
-BEHAVIOUR.md section 2.
+docs/spec/controller-and-replication.md section 2.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""What brokers answer to control requests, and what it means. INTERCHANGE.md section A.4.
+"""What brokers answer to control requests, and what it means.
+
+docs/spec/interchange-with-apache-kafka.md section A.4.
 
 A storage error marks a replica's directory as offline, success clears the mark. An answer to
 StopReplica counts only for topics that are being deleted. Everything else is recorded and no

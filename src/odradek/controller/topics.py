@@ -1,4 +1,7 @@
-"""Topics as they come, grow and go. BEHAVIOUR.md sections 4.5 and 4.8."""
+"""Topics as they come, grow and go.
+
+docs/spec/controller-and-replication.md sections 4.5 and 4.8.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 

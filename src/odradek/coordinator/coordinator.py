@@ -2,7 +2,8 @@
 
 The group itself is a table (`group`); its memory is a log (`storage`). Here is what waits: members
 for each other in a join, for the leader's division in a sync, the coordinator for heartbeats. One
-request is handled at a time, so nothing here needs a lock. BEHAVIOUR.md section 7.
+request is handled at a time, so nothing here needs a lock. docs/spec/controller-and-replication.md
+section 7.
 
 In a crash everything that waits is lost with the connections that asked; the next coordinator reads
 stable groups back from the log and members rejoin. A rebalance under way starts over.

@@ -6,7 +6,7 @@ Rules
 
 A group is EMPTY, gathers its members in PREPARING_REBALANCE, waits in COMPLETING_REBALANCE for the
 one member that divides the work (the leader) to say how, and is then STABLE. DEAD is for good.
-BEHAVIOUR.md section 7.
+docs/spec/controller-and-replication.md section 7.
 """
 
 from asyncio import Future, TimerHandle

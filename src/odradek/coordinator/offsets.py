@@ -2,7 +2,8 @@
 
 A commit is answered when every in-sync replica of the offsets topic has it, and only then can it be
 fetched. An offset goes when nobody needs it: its group is empty for `offsets.retention.minutes`, or
-its topic is no longer subscribed to for as long (KIP-211). BEHAVIOUR.md section 7.
+its topic is no longer subscribed to for as long (KIP-211). docs/spec/controller-and-replication.md
+section 7.
 """
 
 import asyncio

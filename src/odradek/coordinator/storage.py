@@ -5,7 +5,8 @@ answers for is in the log first, on every in-sync replica, and only then in memo
 the next leader reads the same groups and offsets back, and nothing acknowledged is forgotten. A
 commit whose write timed out is not visible here, but may be after a failover: it was never denied.
 
-BEHAVIOUR.md section 7; record layouts in INTERCHANGE.md section E.
+docs/spec/controller-and-replication.md section 7; record layouts in
+docs/spec/interchange-with-apache-kafka.md section E.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""The small files of a log directory, exactly as Kafka writes them (INTERCHANGE.md section D.1).
+"""The small files of a log directory, exactly as Kafka writes them
+(docs/spec/interchange-with-apache-kafka.md section D.1).
 
 A checkpoint is text: the version `0`, the number of entries, then one entry to a line. It is
 replaced as a whole (temporary file, fsync, rename), so a reader finds the old one or the new one.

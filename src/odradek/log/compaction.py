@@ -1,4 +1,6 @@
-"""What compaction keeps: decisions over batches and records, no files. BEHAVIOUR.md section 6.
+"""What compaction keeps: decisions over batches and records, no files.
+
+docs/spec/controller-and-replication.md section 6.
 
 Compaction keeps, of every key, the newest record; that is the whole idea. The rest is what makes
 it safe to keep less:

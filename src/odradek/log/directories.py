@@ -2,8 +2,8 @@
 
 `topic-partition` is a partition in use; with `.<32 hex digits>` and a suffix it is on its way:
 `-delete` will be removed, `-future` is a copy being made for a move between directories, `-stray`
-was set aside. INTERCHANGE.md section D.1; the rules of the names are Kafka's, because either broker
-must open what the other left.
+was set aside. docs/spec/interchange-with-apache-kafka.md section D.1; the rules of the names are
+Kafka's, because either broker must open what the other left.
 """
 
 import logging

@@ -1,4 +1,5 @@
-"""The three indexes of a segment, as Kafka lays them out (INTERCHANGE.md section D.2).
+"""The three indexes of a segment, as Kafka lays them out
+(docs/spec/interchange-with-apache-kafka.md section D.2).
 
 `.index` finds the file position of an offset, `.timeindex` the offset of a timestamp; both are
 sorted entries of a fixed size, sparse (one per `index.interval.bytes`). `.txnindex` lists the

@@ -8,7 +8,7 @@ Rules
 1. A buffer is appended with one write, from the memory it was received in; batches stay closed.
 2. Nothing in memory changes before the write has succeeded. An OSError anywhere takes the log
    offline: every later call raises KAFKA_STORAGE_ERROR, and the owner is told, who does the same to
-   all logs of the directory (BEHAVIOUR.md section 5.6).
+   all logs of the directory (docs/spec/controller-and-replication.md section 5.6).
 3. `recovery_point` is what is known to survive a crash. It moves with `flush` alone; whatever is
    beyond it is scanned when the log is loaded without a clean shutdown.
 

@@ -1,4 +1,6 @@
-"""All logs of one broker, in one or more directories. BEHAVIOUR.md sections 5.6 and 6.
+"""All logs of one broker, in one or more directories.
+
+docs/spec/controller-and-replication.md sections 5.6 and 6.
 
 Rules
 1. A directory that raises an OSError is gone for good: its logs go offline, the others go on, and

@@ -1,5 +1,5 @@
 """What a log remembers of each producer: enough to refuse a gap, recognise a repeat and know which
-transactions are open. BEHAVIOUR.md section 6; KIP-98, KIP-360.
+transactions are open. docs/spec/controller-and-replication.md section 6; KIP-98, KIP-360.
 
 Rules
 1. A producer's state is a value; a batch gives the next value. An append first gathers the new

@@ -1,6 +1,7 @@
 """Loading a log from its directory, whatever the last owner left there.
 
-Steps, in order (INTERCHANGE.md section D.2, BEHAVIOUR.md section 6):
+Steps, in order (docs/spec/interchange-with-apache-kafka.md section D.2,
+docs/spec/controller-and-replication.md section 6):
 1. Leftovers of deletion and cleaning go; a finished swap is completed.
 2. Segments are opened. One without its indexes is scanned and gets new ones.
 3. Segments that should be whole are compared with the record of the clean stop

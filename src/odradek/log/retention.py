@@ -1,4 +1,6 @@
-"""Which of a log's oldest segments have had their time. BEHAVIOUR.md section 6.
+"""Which of a log's oldest segments have had their time.
+
+docs/spec/controller-and-replication.md section 6.
 
 A segment may go only as a whole, only from the old end, and only once every record in it is below
 the high watermark: what is not committed is nobody's to delete. Within that, three reasons, each

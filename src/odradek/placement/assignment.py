@@ -3,7 +3,7 @@
 Three promises: leaders and replicas are spread evenly over the brokers; the other replicas of what
 one broker leads are spread over all the others; and, when brokers have racks, a partition's
 replicas are in as many racks as it has replicas. The arithmetic is Kafka's own, so that both place
-a topic alike from the same start. BEHAVIOUR.md, sections 1.1 and 1.2.
+a topic alike from the same start. docs/spec/controller-and-replication.md, sections 1.1 and 1.2.
 """
 
 from collections.abc import Iterable, Sequence

@@ -3,7 +3,7 @@
 `{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2],"log_dirs":["any","/d"]}]}`
 and `{"version":1,"topics":[{"topic":"t"}]}`. Bad input raises KafkaError(INVALID_REQUEST), or
 INVALID_REPLICA_ASSIGNMENT where the file is well formed but asks for something that cannot be.
-BEHAVIOUR.md, section 1.4.
+docs/spec/controller-and-replication.md, section 1.4.
 """
 
 import json

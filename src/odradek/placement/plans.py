@@ -2,7 +2,8 @@
 
 A move's sources are all the replicas a partition has today, its destinations those it shall gain.
 The throttle strings name, per topic, the sources on the leaders' side and the destinations on the
-followers' side, `partition:broker`, sorted as strings. BEHAVIOUR.md, section 1.4.
+followers' side, `partition:broker`, sorted as strings. docs/spec/controller-and-replication.md,
+section 1.4.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """What a person may ask for: manual assignments of a new topic, and new partitions of an old one.
 
 A new topic may name brokers that nobody knows yet; new partitions of an existing topic may not.
-BEHAVIOUR.md, section 1.3.
+docs/spec/controller-and-replication.md, section 1.3.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

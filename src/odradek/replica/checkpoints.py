@@ -1,4 +1,6 @@
-"""The high watermarks on disk: `replication-offset-checkpoint`. BEHAVIOUR.md section 5.6.
+"""The high watermarks on disk: `replication-offset-checkpoint`.
+
+docs/spec/controller-and-replication.md section 5.6.
 
 Written every few seconds from what the partitions have now, if anything has moved; read once, for
 the partitions that were loaded from disk.

@@ -1,6 +1,6 @@
 """Appending what another log has: a follower its leader's records, a move those of what it moves.
 
-BEHAVIOUR.md section 5.6.
+docs/spec/controller-and-replication.md section 5.6.
 """
 
 import logging

@@ -1,4 +1,6 @@
-"""The follower's side of an incremental fetch session (KIP-227). INTERCHANGE.md section A.3.
+"""The follower's side of an incremental fetch session (KIP-227).
+
+docs/spec/interchange-with-apache-kafka.md section A.3.
 
 The first request names every partition; the leader gives the session an id; each later request has
 the next epoch and names only what changed and what is no longer wanted. A leader that answers with

@@ -1,6 +1,7 @@
 """A follower's line to one leader: find where the logs part, cut, then fetch and append for ever.
 
-BEHAVIOUR.md section 5.2, INTERCHANGE.md sections A.3 and A.4.
+docs/spec/controller-and-replication.md section 5.2, docs/spec/interchange-with-apache-kafka.md
+sections A.3 and A.4.
 
 Each partition goes through the same phases: TRUNCATING until its log agrees with the leader's, then
 FETCHING. A partition with an error rests for a while; one that was fenced, or whose leader lost
@@ -526,7 +527,8 @@ class ReplicaFetcher:
             log.advance_start_offset(data.log_start_offset)
 
     def _react(self, followed: Followed, error: ErrorCode) -> None:
-        """INTERCHANGE.md section A.4: what an error of the leader means for us."""
+        """docs/spec/interchange-with-apache-kafka.md section A.4: what an error of the leader
+        means for us."""
         if error == ErrorCode.OFFSET_OUT_OF_RANGE and followed.phase is Phase.FETCHING:
             self._unsettle(followed, Phase.OUT_OF_RANGE)
         elif (

@@ -1,4 +1,7 @@
-"""All fetchers of one broker: which partition is fetched by whom. BEHAVIOUR.md section 5.1."""
+"""All fetchers of one broker: which partition is fetched by whom.
+
+docs/spec/controller-and-replication.md section 5.1.
+"""
 
 import asyncio
 from collections.abc import Iterable

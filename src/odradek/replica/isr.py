@@ -1,4 +1,6 @@
-"""The in-sync replicas and the high watermark, as rules over values. BEHAVIOUR.md section 5.3.
+"""The in-sync replicas and the high watermark, as rules over values.
+
+docs/spec/controller-and-replication.md section 5.3.
 
 Rules
 1. A follower is *caught up* while its log ends where the leader's does, or while it last did so no

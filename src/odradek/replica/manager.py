@@ -2,7 +2,7 @@
 
 The replica manager is where a record enters and leaves a broker (`append`, `fetch`), and where the
 controller's decisions arrive (`leader_and_isr`, `stop_replica`, `update_metadata`; see
-replica/state_changes.py). BEHAVIOUR.md section 5.
+replica/state_changes.py). docs/spec/controller-and-replication.md section 5.
 
 Rules
 1. What can be answered at once is answered at once: `append` with acks 0 and 1, and `fetch` that
@@ -390,7 +390,9 @@ class ReplicaManager:
         return partition
 
     def directory_failed(self, path: str, partitions: Collection[TopicPartition]) -> None:
-        """To be called by the log manager (`on_directory_failure`): BEHAVIOUR.md section 5.6.
+        """To be called by the log manager (`on_directory_failure`):
+
+        docs/spec/controller-and-replication.md section 5.6.
 
         The partitions go offline and the controller is told, who finds out which by asking. Whoever
         acts for them here, as a coordinator does, ends at once: none comes back before a restart.

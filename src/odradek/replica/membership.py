@@ -1,4 +1,6 @@
-"""Writing the ISR to the store, and telling the controller. BEHAVIOUR.md 5.3, INTERCHANGE.md C.
+"""Writing the ISR to the store, and telling the controller.
+
+docs/spec/controller-and-replication.md 5.3, docs/spec/interchange-with-apache-kafka.md C.
 
 The leader writes the state node itself, under the version it knows, and announces which partitions
 it changed in `/isr_change_notification`: at once if it has announced nothing for a while, and then

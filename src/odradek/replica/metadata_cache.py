@@ -1,4 +1,6 @@
-"""What this broker knows of the cluster: live brokers, and who leads what. BEHAVIOUR.md 5.6.
+"""What this broker knows of the cluster: live brokers, and who leads what.
+
+docs/spec/controller-and-replication.md 5.6.
 
 The controller's UpdateMetadata is the only source. It replaces the live brokers entirely and merges
 partitions; leader -2 removes a partition; no partitions keeps those that are known.

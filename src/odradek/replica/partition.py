@@ -2,7 +2,7 @@
 
 Rules
 1. A leader epoch makes a leader. Everything a leader is asked carries or implies one; an older one
-   is fenced, a newer one is unknown (BEHAVIOUR.md section 5.2).
+   is fenced, a newer one is unknown (docs/spec/controller-and-replication.md section 5.2).
 2. Only the leader decides who is in sync, and it decides by fetches alone: a fetch from offset F
    says that the follower has everything before F (section 5.3, replica/isr.py).
 3. A change of the ISR is a proposal until the store has taken it under the version of the state we
@@ -548,7 +548,10 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """The greatest log start that every live replica has reached. BEHAVIOUR.md 5.6."""
+        """The greatest log start that every live replica has reached.
+
+        docs/spec/controller-and-replication.md 5.6.
+        """
         mark = self.local_log.start_offset
         for follower in self.followers.values():
             if follower.log_start < mark and self._host.is_alive(follower.id):

@@ -1,4 +1,4 @@
-"""A produce that waits for its replicas. BEHAVIOUR.md section 5.4.
+"""A produce that waits for its replicas. docs/spec/controller-and-replication.md section 5.4.
 
 With acks=all the answer goes out when every partition's high watermark has passed what was written,
 or at the time-out. One object waits, in each partition's queue; a queue is in offset order because

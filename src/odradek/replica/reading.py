@@ -1,7 +1,7 @@
 """Reading for fetches: one item, from one partition, within what is left of the limits.
 
-BEHAVIOUR.md section 5.5. A read never opens a batch. Followers read to the log's end, consumers to
-the high watermark or, read-committed, to the last stable offset.
+docs/spec/controller-and-replication.md section 5.5. A read never opens a batch. Followers read to
+the log's end, consumers to the high watermark or, read-committed, to the last stable offset.
 """
 
 from collections.abc import Callable
@@ -191,7 +191,10 @@ def _check_range(item: FetchItem, log: Log) -> None:
 
 
 def _divergence(item: FetchItem, log: Log) -> tuple[int, int] | None:
-    """Where the asker's log and ours part, if they do (KIP-595). BEHAVIOUR.md section 5.2."""
+    """Where the asker's log and ours part, if they do (KIP-595).
+
+    docs/spec/controller-and-replication.md section 5.2.
+    """
     epoch, end = log.epochs.end_offset_for(item.last_fetched_epoch, log.end_offset)
     if epoch == NO_EPOCH or end == -1:
         raise KafkaError(

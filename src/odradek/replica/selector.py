@@ -1,4 +1,7 @@
-"""Which replica a consumer should read from (KIP-392). BEHAVIOUR.md section 5.5."""
+"""Which replica a consumer should read from (KIP-392).
+
+docs/spec/controller-and-replication.md section 5.5.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple

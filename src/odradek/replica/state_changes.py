@@ -1,6 +1,6 @@
 """What the controller tells a broker: LeaderAndIsr, StopReplica, UpdateMetadata.
 
-BEHAVIOUR.md sections 4.9 (receiving side), 5.1 and 5.6.
+docs/spec/controller-and-replication.md sections 4.9 (receiving side), 5.1 and 5.6.
 
 Rules
 1. A request for an earlier incarnation of this broker, or from an earlier controller, changes

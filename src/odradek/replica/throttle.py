@@ -1,9 +1,10 @@
 """Throttles of a reassignment: how fast replicas that are not in sync may be copied.
 
-BEHAVIOUR.md section 1.4. A topic lists its throttled replicas as `partition:broker`, or `*`; a
-broker has one rate for what it sends as leader, one for what it takes as follower and one for moves
-between its own directories. The rate is measured over the last eleven windows of a second, as in
-Kafka, so a quota can be overdrawn for a moment and is then paid back by silence.
+docs/spec/controller-and-replication.md section 1.4. A topic lists its throttled replicas as
+`partition:broker`, or `*`; a broker has one rate for what it sends as leader, one for what it takes
+as follower and one for moves between its own directories. The rate is measured over the last eleven
+windows of a second, as in Kafka, so a quota can be overdrawn for a moment and is then paid back by
+silence.
 """
 
 import math

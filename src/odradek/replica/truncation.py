@@ -1,4 +1,6 @@
-"""Where a follower cuts its log so that it agrees with its leader's. BEHAVIOUR.md section 5.2.
+"""Where a follower cuts its log so that it agrees with its leader's.
+
+docs/spec/controller-and-replication.md section 5.2.
 
 A follower that meets a leader epoch for the first time asks where its own last epoch ended at the
 leader, and cuts there. The high watermark alone is not enough: it may be behind, and two logs may

@@ -1,10 +1,10 @@
 """Consumers in groups: they join, share partitions, read, commit, and compare what they are told.
 
-The classic protocol, as BEHAVIOUR.md section 7 has it: JoinGroup until the group is complete,
-SyncGroup with the leader's division, Heartbeat until it says to join again. OffsetsNeverForgotten:
-a group's committed offset is never behind one whose commit was acknowledged before the question was
-asked, unless a commit of unknown fate explains it. It holds because members only ever go on from
-what is committed.
+The classic protocol, as docs/spec/controller-and-replication.md section 7 has it: JoinGroup until
+the group is complete, SyncGroup with the leader's division, Heartbeat until it says to join again.
+OffsetsNeverForgotten: a group's committed offset is never behind one whose commit was acknowledged
+before the question was asked, unless a commit of unknown fate explains it. It holds because members
+only ever go on from what is committed.
 """
 
 import asyncio

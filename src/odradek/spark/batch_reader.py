@@ -1,7 +1,8 @@
 """Reading a range of a topic once: `spark.read.format("odradek")`.
 
 `earliest` and `latest` are carried to the tasks and looked up there, so that running the same
-DataFrame again sees new records, as with Spark's own format (SPARK_FORMAT.md section 3).
+DataFrame again sees new records, as with Spark's own format (docs/spec/spark-kafka-format.md
+section 3).
 """
 
 import functools

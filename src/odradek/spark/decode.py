@@ -1,7 +1,7 @@
 """Record batches to Arrow: the columns of Spark's `kafka` format, with no object per record.
 
-SPARK_FORMAT.md section 2. What is refused names topic, partition and offset; what is not data
-(control batches, aborted transactions, offsets outside the range) is passed over.
+docs/spec/spark-kafka-format.md section 2. What is refused names topic, partition and offset; what
+is not data (control batches, aborted transactions, offsets outside the range) is passed over.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

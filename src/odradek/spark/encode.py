@@ -1,8 +1,9 @@
 """Arrow to record batches: what the sink sends, with no object per row.
 
-The columns are those of SPARK_FORMAT.md section 4. Rows keep their order within a topic and
-partition. A row's partition is, first, the partition column; then Kafka's hash of the key; then one
-partition for all keyless rows of a call, drawn by the caller, as Kafka's sticky partitioner does.
+The columns are those of docs/spec/spark-kafka-format.md section 4. Rows keep their order within a
+topic and partition. A row's partition is, first, the partition column; then Kafka's hash of the
+key; then one partition for all keyless rows of a call, drawn by the caller, as Kafka's sticky
+partitioner does.
 """
 
 from collections.abc import Iterator

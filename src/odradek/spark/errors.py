@@ -1,8 +1,8 @@
 """What goes wrong in a source or sink, said so that the user sees the sentence first.
 
 Spark shows the traceback of a Python worker, forty lines of its own machinery around one of ours.
-SPARK_FORMAT.md section 7 (b): an environment variable makes it show the exception alone. Only
-errors whose text is complete go out that way; a bug keeps its traceback.
+docs/spec/spark-kafka-format.md section 7 (b): an environment variable makes it show the exception
+alone. Only errors whose text is complete go out that way; a bug keeps its traceback.
 """
 
 import os

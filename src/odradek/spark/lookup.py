@@ -1,7 +1,7 @@
 """What the driver asks the cluster: which partitions there are, and where their logs begin and end.
 
-SPARK_FORMAT.md section 1: every question is tried `fetchOffset.numRetries` times in all, with a new
-client after each failure, since the driver of a stream outlives many a broker.
+docs/spec/spark-kafka-format.md section 1: every question is tried `fetchOffset.numRetries` times in
+all, with a new client after each failure, since the driver of a stream outlives many a broker.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """The options of Spark's `kafka` format, read strictly.
 
-SPARK_FORMAT.md section 1: names in any case, defaults, what is refused and in which order. Beyond
-it, an option that does not exist is refused with the nearest that does: Spark's own format ignores
-a misspelt name, and a stream that silently starts at `latest` has lost data before it began.
+docs/spec/spark-kafka-format.md section 1: names in any case, defaults, what is refused and in which
+order. Beyond it, an option that does not exist is refused with the nearest that does: Spark's own
+format ignores a misspelt name, and a stream that silently starts at `latest` has lost data before
+it began.
 """
 
 import json

@@ -10,7 +10,7 @@ MARK, an offset carries two more things that Spark keeps nowhere for a Python so
   each log (its offset and time) and its leader's epoch. A log that was deleted and made again under
   its name begins with another record, even when it has grown beyond the old offset.
 
-All of this is pure; SPARK_FORMAT.md section 3.
+All of this is pure; docs/spec/spark-kafka-format.md section 3.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Offsets as arithmetic: how a batch is limited, and how it is cut into tasks.
 
-Pure functions, all of SPARK_FORMAT.md section 3 that needs no broker. Offsets are the next to read.
-Spark compares offsets as text, so there is one spelling of each: topics and partitions in order.
+Pure functions, all of docs/spec/spark-kafka-format.md section 3 that needs no broker. Offsets are
+the next to read. Spark compares offsets as text, so there is one spelling of each: topics and
+partitions in order.
 """
 
 import math

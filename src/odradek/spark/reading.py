@@ -2,7 +2,7 @@
 
 A leader that moves or a broker that dies is the client's business: it asks again until the range is
 read or the time is over. Only offsets that the log does not have are data loss, and
-`failOnDataLoss` says what follows. SPARK_FORMAT.md section 3.
+`failOnDataLoss` says what follows. docs/spec/spark-kafka-format.md section 3.
 """
 
 import logging

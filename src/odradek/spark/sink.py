@@ -2,7 +2,7 @@
 
 At least once, as with Spark's own format: within a task each row is written once, whatever happens
 to the cluster, since the producer numbers its batches; a task or batch that Spark repeats is
-written again. SPARK_FORMAT.md section 4.
+written again. docs/spec/spark-kafka-format.md section 4.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The options of a write: SPARK_FORMAT.md section 4."""
+"""The options of a write: docs/spec/spark-kafka-format.md section 4."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

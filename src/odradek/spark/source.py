@@ -1,8 +1,8 @@
 """The format `odradek` as Spark sees it: checks the options, and hands out readers and writers.
 
-SPARK_FORMAT.md section 7 (b): what is wrong is best said at `load()`, so options are checked as
-soon as Spark asks for the columns. It does not say then whether a batch or a stream is meant:
-options that suit either pass, and the reader checks again.
+docs/spec/spark-kafka-format.md section 7 (b): what is wrong is best said at `load()`, so options
+are checked as soon as Spark asks for the columns. It does not say then whether a batch or a stream
+is meant: options that suit either pass, and the reader checks again.
 """
 
 import logging

@@ -3,7 +3,7 @@
 Spark builds this reader twice, once in a process that lives as long as the query and answers for
 its offsets, and once to plan the tasks; nothing is connected until the first question. What is
 decided is in `position` and `ranges`; this asks the cluster and obeys the triggers.
-SPARK_FORMAT.md sections 3 and 7 (e).
+docs/spec/spark-kafka-format.md sections 3 and 7 (e).
 """
 
 import logging

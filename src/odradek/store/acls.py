@@ -1,4 +1,6 @@
-"""Who may do what: ACLs as Kafka's authorizer keeps them. INTERCHANGE.md sections B.1 and B.4.
+"""Who may do what: ACLs as Kafka's authorizer keeps them.
+
+docs/spec/interchange-with-apache-kafka.md sections B.1 and B.4.
 
 A resource pattern has one node, written under its version. Whoever writes leaves a notification;
 literal patterns have a tree and notifications of their own, older than all other kinds.

@@ -1,6 +1,7 @@
 """The cluster's memory, typed: every node Kafka keeps, as values. Nobody above writes a path.
 
-BEHAVIOUR.md sections 4.1 and 4.2, INTERCHANGE.md sections B and C.
+docs/spec/controller-and-replication.md sections 4.1 and 4.2,
+docs/spec/interchange-with-apache-kafka.md sections B and C.
 
 Reads that take ``watch`` leave it as the store does: one-shot, to be left again by reading again.
 Where a node may be absent, the watch also waits for its creation.

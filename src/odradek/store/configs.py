@@ -1,9 +1,9 @@
 """Dynamic configurations and their change notifications.
 
-INTERCHANGE.md section B.1: a configuration is written only while there is a controller, under a
-check of ``/controller``, so that a cluster that moves to KRaft is not written behind its back.
-Whoever writes then leaves a notification; every broker replays those it has not seen, and purges
-the ones older than fifteen minutes.
+docs/spec/interchange-with-apache-kafka.md section B.1: a configuration is written only while there
+is a controller, under a check of ``/controller``, so that a cluster that moves to KRaft is not
+written behind its back. Whoever writes then leaves a notification; every broker replays those it
+has not seen, and purges the ones older than fifteen minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Where everything is in the tree. BEHAVIOUR.md section 4.1, INTERCHANGE.md section B.1."""
+"""Where everything is in the tree.
+
+docs/spec/controller-and-replication.md section 4.1,
+docs/spec/interchange-with-apache-kafka.md section B.1.
+"""
 
 from enum import StrEnum
 

@@ -1,4 +1,6 @@
-"""What the nodes hold: values, and Kafka's JSON for them. INTERCHANGE.md sections B.1 and B.4.
+"""What the nodes hold: values, and Kafka's JSON for them.
+
+docs/spec/interchange-with-apache-kafka.md sections B.1 and B.4.
 
 Writing is Kafka 3.9 at inter-broker protocol 2.6, byte for byte where Kafka itself fixes the bytes
 (maps of more than four keys come in no fixed order there; ours is the order of section B.1).
@@ -444,7 +446,10 @@ def decode_producer_ids(data: bytes) -> range:
 
 
 def check_features(data: bytes | None) -> None:
-    """Raise unless Kafka could decode the feature node. INTERCHANGE.md section B.2."""
+    """Raise unless Kafka could decode the feature node.
+
+    docs/spec/interchange-with-apache-kafka.md section B.2.
+    """
     path = paths.FEATURES
     of = parse(data, path)
     version = integer(of, "version", path)

@@ -4,7 +4,7 @@ kazoo keeps the connection and the session. This adds what the interface promise
 events on the loop in the order of the wire (``kazoo_bridge``), watches that outlive a lost
 connection (kazoo drops them; here each is left again and told what it missed), operations that wait
 for the connection to return, null data, many requests in flight for bulk reads and writes.
-INTERCHANGE.md section C.
+docs/spec/interchange-with-apache-kafka.md section C.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The messages themselves may know more versions than are served: Fetch from v13 on names topics by id
 only, which a cluster at inter-broker protocol 2.6 does not have. Produce is served from v0 because
-librdkafka reads that as leave to compress. BEHAVIOUR.md, section 8.
+librdkafka reads that as leave to compress. docs/spec/controller-and-replication.md, section 8.
 """
 
 from __future__ import annotations

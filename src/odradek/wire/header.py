@@ -1,4 +1,7 @@
-"""Frames: a size, a header, a message. BEHAVIOUR.md section 8, INTERCHANGE.md section A.1.
+"""Frames: a size, a header, a message.
+
+docs/spec/controller-and-replication.md section 8,
+docs/spec/interchange-with-apache-kafka.md section A.1.
 
 A request header names the API, its version, the number by which the answer is known, and the
 client. From the API's first flexible version on it ends with tagged fields, while the client id

@@ -1,6 +1,7 @@
 """AlterPartitionReassignments (45), v0. Moves replicas, or cancels a move (null replicas).
 
-Only the controller; others answer NOT_CONTROLLER. BEHAVIOUR.md section 4.7.
+Only the controller; others answer NOT_CONTROLLER. docs/spec/controller-and-replication.md section
+4.7.
 """
 
 from odradek.broker.handler import Broker, RequestContext

@@ -1,6 +1,6 @@
 """ControlledShutdown (7), v0–v3. A broker asks the controller to take its leaderships away.
 
-The answer names the partitions it still leads. BEHAVIOUR.md section 4.4.
+The answer names the partitions it still leads. docs/spec/controller-and-replication.md section 4.4.
 """
 
 from odradek.broker.handler import Broker, RequestContext

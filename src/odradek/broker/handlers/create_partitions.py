@@ -1,7 +1,7 @@
 """CreatePartitions (37), v0–v3. Only the controller; others answer NOT_CONTROLLER.
 
 Answered when every new partition has a leader in this broker's metadata, or at the time-out.
-BEHAVIOUR.md section 1.3.
+docs/spec/controller-and-replication.md section 1.3.
 """
 
 import asyncio

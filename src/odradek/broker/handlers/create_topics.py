@@ -1,7 +1,8 @@
 """CreateTopics (19), v0–v7. Only the controller; others answer NOT_CONTROLLER.
 
 Answered when every new partition has a leader in this broker's metadata, or at the time-out; a
-time-out of zero does the work and says REQUEST_TIMED_OUT. BEHAVIOUR.md section 1.3.
+time-out of zero does the work and says REQUEST_TIMED_OUT. docs/spec/controller-and-replication.md
+section 1.3.
 """
 
 import asyncio

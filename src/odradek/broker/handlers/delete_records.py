@@ -1,6 +1,7 @@
 """DeleteRecords (21), v0–v2. Raises a log's start offset; answers when every live replica has.
 
--1 asks for the high watermark. Compacted logs and internal topics refuse. BEHAVIOUR.md section 5.6.
+-1 asks for the high watermark. Compacted logs and internal topics refuse.
+docs/spec/controller-and-replication.md section 5.6.
 """
 
 import asyncio

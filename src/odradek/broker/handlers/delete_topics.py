@@ -1,7 +1,7 @@
 """DeleteTopics (20), v0–v6. Only the controller; others answer NOT_CONTROLLER.
 
 Answered when the topic is gone from this broker's metadata, or at the time-out. By topic id (v6)
-only where topics have ids. BEHAVIOUR.md sections 1.3 and 4.5.
+only where topics have ids. docs/spec/controller-and-replication.md sections 1.3 and 4.5.
 """
 
 import asyncio

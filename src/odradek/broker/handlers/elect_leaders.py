@@ -1,7 +1,8 @@
 """ElectLeaders (43), v0–v2. Only the controller; others answer NOT_CONTROLLER for each partition.
 
 Answered when this broker's metadata shows the new leaders, or at the time-out. With a null list all
-partitions are meant, and those that need no election are left out. BEHAVIOUR.md section 4.6.
+partitions are meant, and those that need no election are left out.
+docs/spec/controller-and-replication.md section 4.6.
 """
 
 import asyncio

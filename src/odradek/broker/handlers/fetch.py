@@ -2,8 +2,9 @@
 
 A session's answer names only partitions with something to say; any other names all that were asked
 for, in their order. Consumers of v11+ may be sent to a replica in their own rack. v13+, by topic
-id, is not served: topics have none at inter-broker protocol 2.6. BEHAVIOUR.md section 5.5,
-INTERCHANGE.md section A.3.
+id, is not served: topics have none at inter-broker protocol 2.6.
+docs/spec/controller-and-replication.md section 5.5, docs/spec/interchange-with-apache-kafka.md
+section A.3.
 """
 
 from itertools import groupby

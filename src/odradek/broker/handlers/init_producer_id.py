@@ -1,8 +1,8 @@
 """InitProducerId (22), v0–v5. An id for an idempotent producer.
 
 Each broker takes ids from its own block, which it gets from the store, a thousand at a time
-(INTERCHANGE.md section B.1). Transactional producers need the transaction coordinator, which is not
-served: they are told COORDINATOR_NOT_AVAILABLE.
+(docs/spec/interchange-with-apache-kafka.md section B.1). Transactional producers need the
+transaction coordinator, which is not served: they are told COORDINATOR_NOT_AVAILABLE.
 """
 
 from odradek.broker.handler import Broker, RequestContext

@@ -1,6 +1,6 @@
 """LeaderAndIsr (4), v0–v7. The controller says which replicas we lead and which we follow.
 
-The controller of our own dialect sends v4. BEHAVIOUR.md section 5.1.
+The controller of our own dialect sends v4. docs/spec/controller-and-replication.md section 5.1.
 """
 
 from odradek.broker.handler import Broker, RequestContext

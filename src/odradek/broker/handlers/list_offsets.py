@@ -2,7 +2,8 @@
 
 -1 is the end, -2 the start, -3 (v7+) the record with the greatest timestamp, -4 (v8+) the start on
 this disk, -5 (v9+) the end of tiered storage, of which there is none. For replicas the end is the
-log's own; for clients it is the high watermark or the last stable offset. BEHAVIOUR.md section 5.5.
+log's own; for clients it is the high watermark or the last stable offset.
+docs/spec/controller-and-replication.md section 5.5.
 """
 
 from collections import Counter

@@ -1,6 +1,7 @@
 """ListPartitionReassignments (46), v0. The moves under way; null topics asks for all.
 
-Only the controller; others answer NOT_CONTROLLER. BEHAVIOUR.md section 4.7.
+Only the controller; others answer NOT_CONTROLLER. docs/spec/controller-and-replication.md section
+4.7.
 """
 
 from itertools import groupby

@@ -2,7 +2,8 @@
 
 A topic that does not exist is created if the request and the broker allow it, and told as
 LEADER_NOT_AVAILABLE unless its leaders are found within a moment. Topic ids are zero at
-inter-broker protocol 2.6 unless the topic was given one before. BEHAVIOUR.md section 5.6.
+inter-broker protocol 2.6 unless the topic was given one before.
+docs/spec/controller-and-replication.md section 5.6.
 """
 
 import copy

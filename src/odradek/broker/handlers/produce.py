@@ -4,7 +4,7 @@ acks=0 is never answered; on an error the connection is closed, which is all its
 v0–v2 are listed because librdkafka reads that as leave to compress; their record formats, magic 0
 and 1, are refused. So are transactional batches: nobody here would ever end their transaction, and
 who reads what is committed would wait for that for good. Records go to the log in the buffer they
-were received in. BEHAVIOUR.md section 5.4.
+were received in. docs/spec/controller-and-replication.md section 5.4.
 """
 
 import logging

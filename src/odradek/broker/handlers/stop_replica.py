@@ -1,6 +1,6 @@
 """StopReplica (5), v0–v4. The controller takes replicas away, with their logs or without.
 
-The controller of our own dialect sends v3. BEHAVIOUR.md section 5.6.
+The controller of our own dialect sends v3. docs/spec/controller-and-replication.md section 5.6.
 """
 
 from odradek.broker.handler import Broker, RequestContext

@@ -1,7 +1,7 @@
 """What a running pipeline has done lately, for a terminal and for a log.
 
 The lag is what Spark reports itself: the end of each log as the source saw it last, less how far
-the last batch went. SPARK_FORMAT.md section 7 (f).
+the last batch went. docs/spec/spark-kafka-format.md section 7 (f).
 """
 
 import json

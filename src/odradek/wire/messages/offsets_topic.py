@@ -1,4 +1,7 @@
-"""Records of __consumer_offsets: groups, and how far each has read. INTERCHANGE.md, section E."""
+"""Records of __consumer_offsets: groups, and how far each has read.
+
+docs/spec/interchange-with-apache-kafka.md, section E.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,465 @@
+"""The same scenarios with real brokers: `odradek.broker.server.Broker` in the simulated world.
+
+What a puppet is told to pretend, a real broker must live through: a replica leaves the ISR because
+its link to the leader is cut while records are written, and joins it because it has caught up; a
+disk fails because it gives errors; a broker is silent because nobody can reach it.
+
+Two things stay in the hands of the transcript, since real brokers would do them of themselves at a
+moment nobody wrote down. When a leader may propose an ISR is the `Gate`'s to say (whether the
+replica has what a member must have is still the leader's judgement, and the store's version check
+decides as ever). And only the nodes a transcript names stand for controller.
+"""
+
+import asyncio
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+from tests.controller.scenarios.cluster import HeldStore, Member, PuppetCluster
+from tests.controller.scenarios.runner import Runner, replay
+from tests.controller.scenarios.wired import WiredController
+
+from odradek.broker.config import BrokerConfig
+from odradek.log.offload import on_the_spot
+from odradek.replica import membership
+from odradek.replica.isr import Isr
+from odradek.replica.membership import Membership
+from odradek.replica.proposal import IsrProposal
+from odradek.sim.world import SESSION_TIMEOUT_MS, Host, ObservedBroker, World
+from odradek.store import paths
+from odradek.store.memory import MemoryStore
+from odradek.store.payloads import PartitionState
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from odradek.wire.records import Record, encode_batch
+from odradek.wire.topics import TopicPartition
+
+CONFIG = {"auto.leader.rebalance.enable": "false"}
+LOG_DIRS = 2
+STEP_S = 0.1
+ISR_SETTLES_S = 15.0
+WAIT_S_MAX = 300.0
+ISR_NOTIFICATION = re.compile(r"> controller \d+: IsrChangeNotification ")
+UNFORESEEN = re.compile(r"(> answer of \d+: \w+: UNKNOWN_SERVER_ERROR) .*")
+REFUSALS = {
+    ErrorCode.STALE_BROKER_EPOCH: "stale broker epoch",
+    ErrorCode.STALE_CONTROLLER_EPOCH: "controller epoch {}",
+}
+
+
+class Gate(Membership):
+    """Lets a leader's ISR proposals pass when the transcript says so."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.wanted: dict[TopicPartition, tuple[int, ...]] = {}
+        self.held: dict[TopicPartition, IsrProposal] = {}
+        self.holding: set[TopicPartition] = set()
+        self.unannounced: set[TopicPartition] = set()
+        # What the store took last; the replica may be gone again by the time somebody asks.
+        self.taken: dict[TopicPartition, tuple[int, ...]] = {}
+
+    def propose(self, proposal: IsrProposal) -> None:
+        key = proposal.partition.topic_partition
+        if not self._is_wanted(proposal):
+            # As if it had not been looked at yet: it will be, at the next fetch or check.
+            proposal.partition.proposal = None
+            proposal.partition.isr = Isr(proposal.partition.isr.committed)
+        elif key in self.holding:
+            self.held[key] = proposal
+        else:
+            super().propose(proposal)
+
+    def _is_wanted(self, proposal: IsrProposal) -> bool:
+        """Who must go goes first, so nobody sees the old and the new together; who comes, comes in
+        the order of the transcript."""
+        wanted = self.wanted.get(proposal.partition.topic_partition)
+        if wanted is None:
+            return False
+        now = set(proposal.partition.isr.committed)
+        if proposal.joining is None:
+            return now & set(wanted) <= set(proposal.isr)
+        missing = [id for id in wanted if id not in now]
+        return now <= set(wanted) and proposal.joining in missing[:1]
+
+    def land(self, key: TopicPartition) -> None:
+        self.holding.discard(key)
+        super().propose(self.held.pop(key))
+
+    def _taken(self, proposal: IsrProposal, state: PartitionState) -> None:
+        self.taken[proposal.partition.topic_partition] = proposal.isr
+        super()._taken(proposal, state)
+
+    def _announce(self, topic_partition: TopicPartition) -> None:
+        if topic_partition not in self.unannounced:
+            super()._announce(topic_partition)
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._writer is None and not self._changed
+
+
+class RecordedBroker(ObservedBroker):
+    """A broker that writes down what control requests made of its replicas, as a puppet does."""
+
+    def __init__(self, actor: "Actor", *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._actor = actor
+        self.held_replicas: set[TopicPartition] = set()
+
+    def _make_parts(self) -> None:
+        super()._make_parts()
+        replicas = self.replicas
+        before = replicas._membership
+        replicas._membership = self.gate = Gate(
+            self.id, self.store, on_change=before._on_change, on_identified=before._on_identified
+        )
+        self._lead_or_follow, self._stop = replicas.leader_and_isr, replicas.stop_replica
+        replicas.leader_and_isr = self._recorded_lead_or_follow
+        replicas.stop_replica = self._recorded_stop
+        self._update, replicas.update_metadata = replicas.update_metadata, self._recorded_update
+        self._delete_log = replicas.delete_log
+        replicas.delete_log = self._checked_delete_log
+        if not self._actor.stands_for_office:
+            self.controller._elect = self.controller._holder
+        self.controller._on_reach = self._actor.held.holding(self.controller._on_reach)
+        self._actor.on_parts(self)
+
+    async def _recorded_lead_or_follow(
+        self, request: LeaderAndIsrRequest, version: int
+    ) -> LeaderAndIsrResponse:
+        response = await self._lead_or_follow(request, version)
+        self._note_refusal(ErrorCode(response.error_code), request.controller_epoch)
+        errors = {
+            TopicPartition(error.topic_name, error.partition_index): error.error_code
+            for error in response.partition_errors
+        }
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                key = TopicPartition(topic.topic_name, state.partition_index)
+                if errors[key] == ErrorCode.NONE:
+                    self.held_replicas.add(key)
+                    role = "leads" if state.leader == self.id else f"follows {state.leader}"
+                    new = " new" if state.is_new else ""
+                    self._actor.note(str(key), f"{role} epoch={state.leader_epoch}{new}")
+        return response
+
+    def _recorded_stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        response = self._stop(request)
+        self._note_refusal(ErrorCode(response.error_code), request.controller_epoch)
+        errors = {
+            TopicPartition(error.topic_name, error.partition_index): error.error_code
+            for error in response.partition_errors
+        }
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                key = TopicPartition(topic.topic_name, state.partition_index)
+                if errors.get(key) == ErrorCode.NONE:
+                    if key in self.held_replicas or state.delete_partition:
+                        self._actor.note(
+                            str(key), "deleted" if state.delete_partition else "stopped"
+                        )
+                    self.held_replicas.discard(key)
+        return response
+
+    def _recorded_update(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        response = self._update(request)
+        self._note_refusal(ErrorCode(response.error_code), request.controller_epoch)
+        return response
+
+    def _checked_delete_log(self, key: TopicPartition) -> None:
+        self._actor.check_deletion(key)
+        self._delete_log(key)
+
+    def _note_refusal(self, error: ErrorCode, controller_epoch: int) -> None:
+        if error in REFUSALS:
+            self._actor.note("", f"refused: {REFUSALS[error].format(controller_epoch)}")
+
+
+class Actor(Host):
+    """A host of the world that does what a transcript says. Takes the place of a puppet."""
+
+    def __init__(self, world: World, broker_id: int, *, stands_for_office: bool) -> None:
+        super().__init__(world, broker_id)
+        self.stands_for_office = stands_for_office
+        self.deeds: list[tuple[str, str]] = []
+        self.requests: list[str] = []
+        self.is_silent = False
+        self._undeletable: set[TopicPartition] = set()
+        self.held: HeldStore
+        self.on_parts: Callable[[RecordedBroker], None] = lambda broker: None
+
+    async def _run(self, process: Any) -> None:
+        self.store = MemoryStore(self.world.server, session_timeout_ms=SESSION_TIMEOUT_MS)
+        self.held = HeldStore(self.store)
+        self.broker = RecordedBroker(
+            self,
+            self._read_along,
+            BrokerConfig({**self.world.config, **self._settings()}),
+            self.held,
+            disk=self.disk.mounted(process),
+            clock=self.clock,
+            rng=self.world.dice(f"{self.name}/{self.starts}"),
+            offload=on_the_spot,
+            boot_id=f"{self.name}/{self.boots}",
+        )
+        await self.broker.start()
+
+    def note(self, subject: str, deed: str) -> None:
+        self.requests.append(deed)
+        self.deeds.append((subject, deed))
+
+    @property
+    def real(self) -> RecordedBroker:
+        assert isinstance(self.broker, RecordedBroker), f"broker {self.id} is not up"
+        return self.broker
+
+    @property
+    def epoch(self) -> int:
+        return self.real.epoch
+
+    # What a transcript can do to it
+
+    def silence(self) -> None:
+        """Nobody reaches this host, though the store still hears of it."""
+        self.is_silent = True
+        for other in self.world.hosts.values():
+            self.world.network.cut(other.name, self.name)
+
+    def speak(self) -> None:
+        self.is_silent = False
+        for other in self.world.hosts.values():
+            self.world.network.heal(other.name, self.name)
+
+    async def fail_directory(self, key: TopicPartition) -> None:
+        log = self.real.logs.get(key)
+        assert log is not None
+        self.disk.failed.add(log.directory.rpartition("/")[0])
+        self._write(key)  # a disk nobody uses is not known to have failed
+        await until(lambda: key in self.real.replicas.offline, f"{key} to be offline")
+
+    def mend_directory(self, key: TopicPartition) -> None:
+        self.mend_disk()
+
+    def refuse_deletion(self, key: TopicPartition) -> None:
+        """Its deletions fail in a way nobody has foreseen."""
+        self._undeletable.add(key)
+
+    def allow_deletion(self, key: TopicPartition) -> None:
+        self._undeletable.discard(key)
+
+    def check_deletion(self, key: TopicPartition) -> None:
+        if key in self._undeletable:
+            raise RuntimeError(f"planted: {key} cannot be deleted")
+
+    # As leader
+
+    async def change_isr(
+        self, key: TopicPartition, isr: Iterable[int], *, notify: bool = True
+    ) -> bool:
+        """Let the replicas come and go until the ISR is this; answers whether it came to be."""
+        gate, wanted = self.real.gate, tuple(isr)
+        gate.taken.pop(key, None)
+        if not notify:
+            gate.unannounced.add(key)
+        committed = self.real.replicas.partitions[key].isr.committed
+        if set(wanted) == set(committed):
+            await self._lose(key, [id for id in wanted if id != self.id])
+        else:
+            await self._lose(key, [id for id in committed if id not in wanted])
+        gate.wanted[key] = wanted
+        await until(lambda: self._has(key, wanted), f"the ISR of {key} to be {wanted}")
+        del gate.wanted[key]
+        gate.unannounced.discard(key)
+        return True
+
+    async def _lose(self, key: TopicPartition, ids: list[int]) -> None:
+        """Records are written that these replicas do not get, until the leader drops them."""
+        if not ids:
+            return
+        committed = self.real.replicas.partitions[key].isr.committed
+        left = tuple(id for id in committed if id not in ids)
+        self._cut_off(key, ids)
+        self.real.gate.wanted[key] = left
+        await until(lambda: self._has(key, left), f"{ids} to leave the ISR of {key}")
+        self._let_back(ids)
+
+    def _cut_off(self, key: TopicPartition, ids: Iterable[int]) -> None:
+        for id in ids:
+            self.world.network.cut(self.world.hosts[id].name, self.name)
+        self._write(key)
+
+    def _write(self, key: TopicPartition) -> None:
+        batch = encode_batch([Record(0, self.clock(), None, b"written", ())])
+        self.real.replicas.append(1, 1000, {key: batch})
+
+    def _let_back(self, ids: Iterable[int]) -> None:
+        for id in ids:
+            self.world.network.heal(self.world.hosts[id].name, self.name)
+
+    def _has(self, key: TopicPartition, isr: tuple[int, ...]) -> bool:
+        return self.real.gate.taken.get(key) == isr
+
+    async def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> IsrProposal:
+        """The leader proposes; the proposal is on its way until `write_isr`."""
+        gate, wanted = self.real.gate, tuple(isr)
+        committed = self.real.replicas.partitions[key].isr.committed
+        leaving = [id for id in committed if id not in wanted]
+        if leaving:
+            self._cut_off(key, leaving)
+        gate.holding.add(key)
+        gate.wanted[key] = wanted
+        await until(lambda: key in gate.held, f"a proposal for {key}")
+        del gate.wanted[key]
+        self._let_back(leaving)
+        return gate.held[key]
+
+    async def write_isr(self, key: TopicPartition, proposal: IsrProposal) -> bool:
+        gate = self.real.gate
+        gate.taken.pop(key, None)
+        gate.land(key)
+        await until(lambda: gate._writer is None, "the write to land")
+        return self._has(key, proposal.isr)
+
+
+def without_what_real_brokers_add(transcript: str) -> str:
+    """A transcript without what depends on when and in how many steps leaders tell of their ISRs.
+
+    - `IsrChangeNotification` lines: a real leader announces seconds after it has written, several
+      changes at once, whoever is in office then. What came of it is in other lines, which stay.
+    - ISRs in the middle of an epoch: a real leader lets replicas go before it lets others in, one
+      write each, and the controller may read between them. The first and last of an epoch stay.
+    - Which partitions an UNKNOWN_SERVER_ERROR was for: a broker that fails in a way nobody has
+      foreseen says so of the whole request.
+    """
+    lines = []
+    for line in transcript.splitlines():
+        if ISR_NOTIFICATION.match(line):
+            continue
+        if line.startswith("> leadership "):
+            subject, _, chain = line.partition(": ")
+            line = f"{subject}: {' -> '.join(_ends_of_epochs(chain.split(' -> ')))}"
+        lines.append(UNFORESEEN.sub(r"\1", line))
+    return "\n".join(lines) + "\n"
+
+
+def _ends_of_epochs(states: list[str]) -> list[str]:
+    kept: list[str] = []
+    for _, group in itertools.groupby(states, key=lambda state: state.partition(" isr=")[0]):
+        epoch = list(group)
+        kept += [epoch[0], epoch[-1]] if len(epoch) > 1 else epoch
+    return kept
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Virtual time passes until it is so."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + WAIT_S_MAX
+    while not condition():
+        assert loop.time() < deadline, f"waited in vain for {what}"
+        await asyncio.sleep(STEP_S)
+
+
+class RealCluster(PuppetCluster):
+    """Makes, kills and starts hosts of a world whose loop is running."""
+
+    quiet_rounds = 15
+
+    def __init__(self, world: World, config: Mapping[str, int | bool]) -> None:
+        super().__init__(self._open_session, config)
+        self.world = world
+        world.readers.append(lambda host, entry: self._heard(host.id, entry))
+
+    async def _open_session(self) -> MemoryStore:
+        store = MemoryStore(self.world.server, session_timeout_ms=SESSION_TIMEOUT_MS)
+        await store.start()
+        return store
+
+    async def start(self, id: int) -> None:
+        """Power on; returns when clients are served."""
+        actor = self._puppets.get(id)
+        if actor is None:
+            actor = Actor(self.world, id, stands_for_office=id in self.with_controller)
+            self.world.hosts[id] = self._puppets[id] = actor
+        actor.on_parts = self._configure
+        actor.speak()
+        actor.start()
+        await until(
+            lambda: actor.broker is not None and actor.broker.connections.is_serving,
+            f"broker {id} to serve",
+        )
+
+    def _configure(self, broker: RecordedBroker) -> None:
+        """The broker's parts are made: its controller gets the limits of the scenario."""
+        for name, value in self.config.items():
+            setattr(broker.controller.config, name, value)
+        stands = broker.id in self.with_controller
+        actor = self._puppets[broker.id]
+        self.members[broker.id] = Member(actor, actor.held, broker.controller if stands else None)
+
+    def controller(self, id: int | None = None) -> WiredController:
+        """The controller of a node, or of the node that is in office, over the wire."""
+        return WiredController(self._puppets[super().controller(id).broker_id])
+
+    async def kill(self, id: int) -> None:
+        """SIGKILL; the store notices when the session has timed out."""
+        self.members.pop(id).puppet.kill()
+        await self._until_registered()
+
+    async def close(self) -> None:
+        await self.admin.store.close()
+
+    async def expire(self, id: int) -> None:
+        self.world.server.expire(self.members[id].held.store)
+
+    async def announce_config(self, topic: str) -> None:
+        """The brokers read it, and the one in office acts on it."""
+        await self.admin.notify_config_change(f"topics/{topic}")
+
+    async def settle(self) -> None:
+        await self._until_registered()
+        await super().settle()
+
+    async def _until_registered(self) -> None:
+        tree = self.world.server.tree
+        await until(
+            lambda: set(map(int, tree.children(paths.BROKER_IDS))) == set(self.members),
+            "dead brokers' sessions to end",
+        )
+
+    async def _look(self) -> None:
+        await asyncio.sleep(STEP_S)
+
+    def _is_at_rest(self) -> bool:
+        gates = [member.puppet.real.gate for member in self.members.values()]
+        return super()._is_at_rest() and all(gate.is_at_rest for gate in gates)
+
+    def leader_of(self, key: TopicPartition) -> Actor:
+        for member in self.members.values():
+            partition = member.puppet.real.replicas.partition(key)
+            if partition is not None and partition.is_leader:
+                return member.puppet
+        raise AssertionError(f"nobody leads {key}")
+
+
+def play_with_real_brokers(scenario: str) -> str:
+    """The scenario as it goes today, in virtual time."""
+    world = World(1, 0, CONFIG, LOG_DIRS)
+
+    async def story(world: World) -> str:
+        runner = Runner(lambda config: RealCluster(world, config))
+        try:
+            return await replay(scenario, runner)
+        finally:
+            await runner.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        # An ISR that a story names comes about replica by replica; nobody hears of the steps.
+        patch.setattr(membership, "NOTIFY_SOONEST_S", ISR_SETTLES_S)
+        transcript = world.run(story)
+    assert world.loop.failures == []
+    return transcript

@@ -1,0 +1,86 @@
+"""Apache Kafka's brokers and ours as one cluster: each leads, each is killed, nothing is lost."""
+
+import subprocess
+import sys
+
+import pytest
+from tests.interop.conftest import MakeCluster
+from tests.interop.harness.members import wait_until
+from tests.interop.harness.mixed import APACHE, OURS, Kind, MixedCluster
+from tests.interop.harness.toolbox import Toolbox
+from tests.interop.harness.traffic import Traffic, check_nothing_lost, read_all
+
+PARTITIONS = 3
+MIXTURES = {
+    "two Apache and one of ours": {1: APACHE, 2: APACHE, 3: OURS},
+    "two of ours and one Apache": {1: OURS, 2: OURS, 3: APACHE},
+}
+
+
+def some_more(traffic: Traffic, records: int = 200) -> None:
+    """The producer got on: that many more were acknowledged."""
+    start = traffic.count
+    wait_until(
+        lambda: traffic.count >= start + records,
+        f"more than {start} acknowledged records ({traffic.failed})",
+    )
+
+
+def create_with_either_side(cluster: MixedCluster, tools: Toolbox) -> None:
+    tools.run(
+        "kafka-topics",
+        *("--bootstrap-server", cluster.bootstrap_servers, "--create", "--topic", "theirs"),
+        *("--partitions", str(PARTITIONS), "--replication-factor", "3"),
+        *("--config", "min.insync.replicas=2", "--config", "segment.bytes=100000"),
+    )
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "odradek", "topics", "create", "ours"),
+            *("--bootstrap-server", cluster.bootstrap_servers),
+            *("--partitions", str(PARTITIONS), "--replication-factor", "3"),
+            *("--config", "min.insync.replicas=2", "--config", "segment.bytes=100000"),
+        ],
+        check=True,
+    )
+    for topic in ("theirs", "ours"):
+        cluster.wait_for_topic(topic)
+        assert len(cluster.states(topic)) == PARTITIONS
+
+
+def leaders(cluster: MixedCluster, topic: str) -> set[int]:
+    """Who leads the topic's partitions, according to ZooKeeper."""
+    return {state["leader"] for _, state in cluster.states(topic).values()}
+
+
+@pytest.mark.parametrize("members", MIXTURES.values(), ids=MIXTURES.keys())
+def test_each_leads_and_each_is_killed(
+    members: dict[int, Kind], make_cluster: MakeCluster, tools: Toolbox
+) -> None:
+    cluster = make_cluster(members)
+    cluster.start()
+    create_with_either_side(cluster, tools)
+    both = [Traffic(cluster.bootstrap_servers, topic) for topic in ("theirs", "ours")]
+    with both[0], both[1]:
+        for broker, heir, last in ((1, 2, 3), (2, 3, 1), (3, 1, 2)):
+            for leave in (cluster.stop, cluster.kill):
+                for traffic in both:
+                    cluster.lead(traffic.topic, [broker, heir, last])
+                    assert leaders(cluster, traffic.topic) == {broker}
+                for traffic in both:
+                    some_more(traffic)
+                leave(broker)
+                if leave == cluster.stop:  # it was not gone before its leaderships were
+                    for traffic in both:
+                        assert leaders(cluster, traffic.topic) == {heir}
+                for traffic in both:
+                    some_more(traffic)
+                cluster.start(broker)
+                for traffic in both:
+                    cluster.wait_for_isr(traffic.topic)
+    for traffic in both:
+        assert cluster.check_logs_are_equal(traffic.topic) > 0
+        for broker in cluster.brokers:
+            cluster.lead(traffic.topic, [broker, *(set(cluster.brokers) - {broker})])
+            found = read_all(cluster.address(broker), traffic.topic, PARTITIONS)
+            check_nothing_lost(traffic, found)
+        cluster.check_logs_are_equal(traffic.topic)

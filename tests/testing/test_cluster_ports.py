@@ -1,0 +1,49 @@
+"""Which ports the clusters of one process get: none that another may want back; and who runs."""
+
+from pathlib import Path
+
+import pytest
+
+from odradek import Cluster
+from odradek.testing import cluster
+
+
+@pytest.fixture(autouse=True)
+def nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where brokers were killed, or are not started yet."""
+    monkeypatch.setattr(cluster, "_is_free", lambda port: True)
+
+
+def ports(of: Cluster) -> set[int]:
+    return {of.port_of(broker) for broker in of.ids}
+
+
+def test_clusters_of_one_process_share_no_port(tmp_path: Path) -> None:
+    first, second = Cluster(3, data_dir=tmp_path / "1"), Cluster(3, data_dir=tmp_path / "2")
+    named = Cluster(1, data_dir=tmp_path / "3", ports=[max(ports(second)) + 1])
+    last = Cluster(3, data_dir=tmp_path / "4")
+    assert len(ports(first) | ports(second) | ports(named) | ports(last)) == 10
+    for made in (first, second, named, last):
+        made.close()
+
+
+def test_the_ports_of_a_closed_cluster_are_given_again(tmp_path: Path) -> None:
+    first = Cluster(3, data_dir=tmp_path / "1")
+    first.close()
+    second = Cluster(3, data_dir=tmp_path / "2")
+    assert ports(second) == ports(first)
+    second.close()
+
+
+def test_who_runs_can_be_asked_while_brokers_start(tmp_path: Path) -> None:
+    made = Cluster(2, data_dir=tmp_path)
+
+    class Process:
+        def poll(self) -> None:
+            """Alive; and meanwhile another thread has started the next."""
+            made._processes[len(made._processes) + 1] = Process()  # type: ignore[assignment]
+
+    made._processes[1] = Process()  # type: ignore[assignment]
+    assert made.running() == [1]
+    made._processes.clear()
+    made.close()
