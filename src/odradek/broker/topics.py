@@ -297,8 +297,10 @@ class Topics:
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:
-    """The topic that remembers groups, as Kafka creates it
-    (docs/spec/interchange-with-apache-kafka.md section E)."""
+    """The topic that remembers groups, as Kafka creates it.
+
+    docs/spec/interchange-with-apache-kafka.md section E.
+    """
     return NewTopic(
         OFFSETS_TOPIC,
         config.integer("offsets.topic.num.partitions"),
