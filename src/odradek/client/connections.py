@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from odradek import __version__
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
@@ -16,7 +17,6 @@ from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from odradek.wire.schema import Message
 
 SOFTWARE_NAME = "odradek"
-SOFTWARE_VERSION = "0.1.0"
 DEFAULT_PORT = 9092
 CONNECT_TIMEOUT_S = 10.0
 # The version of ApiVersions to begin with: v4 tells us nothing more, and fewer brokers know it.
@@ -180,7 +180,7 @@ class ConnectionPool:
 async def _negotiate(connection: Connection, version: int) -> dict[int, tuple[int, int]]:
     """What the peer serves: the lowest and highest version of each API."""
     request = ApiVersionsRequest(
-        client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        client_software_name=SOFTWARE_NAME, client_software_version=__version__
     )
     response: ApiVersionsResponse = await connection.request(request, version)
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
