@@ -1,11 +1,13 @@
 # The handful of verbs. Each makes its own environment in .venv; all that is needed is Python >= 3.11.
-PYTHON ?= $(shell for v in python3 python3.13 python3.12 python3.11; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$v && break; done)
+PYTHON ?= $(shell for v in python3 python3.14 python3.13 python3.12 python3.11; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$v && break; done)
 BIN := .venv/bin
 READY := .venv/.ready
+PYTEST := $(BIN)/python -m pytest -q -p tests.report -n 2 -o console_output_style=classic
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 MAVEN := --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format docs bench clean peers peers-test peers-bench torment
+.PHONY: help setup run test check format docs site wheel bench clean peers peers-test peers-bench torment
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,28 +25,35 @@ $(READY): requirements.lock pyproject.toml
 run: $(READY)  ## the main job: cluster, live stream, Spark pipeline, audit (SECONDS=60, CHAOS=1)
 	$(BIN)/odradek demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(CHAOS),--chaos)
 
-check: $(READY)  ## formatter, linter, strict type checker
+check: $(READY)  ## formatter, linter, strict type checker, links of the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(MKDOCS) --quiet --site-dir build/check
 
 format: $(READY)  ## rewrite the code the way check wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 test: $(READY)  ## all tests, fast ones first
-	$(BIN)/python -m pytest -n 2 -m "not process and not spark"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "process and not spark"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark
+	$(PYTEST) --group "in one process" -m "not process and not spark"
+	$(PYTEST) --group "with processes" --dist loadfile -m "process and not spark"
+	$(PYTEST) --group "with Spark" --dist loadfile -m spark
 
 docs: $(READY)  ## draw the diagrams in ARCHITECTURE.md from the controller's tables
 	$(BIN)/python tools/diagrams.py
+
+site: $(READY)  ## the documentation as a site in build/site, which needs no network to be read
+	$(MKDOCS)
+
+wheel: $(READY)  ## build the wheel in dist/ (HOME_URL= where the repository is, for a release)
+	$(BIN)/python tools/wheel.py $(if $(HOME_URL),--home $(HOME_URL))
 
 bench: $(READY)  ## measure: ratios and figures on this machine (ONLY="wire log")
 	$(BIN)/python -m benchmarks $(ONLY)
 
 clean:  ## forget the environment and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 peers:  ## bring Apache Kafka 3.9 and 4.x through Maven, to test and measure beside them
 	cd tests/interop/harness && mvn $(MAVEN) --file pom.xml -DoutputDirectory=lib/kafka-3.9
