@@ -77,6 +77,7 @@ WIDE_CLASSES = {
     "ControllerContext": "the controller's whole memory, behind one class by design",
     "Office": "to be one value per collaborator",
     "Reassigner": "to take the controller's term instead",
+    "_Recovery": "to take one value for its environment",
     "Log": "to take one value for its environment",
     "LogManager": "to take one value for its environment",
     "Segment": "to take one value for its files",

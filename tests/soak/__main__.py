@@ -1,11 +1,11 @@
-"""`python -m tests.soak [SECONDS] [SEED]`: torment by command, with a line of progress."""
+"""`python -m tests.soak [SECONDS] [SEED]`: the torment by command, with a line of progress."""
 
 import random
 import sys
 import tempfile
 from pathlib import Path
 
-from .torment import run
+from .run import run
 
 
 def main() -> None:
