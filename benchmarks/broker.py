@@ -79,7 +79,7 @@ class Server:
         return int(found[1]) / 1024
 
     def create_topic(self, name: str) -> None:
-        admin = AdminClient(self.bootstrap)
+        admin = AdminClient({**self.bootstrap})
         admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
     def stop(self) -> None:
@@ -167,7 +167,7 @@ def measure_streams(server: Server) -> None:
 def measure_requests(server: Server) -> None:
     """Produce requests of one small record: one at a time, and a hundred in flight."""
     server.create_topic("requests")
-    batch = encode_batch([Record(0, int(time.time() * 1000), None, b"x" * SMALL_BYTES, [])])
+    batch = encode_batch([Record(0, int(time.time() * 1000), None, b"x" * SMALL_BYTES, ())])
     partition = PartitionProduceData(index=0, records=batch)
     request = ProduceRequest(
         acks=-1,

@@ -11,6 +11,7 @@ import gc
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 from odradek.controller.channels import VERSIONS, ControlResponse
@@ -39,9 +40,12 @@ VICTIM = 2
 
 
 class StandIn:
-    """A broker that takes everything."""
+    """A broker that accepts every control request."""
 
     closed = False
+
+    def __init__(self) -> None:
+        self.on_lost: Callable[[], None] = lambda: None
 
     async def request(self, message: ControlRequest, version: int) -> ControlResponse:
         assert version == VERSIONS[type(message)]
@@ -134,7 +138,7 @@ async def measure(
     tracemalloc.stop()
 
     begin = time.process_time()
-    await outside.unregister_broker(VICTIM)
+    await outside.store.delete(f"/brokers/ids/{VICTIM}")
     await at_rest(controller, without=VICTIM)
     failure = time.process_time() - begin
 

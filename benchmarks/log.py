@@ -8,6 +8,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
@@ -98,9 +99,8 @@ def measure(directory: str) -> None:
     end = small.end_offset
     report("read the last record", cpu(lambda: small.read(end - 1, 1 << 20), 5000) * 1e6, "µs")
     for length in (1_000, 10_000, 100_000):
-        seconds = cpu(
-            lambda offset=end - length: small.read(offset, 1024, end_offset=end - 500), 2000
-        )
+        read = partial(small.read, end - length, 1024, end_offset=end - 500)
+        seconds = cpu(read, 2000)
         report(f"read 1 KB, {length} records from the end, bounded", seconds * 1e6, "µs")
 
 

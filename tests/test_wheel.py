@@ -40,8 +40,8 @@ def odradek(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in dependencies("odradek", metadata_of(built).get_all("Requires-Dist") or []):
         for entry in top_level_entries(name):
             (packages / entry.name).symlink_to(entry)
-    command = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install"]
-    command += ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", built]
+    command = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
+    command += ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", str(built)]
     subprocess.run(command, check=True)
     return home / "bin" / "odradek"
 

@@ -22,9 +22,11 @@ WAIT_S = 60.0
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
-def make_topic(cluster: Cluster, topic: str, partitions: int = 1, **configs: str) -> None:
+def make_topic(
+    cluster: Cluster, topic: str, partitions: int = 1, configs: dict[str, str] | None = None
+) -> None:
     with Blocking(cluster.bootstrap_servers) as client:
-        new = NewTopic(topic, partitions, 3, configs=configs)
+        new = NewTopic(topic, partitions, 3, configs=configs or {})
         check(client.run(client.admin.create_topics([new])))
     cluster.wait_until(lambda: cluster.leader(topic) is not None, "a leader")
 
@@ -91,7 +93,7 @@ def test_offsets_by_time(driver: Driver, cluster: Cluster, topic: str) -> None:
 
 
 def test_append_time(driver: Driver, cluster: Cluster, topic: str) -> None:
-    make_topic(cluster, topic, **{"message.timestamp.type": "LogAppendTime"})
+    make_topic(cluster, topic, configs={"message.timestamp.type": "LogAppendTime"})
     driver.produce(topic, [Sent(b"k", b"v", (), None, 0)])
     (record,) = driver.consume(topic, {0: 0}, 1)
     assert record.timestamp_ms > 1_700_000_000_000
@@ -148,7 +150,7 @@ def test_idempotence_over_lost_answers(driver: Driver, cluster: Cluster, topic: 
 
 
 def test_a_leader_dies_while_producing(driver: Driver, cluster: Cluster, topic: str) -> None:
-    make_topic(cluster, topic, **{"min.insync.replicas": "2"})
+    make_topic(cluster, topic, configs={"min.insync.replicas": "2"})
     leader = leader_of(cluster, topic)
     try:
         driver.produce(

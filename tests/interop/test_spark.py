@@ -9,7 +9,7 @@ from tests.interop.harness.kafka import KafkaCluster
 from tests.spark.conftest import Cluster3, sessions  # noqa: F401  # a fixture
 from tests.spark.test_sink import *  # noqa: F403
 from tests.spark.test_spark import *  # noqa: F403
-from tests.spark.test_stream_reader import *  # noqa: F403
+from tests.spark.test_stream_reader import *  # type: ignore[assignment]  # noqa: F403
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -20,7 +20,7 @@ def cluster() -> Iterator[Cluster3]:
         yield Cluster3(brokers)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # type: ignore[no-redef]
 def spark(sessions: Any) -> Any:  # noqa: F811
     """In a session only: where executors run is no matter of the brokers."""
     return sessions.on("local[2]")
@@ -49,6 +49,11 @@ def test_only_what_was_committed_is_read_of_transactions(cluster: Any) -> None:
     assert stream.batch() == [b"committed"]
     producer.commit_transaction(60)
     seen: list[bytes] = []
-    # The marker is written a moment after the answer.
-    cluster.wait_until(lambda: seen.extend(stream.batch()) or seen, "what was open")
+
+    def has_arrived() -> bool:
+        seen.extend(stream.batch())
+        return bool(seen)
+
+    # The marker is written a moment after the response.
+    cluster.wait_until(has_arrived, "the record of the open transaction")
     assert seen == [b"open"]

@@ -179,7 +179,8 @@ def test_refusals_in_their_order(
 def clusters(draw: st.DrawFn) -> list[Broker]:
     ids = draw(st.lists(st.integers(0, 999), min_size=1, max_size=14, unique=True))
     racks = draw(st.integers(0, 5))
-    names = st.sampled_from([f"rack{number}" for number in range(racks)] or [None])
+    known: list[str | None] = [f"rack{number}" for number in range(racks)]
+    names = st.sampled_from(known or [None])
     return sorted(Broker(broker, draw(names)) for broker in ids)
 
 

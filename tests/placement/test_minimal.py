@@ -255,7 +255,8 @@ def test_refusals() -> None:
 def layouts(draw: st.DrawFn, count_max: int, partitions_max: int) -> tuple[Layout, list[Broker]]:
     """A random layout on some brokers, and random targets that share some of them."""
     racks = draw(st.integers(0, 4))
-    names = st.sampled_from([f"r{number}" for number in range(racks)] or [None])
+    known: list[str | None] = [f"r{number}" for number in range(racks)]
+    names = st.sampled_from(known or [None])
     ids = draw(st.lists(st.integers(0, 9), min_size=1, max_size=count_max, unique=True))
     brokers = [Broker(broker, draw(names)) for broker in sorted(ids)]
     factor = draw(st.integers(1, min(3, len(brokers))))

@@ -64,7 +64,8 @@ def test_the_move_map() -> None:
 
 
 def test_a_move_from_nowhere_is_refused() -> None:
-    for current in ({}, {at("t", 0): []}):
+    layouts: list[dict[TopicPartition, list[int]]] = [{}, {at("t", 0): []}]
+    for current in layouts:
         with pytest.raises(KafkaError) as caught:
             move_map(current, {at("t", 0): [1]})
         assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

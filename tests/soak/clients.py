@@ -123,10 +123,12 @@ class Listener(threading.Thread):
             if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 self.errors.append(str(error))
             return
-        self._account.receive(
-            int(message.key()), int(message.value()), message.partition(), message.offset()
-        )
-        self.positions[message.partition()] = message.offset() + 1
+        key, value = message.key(), message.value()
+        partition, offset = message.partition(), message.offset()
+        assert key is not None and value is not None
+        assert partition is not None and offset is not None
+        self._account.receive(int(key), int(value), partition, offset)
+        self.positions[partition] = offset + 1
 
     def finish(self) -> None:
         self.stopping.set()

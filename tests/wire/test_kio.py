@@ -37,7 +37,7 @@ def known_to_kio() -> Iterator[tuple[type[Message], int, str]]:
     for message, version in EVERY_VERSION:
         if message.API_KEY >= 0 or message.__module__ == consumer_protocol.__name__:
             name, kind = schema_of(message)
-            yield message, version, schema_name_map[name][version][kind]
+            yield message, version, schema_name_map[name][version][kind]  # type: ignore[index]
 
 
 KNOWN = list(known_to_kio())

@@ -91,7 +91,7 @@ class AioKafka:
             await consumer.stop()
 
     async def _take(self, consumer: AIOKafkaConsumer, count: int) -> list[Got]:
-        found = []
+        found: list[Got] = []
         while len(found) < count:
             record = await asyncio.wait_for(consumer.getone(), WAIT_S)
             found.append(
@@ -149,7 +149,7 @@ class AioKafka:
                 found = await consumer.offsets_for_times({wanted: timestamp_ms})
                 place = found[wanted]
                 assert place is not None
-                return place.offset
+                return int(place.offset)
 
         return run(work())
 
@@ -204,7 +204,7 @@ class AioKafka:
     def group_offset(self, group: str, topic: str, partition: int) -> int:
         wanted = TopicPartition(topic, partition)
         found = self._admin(lambda admin: admin.list_consumer_group_offsets(group))
-        return found[wanted].offset
+        return int(found[wanted].offset)
 
     def delete_group(self, group: str) -> None:
         raise Unsupported("its admin client has no call to delete groups")

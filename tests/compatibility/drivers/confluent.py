@@ -82,20 +82,23 @@ class Confluent:
         return Consumer({**self.settings, "group.id": "unused", "auto.offset.reset": "error"})
 
     def _take(self, consumer: Consumer, count: int) -> list[Got]:
-        found = []
+        found: list[Got] = []
         while len(found) < count:
             message = consumer.poll(WAIT_S)
             assert message is not None, f"{len(found)} of {count} records came"
             if message.error():
                 raise KafkaException(message.error())
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
             found.append(
                 Got(
-                    message.partition(),
-                    message.offset(),
+                    partition,
+                    offset,
                     message.timestamp()[1],
                     message.key(),
                     message.value(),
-                    tuple(message.headers() or ()),
+                    tuple(message.headers() or ()),  # type: ignore[arg-type]  # librdkafka: a list
                 )
             )
         return found

@@ -137,8 +137,9 @@ class KafkaJs:
         return set(before), set(after)
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        given = {"topic": topic, "partition": partition, "timestamp": timestamp_ms}
-        offset: int = self._run("offset_at", **given)
+        offset: int = self._run(
+            "offset_at", topic=topic, partition=partition, timestamp=timestamp_ms
+        )
         return offset
 
     def member_command(self, group: str, topic: str, session_ms: int) -> list[str]:
