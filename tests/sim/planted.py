@@ -1,6 +1,6 @@
 """Bugs planted through hooks, one or more for each invariant: what the checkers must find.
 
-Each is a mistake somebody could make, or has made. `python -m tests.sim.planted` counts how many
+Each is a mistake one could make, or has made. `python -m tests.sim.planted` counts how many
 seeds it takes to find each; the table in docs/simulation.md is made of that.
 """
 
@@ -80,7 +80,7 @@ class Bug:
 
 
 def isolated(seed: int) -> Plan:
-    """A broker is cut off from the others, deposed, and goes on with its clients until it hears."""
+    """A broker is isolated, deposed, and goes on serving its clients until it hears so."""
     rng = random.Random(seed)
     faults = []
     at = 2.0
@@ -95,7 +95,7 @@ def isolated(seed: int) -> Plan:
 
 
 def divided(seed: int) -> Plan:
-    """Who is controller changes again and again, while orders of the earlier one are on the way."""
+    """The controller changes again and again, while requests of earlier ones are on the way."""
     rng = random.Random(seed)
     faults = []
     at = 2.0
@@ -110,7 +110,7 @@ def divided(seed: int) -> Plan:
 
 
 def blackouts(seed: int) -> Plan:
-    """Machines lose power or their disk, and are back before anybody has missed them."""
+    """Machines lose power or their disk, and are back before the cluster has missed them."""
     rng = random.Random(seed)
     faults = []
     at = 2.0
@@ -145,8 +145,8 @@ def damaged(seed: int) -> Plan:
 
 
 def lost_leaders(seed: int) -> Plan:
-    """A follower leaves the ISR, and right then the leader is lost, before it could tell the others
-    how far the high watermark has come; then its successor goes too."""
+    """A follower leaves the ISR, and right then the leader is lost, before it could send the others
+    the new high watermark; then its successor goes too."""
     rng = random.Random(seed)
     faults = []
     at = 3.0
@@ -267,7 +267,7 @@ def read_to_the_end() -> Patches:
 
 
 def tell_the_end() -> Patches:
-    """The last offset is told from the log's end, not from the high watermark."""
+    """The last offset is taken from the log's end, not from the high watermark."""
     original = Partition.offset_for_timestamp
 
     def to_the_end(
@@ -433,7 +433,7 @@ def join_below_the_epochs_start() -> Patches:
 
 
 def truncate_at_the_high_watermark() -> Patches:
-    """Whoever follows in a new epoch cuts its log at its high watermark, and asks nobody."""
+    """A follower truncates to its high watermark in a new epoch, and does not ask its leader."""
 
     async def settle_all(self: ReplicaFetcher, connection: Any, rested: Any) -> None:
         unsure = [each for each in rested if each.phase is fetcher.Phase.TRUNCATING]
@@ -446,8 +446,8 @@ def truncate_at_the_high_watermark() -> Patches:
 
 
 def trust_broker_ids() -> Patches:
-    """Nobody asks which life of a broker it is: not the controller, in office or new to it, not a
-    leader that lets it join, and not the broker itself."""
+    """The incarnation of a broker is ignored: by the controller, active or new, by a
+    leader that lets it join, and by the broker itself."""
     original = brokers.failed
 
     async def failed(office: Any, ids: Any) -> None:

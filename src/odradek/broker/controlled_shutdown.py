@@ -1,9 +1,9 @@
 """Controlled shutdown, the broker's side: ask the controller to take our leaderships away first.
 
-Asked over the wire, of whoever is controller, ourselves included; again after a pause if something
-went wrong or partitions are left, and after so many attempts we leave anyway. The pause is over as
-soon as somebody else is controller: a cluster that is stopped broker by broker loses its controller
-on the way. docs/spec/controller-and-replication.md section 4.4,
+Asked over the wire, of the active controller, which may be this broker; again after a pause if
+something went wrong or partitions are left, and after the last attempt the broker stops anyway. The
+pause ends as soon as another broker is controller: a cluster that is stopped broker by broker loses
+its controller on the way. docs/spec/controller-and-replication.md section 4.4,
 docs/spec/interchange-with-apache-kafka.md section A.4.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["hand_over_leaderships"]
 
 VERSION = 3
-# A store that says nothing for so long is out of reach: nobody can be made leader then.
+# A store that is silent for this long is unreachable: no leader can be elected then.
 STORE_TIMEOUT_S = 3.0
 # How often to look for another controller.
 LOOK_S = 0.1
@@ -34,15 +34,15 @@ logger = logging.getLogger(__name__)
 
 
 async def hand_over_leaderships(broker: "Broker") -> bool:
-    """True if the controller has taken everything over."""
+    """True if the controller has moved every leadership."""
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             await broker.store.controller_id()
     except TimeoutError:
-        logger.warning("the metadata store is out of reach: leaving without a controlled shutdown")
+        logger.warning("controlled shutdown skipped: the metadata store is unreachable")
         return False
     except StoreError as error:
-        logger.warning("leaving without a controlled shutdown: %s", error)
+        logger.warning("controlled shutdown skipped: %s", error)
         return False
     attempts = broker.config.integer("controlled.shutdown.max.retries")
     pause_s = broker.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
@@ -51,7 +51,7 @@ async def hand_over_leaderships(broker: "Broker") -> bool:
         if problem is None:
             return True
         if await _is_alone(broker):
-            logger.info("the last broker leaves: there is nobody to hand leaderships to")
+            logger.info("controlled shutdown: no other broker is left to hand leaderships to")
             return False
         logger.warning("controlled shutdown, attempt %d of %d: %s", attempt + 1, attempts, problem)
         if attempt + 1 < attempts:
@@ -78,7 +78,7 @@ async def _is_alone(broker: "Broker") -> bool:
 
 
 async def _ask(broker: "Broker") -> tuple[int | None, str | None]:
-    """Who was asked, and what kept the controller from taking everything over, if anything did."""
+    """The controller that was asked, and what kept it from moving every leadership, if anything."""
     timeout_s = broker.config.integer("controller.socket.timeout.ms") / 1000
     controller_id = None
     try:

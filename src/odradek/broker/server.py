@@ -216,7 +216,7 @@ class Broker:
             raise StartFailed(str(error)) from None
 
     async def _find_id(self) -> int:
-        """The configured id, or the one on disk, or one that nobody else was given."""
+        """The configured id, or the one on disk, or a generated one."""
         configured = self.config.integer("broker.id")
         if configured >= 0:
             return configured
@@ -269,7 +269,7 @@ class Broker:
 
     def _count_offsets_partitions(self) -> int:
         """What the groups are divided by: as in Kafka what the topic had when this broker started,
-        else what it is to be made with. Never what the controller has told so far: of a part of the
+        else what it is to be made with. Never what the controller has sent so far: of a part of the
         partitions other groups are ours, and we know of nothing that they have committed."""
         return self._offsets_partitions or self.config.integer("offsets.topic.num.partitions")
 
@@ -338,16 +338,20 @@ class Broker:
             async with asyncio.timeout(METADATA_WAIT_S):
                 await self._informed.wait()
         except TimeoutError:
-            _log.warning("no word from a controller yet; serving nevertheless")
+            _log.warning(
+                "broker %d has no metadata from a controller after %.0f s; serving clients anyway",
+                self.id,
+                METADATA_WAIT_S,
+            )
 
     # What happens while it runs
 
     def metadata_updated(self, topics: Collection[str]) -> None:
-        """The controller has told us something new."""
+        """The controller has sent new metadata."""
         self.topics.changed(topics)
         if self._informed.is_set() or not self.cache.is_alive(self.id):
             return
-        # A new controller tells of the brokers first: clients would take every topic for deleted.
+        # A new controller sends the brokers first: clients would take every topic for deleted.
         if self.cache.topics() or not self._expects_topics:
             self._informed.set()
 
@@ -380,15 +384,15 @@ class Broker:
                 self.logs.update_topic_config(topic, self.settings.topic_config(topic))
 
     def fail(self, reason: str) -> None:
-        """The broker cannot go on. Whoever runs it stops it."""
-        _log.error("broker %d cannot go on: %s", self.id, reason)
+        """The broker cannot continue; its runner stops it."""
+        _log.error("broker %d cannot continue: %s", self.id, reason)
         if not self.failed.done():
             self.failed.set_result(reason)
 
     # Stopping
 
     async def abandon(self) -> None:
-        """Lets go of everything after a start that failed."""
+        """Releases everything after a start that failed."""
         await self.connections.close()
         await self.store.store.close()
 
@@ -430,16 +434,16 @@ def _new_cluster_id(rng: Random) -> str:
 
 
 def _advertised(config: BrokerConfig, listeners: list[Listener]) -> tuple[Endpoint, ...]:
-    """What clients are told to connect to, by listener: as in Kafka, of what is told apart from
-    what we listen on, only that."""
-    told = {each.name: each for each in config.advertised_listeners() or listeners}
+    """The advertised address of each listener; listeners without one are not advertised, as in
+    Kafka."""
+    advertised = {each.name: each for each in config.advertised_listeners() or listeners}
     return tuple(
         Endpoint(
-            told[bound.name].host or socket.gethostname(),
-            told[bound.name].port or bound.port,
+            advertised[bound.name].host or socket.gethostname(),
+            advertised[bound.name].port or bound.port,
             bound.name,
             bound.protocol.name,
         )
         for bound in listeners
-        if bound.name in told
+        if bound.name in advertised
     )

@@ -1,4 +1,4 @@
-"""Many seeds on all cores, and what came of them."""
+"""Many seeds on all cores, and their results added up."""
 
 import gc
 import logging
@@ -70,7 +70,7 @@ class Summary:
 
 
 def try_seed(task: tuple[int, float]) -> Outcome:
-    """Run what a seed draws, for so many seconds."""
+    """Run what a seed draws, for this many seconds."""
     return try_plan(draw_plan(*task))
 
 
@@ -109,7 +109,7 @@ def run_campaign(
     def tasks() -> Iterator[tuple[int, float]]:
         for seed in range(first, last) if last is not None else count(first):
             while not room.acquire(timeout=LOOK_S):
-                if over.is_set():  # Ctrl-C: nobody makes room any more
+                if over.is_set():  # Ctrl-C: no result makes room any more
                     return
             if deadline is not None and time.monotonic() > deadline:
                 return

@@ -1,6 +1,6 @@
 """The invariants, one checker each, named as in the literature.
 
-A checker is told of every write of a partition's state and of every line of a controller's journal,
+A checker sees every write of a partition's state and every line of a controller's journal,
 looks at the world every quarter of a virtual second (`look`), and judges the evidence when
 everything has healed (`judge`). It reads the store, the brokers' own objects and the history of the
 clients; it changes nothing. Each can fail: tests plant a bug for each and show that it is found.
@@ -69,7 +69,7 @@ class NoCommittedRecordLost(Checker):
         for _, partition in hosted(self.world):
             of = partition.topic_partition
             if of not in leading and self.history.waits_for_an_operator(of):
-                # Whom the operator elects we cannot know: somebody must have the record.
+                # The operator may elect any of them: one must have the record.
                 logs.setdefault(of, []).append(partition.local_log)
         for of in {**self.history.acknowledged, **self.history.somewhere}:
             acknowledged = self.history.acknowledged.get(of, {})
@@ -108,7 +108,7 @@ class NoCommittedRecordLost(Checker):
 
 
 class LeaderCompleteness(Checker):
-    """Whoever is elected has every committed record."""
+    """An elected leader has every committed record."""
 
     name = "LeaderCompleteness"
 
@@ -290,9 +290,9 @@ class EpochsOnlyGrow(Checker):
 
 
 class FencedControllerChangesNothing(Checker):
-    """Once another controller is in office, nobody does what the earlier one says.
+    """Once another controller is active, no broker obeys the earlier one.
 
-    Seen in two places. A decision (a higher leader epoch) is written in the epoch in office, or by
+    Seen in two places. A decision (a higher leader epoch) is written in the active epoch, or by
     a broker that has not registered yet and takes itself out of an ISR. And a broker that has heard
     of a controller does not take orders from an earlier one.
     """
@@ -310,12 +310,12 @@ class FencedControllerChangesNothing(Checker):
         before: PartitionState | None,
         after: PartitionState,
     ) -> None:
-        in_office = self.world.ledger.controller_epoch
+        active = self.world.ledger.controller_epoch
         decided = before is None or after.leader_epoch > before.leader_epoch
-        if decided and after.controller_epoch < in_office and not self._is_leaving(writer):
+        if decided and after.controller_epoch < active and not self._is_leaving(writer):
             self.violated(
                 f"{of} was decided by the controller of epoch {after.controller_epoch} while "
-                f"{in_office} is in office: {after}"
+                f"{active} is active: {after}"
             )
 
     def _is_leaving(self, writer: MemoryStore) -> bool:

@@ -5,7 +5,7 @@ What happens to it
 - A host that loses power keeps, of each file, what was synced and any prefix of the writes since;
   the last of them may be torn, with zeros or nothing where the rest was to be.
 - Names (create, rename, remove) are kept in order and at once, as on a journalling file system.
-- A disk can be full, and a directory can fail: all below it is EIO until mended.
+- A disk can be full, and a directory can fail: all below it is EIO until repaired.
 - A file of a log directory can be damaged while no process uses it: shortened, lengthened, gone,
   zeroed or flipped at its end. In the middle of a closed segment only lengths change, because
   nothing but the reader of a batch notices more (docs/administration.md, "Damaged files").

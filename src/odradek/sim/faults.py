@@ -4,11 +4,11 @@ Swarm testing: a seed first draws which kinds of fault exist in its world at all
 that rare combinations are tried as often as common ones. The list is made before the run and is
 plain data: a failing run is replayed from it, and made smaller by leaving faults out.
 
-A fault that destroys data (power loss, a lost disk) strikes only when every replica is in sync and
-every host is well: what a cluster promises, it promises while no more copies fail than it
+A fault that destroys data (power loss, a lost disk) is injected only when every replica is in sync
+and every host is well: what a cluster promises, it promises while no more copies fail than it
 tolerates. And until the cluster has noticed a power loss, no other broker is taken away: the ISR
-could shrink to the one replica that lost its last records, and nobody could tell. Everything else
-strikes at any time.
+could shrink to the one replica that lost its last records, and no other process could tell.
+Everything else is injected at any time.
 """
 
 import random
@@ -131,7 +131,7 @@ def draw_twins(rng: random.Random, brokers: Iterable[int], until_s: float) -> li
 
 
 class FaultInjector:
-    """Carries faults out, and takes them back."""
+    """Injects faults, and heals them."""
 
     def __init__(self, world: World) -> None:
         self.world = world

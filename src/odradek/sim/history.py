@@ -24,23 +24,23 @@ class History:
     # Acknowledged with acks=all: offset to value.
     acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     last_acknowledged: dict[TopicPartition, int] = field(default_factory=dict)
-    # Acknowledged as sent before, and nobody said where it stands.
+    # Acknowledged as a duplicate, without its offset.
     somewhere: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
-    # The highest high watermark that anybody ever had.
+    # The highest high watermark that any replica ever had.
     marks: dict[TopicPartition, int] = field(default_factory=dict)
-    # The first that anybody read at an offset.
+    # The first record read at each offset.
     read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     # The batches that were opened for that, by their first offset.
     batches: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
-    # The end of each log as consumers were last told it, and in which leader's epoch.
+    # The end of each log as last returned to a consumer, and the leader's epoch.
     ends: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     # Values sent by idempotent producers, which may stand in a log once.
     idempotent: set[bytes] = field(default_factory=set)
-    # What each group has committed, and been told so.
+    # The offsets each group has committed, and had acknowledged.
     committed: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
-    # Commits of which nobody knows whether they were done.
+    # Commits whose response was lost: they may have been done.
     doubtful: dict[tuple[str, TopicPartition], set[int]] = field(default_factory=dict)
-    # Nobody may lead these: the last in-sync replica knows that it lost records.
+    # No replica may lead these: the last in-sync replica knows that it lost records.
     refused: set[TopicPartition] = field(default_factory=set)
     # Topics that were deleted, or that an unclean election was allowed on: nothing is promised.
     unprotected: set[str] = field(default_factory=set)

@@ -35,7 +35,7 @@ PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("proc
 
 
 class Deadlock(Exception):
-    """Nothing is ready, no timer is set, and somebody still waits."""
+    """Nothing is ready, no timer is set, and a task still waits."""
 
 
 class Process:
@@ -174,7 +174,7 @@ class SimLoop(base_events.BaseEventLoop):
         return Process(self, host)
 
     def _run_once(self) -> None:
-        """Turn after turn until somebody stops the loop: what is due joins what is ready, and what
+        """Turn after turn until the loop is stopped: what is due joins what is ready, and what
         was ready at the turn's begin runs."""
         ready: deque[_Handle | _Timer] = self._ready  # type: ignore[attr-defined]  # inherited
         while True:
@@ -271,7 +271,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._graveyard.extend(task for task in tasks if not task.done())
 
     def clear_graveyard(self) -> None:
-        """When the world has ended: what the dead would say in their `finally` is nobody's news."""
+        """At the end of the world: what killed processes do in their `finally` does not count."""
         for task in self._graveyard:
             work = task.get_coro()
             if inspect.iscoroutine(work):
@@ -322,5 +322,5 @@ def _task_factory(loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any
 
 
 def _remember_failure(loop: Any, context: dict[str, Any]) -> None:
-    """An exception nobody awaited is a finding, whichever process it happened in."""
+    """An exception that was never awaited is a finding, whichever process it happened in."""
     loop.failures.append(context)

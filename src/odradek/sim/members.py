@@ -1,4 +1,4 @@
-"""Consumers in groups: they join, share partitions, read, commit, and compare what they are told.
+"""Consumers in groups: they join, share partitions, read, commit, and compare the offsets returned.
 
 The classic protocol, as docs/spec/controller-and-replication.md section 7 has it: JoinGroup until
 the group is complete, SyncGroup with the leader's division, Heartbeat until it says to join again.
@@ -149,7 +149,7 @@ class Member:
         ]
 
     async def _work(self, assigned: list[TopicPartition], until: float) -> None:
-        """Go on from what is committed, to the end as it is told, again and again."""
+        """Go on from what is committed, to the end as the broker reports it, again and again."""
         positions = await check_committed(self.world, self.history, self.client, self.group)
         while not self.is_stopping and self.world.loop.time() < until:
             self._check((await self._ask(self._heartbeat())).error_code)

@@ -45,7 +45,7 @@ class Network:
         self.links: dict[tuple[str, str], Link] = {}
         self.listeners: dict[tuple[str, int], _Server] = {}
         self.connections: set[_Endpoint] = set()
-        # Hosts without power: nobody there refuses or resets anything.
+        # Hosts without power: they refuse and reset nothing.
         self.dark: set[str] = set()
         self._next_port = 40_000
         self._next_id = 0
@@ -276,7 +276,7 @@ class _Endpoint(asyncio.Transport):
             self.network.loop.call_soon(self._deliver, context=self.process.context)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """One limit for everybody."""
+        """One limit for all connections."""
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return HIGH_WATER_BYTES // 4, HIGH_WATER_BYTES

@@ -84,8 +84,8 @@ def hosted(world: "World") -> Iterator[tuple[Broker, Partition]]:
 
 
 def leaders(world: "World") -> dict[TopicPartition, Partition]:
-    """Who leads each partition. One that was deposed, or moved away, while it was cut off may still
-    take itself for the leader: the latest epoch counts."""
+    """The leader of each partition. One that was deposed, or moved away, while it was isolated may
+    still consider itself the leader: the latest epoch counts."""
     found: dict[TopicPartition, Partition] = {}
     for _, partition in hosted(world):
         known = found.get(partition.topic_partition)

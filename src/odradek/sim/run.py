@@ -1,6 +1,6 @@
 """One run: a world of one seed, its faults, its clients, its checkers, and the verdict.
 
-Phases: everybody starts and topics are made; clients work while faults strike; the faults stop and
+Phases: brokers start and topics are made; clients work while faults are injected; faults stop and
 everything must become well again within bounded virtual time (liveness); then the evidence is
 judged. The same seed gives the same run to the last byte, and `Report.trace` proves it.
 """
@@ -131,7 +131,7 @@ class _Run:
             self.findings.append(f"not well: {client} waits for an answer after {HEAL_S:.0f} s")
         await self._become_well()
         await self._groups_go_on()
-        await self._everybody_is_served()
+        await self._every_partition_is_served()
         if plan.load.producers and not self.history.counts.get("acknowledged"):
             self.findings.append("not well: no record was ever acknowledged")
         looking.cancel()
@@ -253,7 +253,7 @@ class _Run:
             await Member(self.world, self.history, client, group, self.world.dice(name)).join()
             await check_committed(self.world, self.history, client, group)
 
-    async def _everybody_is_served(self) -> None:
+    async def _every_partition_is_served(self) -> None:
         """Every partition takes a record, and gives it back."""
         if self.findings:
             return
@@ -269,4 +269,4 @@ class _Run:
             async with asyncio.timeout(SERVE_S):
                 await self.world.process("last").run(self.load.ask_once("last", partitions))
         except (TimeoutError, *EXPECTED) as error:
-            self.findings.append(f"not well: not everybody is served: {error!r}")
+            self.findings.append(f"not well: not every partition is served: {error!r}")

@@ -1,6 +1,6 @@
 """Exceptions that the product caught and only logged.
 
-Brokers outlive what nobody foresaw: the exception is logged with its traceback, the request gets
+Brokers survive unexpected exceptions: the exception is logged with its traceback, the request gets
 UNKNOWN_SERVER_ERROR, the event is dropped, the work is tried again. No invariant need be hurt by
 it, and still it is a bug. What a fault of the world brings about is foreseen, and logged without a
 traceback.
@@ -29,7 +29,7 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def watched() -> Iterator[list[str]]:
-    """What is logged with a traceback meanwhile. Who has silenced all logging stays undisturbed."""
+    """What is logged with a traceback meanwhile. Silenced logging stays silent."""
     listener = _Listener()
     silenced, level, propagates = PRODUCT.manager.disable, PRODUCT.level, PRODUCT.propagate
     if silenced >= logging.ERROR:

@@ -124,8 +124,8 @@ class Workload:
         self._tasks.append(self.world.process(name).run(coroutine, name=name))  # type: ignore[arg-type]
 
     async def stop(self, within_s: float) -> list[str]:
-        """Let everybody finish what they are doing; answers who does not. A client that fails is a
-        finding."""
+        """Let every client finish its work; returns those that do not. A client that fails is
+        a finding."""
         self.stopping = True
         for member in self._members:
             member.is_stopping = True
@@ -389,7 +389,7 @@ class Workload:
         )
 
     async def _churn(self, client: Client, rng: random.Random) -> None:
-        """A topic nobody writes to comes and goes."""
+        """Create a topic without records, and delete it."""
         name = f"passing-{rng.randrange(3)}"
         self.history.unprotected.add(name)
         if rng.random() < 0.5:

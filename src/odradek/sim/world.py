@@ -31,7 +31,7 @@ PORT = 9092
 DATA = "/data"
 SESSION_TIMEOUT_MS = 6_000
 CAPACITY_BYTES = 1 << 40
-OPERATOR_S = 5.0  # from a broker that gives up to somebody who starts it again
+OPERATOR_S = 5.0  # from a broker that gives up until an operator restarts it
 
 
 class Event(NamedTuple):
@@ -66,7 +66,7 @@ class ObservedServer(MemoryServer):
         self.observers: list[Callable[[MemoryStore, Sequence[Operation]], None]] = []
 
     def remove(self, path: str) -> None:
-        """An operator removes a node behind everybody's back."""
+        """An operator deletes a node behind the brokers' backs."""
         if self.tree.exists(path) is not None:
             _, events = self.tree.apply([Delete(path)], 0, self._clock())
             self._publish(events)
@@ -143,7 +143,7 @@ class Host:
         )
 
     def _start_again(self, starts: int) -> None:
-        """An operator finds that the broker ended by itself, and nobody has started it since."""
+        """An operator finds that the broker ended by itself, and starts it unless another has."""
         if self.starts == starts and not self.is_up and not self.is_retired:
             self.start()
 
@@ -169,7 +169,7 @@ class Host:
         self.broker = None
 
     def lose_power(self) -> None:
-        """The process is gone, and of what was not synced some. Nobody tells its peers."""
+        """The process is gone, and some of what was not synced. Its peers hear nothing."""
         self.world.network.power_off(self.name)
         self.kill()
         self.boots += 1
@@ -239,7 +239,7 @@ class World:
         return random.Random(f"{self.seed}/{name}")
 
     def note(self, event: str) -> None:
-        """A line for whoever reads the run afterwards."""
+        """Add a line to the history of the run."""
         self.events.append(Event(self.loop.time(), "world", event))
 
     def journalled(self, host: Host, entry: Entry) -> None:
