@@ -1,6 +1,7 @@
 """`odradek reassign`: plan, cost, execute, progress, verify, cancel.
 
-The files are those of kafka-reassign-partitions. docs/spec: controller and replication, 1.4.
+The files are those of kafka-reassign-partitions.
+docs/spec/controller-and-replication.md, section 1.4.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Pure functions over assignments and sizes; `reassignment` asks the cluster for them and acts.
 A new replica is fetched from the partition's leader, so that is the broker whose bytes are counted
-as sent. docs/spec: controller and replication, section 1.4.
+as sent. docs/spec/controller-and-replication.md, section 1.4.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
