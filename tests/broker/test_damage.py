@@ -60,7 +60,7 @@ async def test_a_damaged_follower_is_copied_again(tmp_path: Path, which: int) ->
         await made.start(victim)
         await until(lambda: has_all(made, victim))
         partition = made.brokers[leader].replicas.partitions[TP]
-        await until(lambda: victim in partition.isr.committed)
+        await until(lambda: victim in partition.leader.isr.committed)
         assert contents(made, victim) == contents(made, leader)
         assert not made.brokers[victim].replicas.partitions[TP].lost_tail
 
@@ -100,8 +100,9 @@ async def test_the_last_replica_that_lost_its_tail_does_not_lead(
         shorten(last)
         await made.start(other)
         back = await made.start(leader)
-        await until(lambda: f"{TP} ends at 11, before what was committed" in caplog.text)
+        await until(lambda: f"{TP}: refuses to lead in leader epoch" in caplog.text)
         assert not back.replicas.partitions[TP].is_leader
+        assert "its log ends at 11, before" in caplog.text
         assert last.name in caplog.text
 
 
@@ -119,7 +120,7 @@ async def test_the_last_replica_that_is_damaged_stays_offline_and_untouched(
         connection = await made.connect(leader)
         await until(lambda: broker.cache.has_topic("other"))
         assert (await produce(connection, "other", b"v")).error_code == ErrorCode.NONE
-        assert TP in broker.replicas.offline
+        assert TP in broker.replicas.partitions.offline
         assert (await produce(connection, "t", b"v")).error_code != ErrorCode.NONE
         assert first.name in caplog.text and "move the directory away" in caplog.text
         await made.stop(leader)
@@ -150,6 +151,6 @@ async def test_a_log_of_old_messages_is_offline_and_the_broker_starts(
         old.mkdir(parents=True)
         (old / f"{0:020d}.log").write_bytes(OLD_MESSAGE)
         broker = await made.start(1)
-        assert TopicPartition("old", 0) in broker.replicas.offline
+        assert TopicPartition("old", 0) in broker.replicas.partitions.offline
         assert f"{old}/" in caplog.text and "magic 0" in caplog.text
         assert (old / f"{0:020d}.log").read_bytes() == OLD_MESSAGE

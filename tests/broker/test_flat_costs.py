@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import pytest
 from tests.broker.clusters import Cluster, cluster, until
 
+from odradek.broker.metadata_cache import LEADER_DURING_DELETE
 from odradek.broker.server import Broker
 from odradek.client import LATEST, Admin, Client, Groups, Resource, ResourceType, offsets_at
 from odradek.coordinator.group import CommittedOffset
-from odradek.replica.metadata_cache import LEADER_DURING_DELETE
 from odradek.store import paths, payloads
 from odradek.store.api import Create
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -16,7 +16,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.log.disk import RealDisk
 from odradek.log.offload import on_the_spot
-from odradek.replica.manager import ReplicaManager
+from odradek.replica.checkpoints import HighWatermarkCheckpoints
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.wire.errors import ErrorCode
@@ -42,7 +42,9 @@ async def test_a_stop_hands_leaderships_over_first(tmp_path: Path) -> None:
         response = await other.request(fetch_request("t"), 11)
         assert response.responses[0].partitions[0].high_watermark == 1
         back = await made.start(leader)
-        await until(lambda: leader in made.brokers[new].replicas.partitions[of].isr.committed)
+        await until(
+            lambda: leader in made.brokers[new].replicas.partitions[of].leader.isr.committed
+        )
         assert back.logs.logs[of].end_offset == 1
 
 
@@ -63,15 +65,16 @@ async def dies_before_it_writes_down_what_it_lost(
 ) -> None:
     """Its logs are opened by then. What a killed process leaves is what its disk has."""
     disk, left = made.directory / str(victim), made.directory / "left"
-    checkpoint = ReplicaManager.checkpoint_high_watermarks
+    write = HighWatermarkCheckpoints.write
 
-    def leave_first(replicas: ReplicaManager) -> None:
-        if replicas.broker_id == victim and replicas.partitions and not left.exists():
+    def leave_first(checkpoints: HighWatermarkCheckpoints) -> None:
+        is_victim = any(Path(path).is_relative_to(disk) for path in checkpoints._logs.live_dirs)
+        if is_victim and checkpoints._partitions and not left.exists():
             shutil.copytree(disk, left)
-        checkpoint(replicas)
+        write(checkpoints)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ReplicaManager, "checkpoint_high_watermarks", leave_first)
+        patched.setattr(HighWatermarkCheckpoints, "write", leave_first)
         await made.start(victim)
         await until(left.exists)
         await made.stop(victim)
@@ -108,7 +111,7 @@ async def test_an_empty_disk_is_not_forgotten_however_early_the_next_life_ends(
         await dies(made, victim, monkeypatch)
         caplog.clear()
         back = await made.start(victim)
-        await until(lambda: f"{of} ends at 0, before what was committed" in caplog.text)
+        await until(lambda: f"{of}: refuses to lead in leader epoch" in caplog.text)
         assert not back.replicas.partitions[of].is_leader
         assert kept.end_offset == 1
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.delayed_by_key import DelayedByKey
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.topics import Topics
-from odradek.replica.delayed import DelayedByKey, TimeoutWheel
-from odradek.replica.metadata_cache import MetadataCache
+from odradek.replica.delayed import TimeoutWheel
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.payloads import BrokerRegistration, Endpoint, TopicNode

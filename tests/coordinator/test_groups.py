@@ -14,7 +14,7 @@ from odradek.coordinator.group import (
     new_member_id,
     subscribed_topics,
 )
-from odradek.coordinator.storage import java_hash, partition_for
+from odradek.coordinator.storage import partition_for
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from odradek.wire.messages.leave_group import MemberIdentity
@@ -33,14 +33,6 @@ def test_the_table_of_states() -> None:
 def test_an_illegal_transition_is_a_bug() -> None:
     with pytest.raises(AssertionError):
         Group("g", 0).transition(GroupState.STABLE, 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "hashed"),
-    [("", 0), ("abc", 96354), ("polygenelubricants", -(2**31)), ("é€𝄞", 16751501)],
-)
-def test_javas_hash(text: str, hashed: int) -> None:
-    assert java_hash(text) == hashed
 
 
 def test_a_group_whose_hash_has_no_absolute_value_is_on_partition_zero() -> None:

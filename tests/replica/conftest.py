@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
 from odradek.log.manager import LogManager
 from odradek.replica.config import ReplicaConfig
-from odradek.replica.fetching import FetchParams, FetchSet
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet
 from odradek.replica.manager import ReplicaManager
-from odradek.replica.metadata_cache import MetadataCache
 from odradek.sim.loop import SimLoop
 from odradek.sim.network import Network
 from odradek.store.cluster import ClusterStore
@@ -157,7 +157,7 @@ class Node:
             self.id, -1, (Endpoint("127.0.0.1", self.port),), world.racks.get(self.id)
         )
         self.epoch = await self.store.register_broker(self.registration)
-        self.replicas.broker_epoch = self.epoch
+        self.replicas.control_requests.broker_epoch = self.epoch
 
     async def stop(self, *, clean: bool = True) -> None:
         """Go down; unclean leaves the logs as a killed process would."""
@@ -222,7 +222,7 @@ class Node:
     def epochs(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
         def found(topic: str, asked: Any) -> EpochEndOffset:
             try:
-                partition = self.replicas.hosted(TopicPartition(topic, asked.partition))
+                partition = self.replicas.partitions[TopicPartition(topic, asked.partition)]
                 epoch, end = partition.end_offset_for_epoch(
                     asked.current_leader_epoch, asked.leader_epoch
                 )
@@ -243,7 +243,7 @@ class Node:
     def offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         def found(topic: str, asked: Any) -> ListOffsetsPartitionResponse:
             try:
-                partition = self.replicas.hosted(TopicPartition(topic, asked.partition_index))
+                partition = self.replicas.partitions[TopicPartition(topic, asked.partition_index)]
                 answer = partition.offset_for_timestamp(
                     asked.timestamp, None, asked.current_leader_epoch, leader_only=True
                 )
@@ -268,10 +268,13 @@ class Node:
     # What tests ask
 
     def log(self, of: TopicPartition = T0) -> Any:
-        return self.replicas.hosted(of).local_log
+        return self.replicas.partitions[of].local_log
 
     def partition(self, of: TopicPartition = T0) -> Any:
-        return self.replicas.hosted(of)
+        return self.replicas.partitions[of]
+
+    def role(self, of: TopicPartition = T0) -> Any:
+        return self.partition(of).role
 
     def append(self, *values: bytes, acks: int = 1, of: TopicPartition = T0) -> Any:
         return self.replicas.append(acks, 30_000, {of: batch(*values)})
@@ -391,7 +394,7 @@ class World:
         )
         for node in self.nodes.values():
             if node.id not in without and to in (None, node.id):
-                response = node.replicas.update_metadata(request)
+                response = node.replicas.control_requests.update_metadata(request)
                 assert response.error_code == ErrorCode.NONE
 
     def request(
@@ -452,7 +455,7 @@ class World:
         for broker_id in self.replicas_of[of]:
             if broker_id in self.nodes and broker_id not in without:
                 node = self.nodes[broker_id]
-                response = await node.replicas.leader_and_isr(
+                response = await node.replicas.control_requests.leader_and_isr(
                     self.request(of, is_new=is_new or found is None, broker_epoch=node.epoch)
                 )
                 errors[broker_id] = error_of(response)
@@ -476,7 +479,7 @@ class World:
         controller_epoch: int | None = None,
     ) -> ErrorCode:
         """Send StopReplica to one node; the error of the request, or of the partition."""
-        response = node.replicas.stop_replica(
+        response = node.replicas.control_requests.stop_replica(
             StopReplicaRequest(
                 controller_id=9,
                 controller_epoch=controller_epoch or self.controller_epoch,

@@ -33,10 +33,10 @@ def other_directory(node: Any, of: TopicPartition = T0) -> str:
 
 def begin_move(node: Any) -> Any:
     """To the other directory, and no further: the copy stays empty."""
-    node.replicas.mover.quota.bytes_per_second = 1
-    node.replicas.mover.quota.record(10**9)
-    node.replicas.alter_replica_log_dirs({T0: other_directory(node)})
-    return node.partition().future_log
+    node.replicas.log_dir_moves.quota.bytes_per_second = 1
+    node.replicas.log_dir_moves.quota.record(10**9)
+    node.replicas.log_dir_moves.alter({T0: other_directory(node)})
+    return node.partition().replica.future_log
 
 
 class TestFailure:
@@ -77,7 +77,7 @@ class TestFailure:
                 patch.setattr(RealDisk, "rename", refuse)
                 assert world.stop(node, delete=True) == ErrorCode.KAFKA_STORAGE_ERROR
             await asyncio.sleep(0)
-            assert RealDisk().is_dir(where) and node.replicas.offline == {T0}
+            assert RealDisk().is_dir(where) and node.replicas.partitions.offline == {T0}
             assert world.stop(node, T1, delete=True) == ErrorCode.NONE
             assert node.logs.get(T1) is None
 
@@ -89,7 +89,7 @@ class TestFailure:
             await world.elect(1, [1], [1])
             await world.elect(1, [1], [1], of=T1)
             heard: list[tuple[list[Any], list[Any]]] = []
-            node.replicas.leadership_listeners.append(lambda *roles: heard.append(roles))
+            node.replicas.roles.listeners.append(lambda *roles: heard.append(roles))
             partition = node.partition()
             node.logs.fail_directory(directory_of(node), OSError(5, "gone"))
             await asyncio.sleep(0)
@@ -112,7 +112,7 @@ class TestFailure:
             await asyncio.sleep(0.01)
             ((_, data),) = await waiting
             assert data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert T0 in node.replicas.offline
+            assert T0 in node.replicas.partitions.offline
 
         simulate(story)
 
@@ -135,7 +135,7 @@ class TestFailure:
             follower.logs.fail_directory(directory_of(follower), OSError(5, "gone"))
             leader.append(b"b")
             await world.until(lambda: not follower.replicas.fetchers.is_following(T0))
-            await world.until(lambda: leader.partition().isr.committed == (1,))
+            await world.until(lambda: leader.role().isr.committed == (1,))
 
         simulate(story)
 
@@ -147,10 +147,12 @@ class TestFailure:
             await asyncio.sleep(0)
             world.states[T1] = replace(world.states[T0])
             world.replicas_of[T1] = [1]
-            response = await node.replicas.leader_and_isr(world.request(T1, is_new=False))
+            response = await node.replicas.control_requests.leader_and_isr(
+                world.request(T1, is_new=False)
+            )
             (error,) = response.partition_errors
             assert error.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert T1 in node.replicas.offline
+            assert T1 in node.replicas.partitions.offline
             new = TopicPartition("new", 0)
             assert (await world.elect(1, [1], [1], of=new))[1] == ErrorCode.NONE
 
@@ -165,7 +167,7 @@ class TestMoving:
             for number in range(200):
                 node.append(b"%d" % number * 5000)
             before, target = directory_of(node), other_directory(node)
-            assert node.replicas.alter_replica_log_dirs({T0: target}) == {T0: ErrorCode.NONE}
+            assert node.replicas.log_dir_moves.alter({T0: target}) == {T0: ErrorCode.NONE}
             number = 200
             while directory_of(node) == before:
                 node.append(b"%d" % number)
@@ -190,10 +192,10 @@ class TestMoving:
             for _ in range(100):
                 await leader.produce(b"x" * 50_000)
             target = other_directory(follower)
-            follower.replicas.mover.quota.bytes_per_second = 200_000
-            follower.replicas.alter_replica_log_dirs({T0: target})
+            follower.replicas.log_dir_moves.quota.bytes_per_second = 200_000
+            follower.replicas.log_dir_moves.alter({T0: target})
             await asyncio.sleep(0.5)
-            assert follower.partition().future_log is not None
+            assert follower.partition().replica.future_log is not None
             await world.elect(1, [1, 2])
             for number in range(100):
                 await leader.produce(b"%d" % number * 3000)
@@ -211,9 +213,9 @@ class TestMoving:
             await world.elect(1, [1], [1])
             node.append(b"gone", b"a", b"b")
             node.append(b"c")
-            node.partition().delete_records(1)
+            node.role().delete_records(1)
             contents, target = node.contents(), other_directory(node)
-            node.replicas.alter_replica_log_dirs({T0: target})
+            node.replicas.log_dir_moves.alter({T0: target})
             await world.until(lambda: directory_of(node) == target)
             assert (node.log().start_offset, node.log().end_offset) == (1, 4)
             assert node.log().high_watermark == 4
@@ -230,7 +232,7 @@ class TestMoving:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
-            alter = node.replicas.alter_replica_log_dirs
+            alter = node.replicas.log_dir_moves.alter
             here, there = directory_of(node), other_directory(node)
             assert alter({T0: here}) == {T0: ErrorCode.NONE}
             assert alter({T0: "/nowhere"}) == {T0: ErrorCode.LOG_DIR_NOT_FOUND}
@@ -252,7 +254,7 @@ class TestMoving:
                 await world.elect(1, [1], [1], of=of)
                 node.append(b"x", of=of)
                 target = other_directory(node, of)
-                error = node.replicas.alter_replica_log_dirs({of: target})[of]
+                error = node.replicas.log_dir_moves.alter({of: target})[of]
                 assert len(node.logs.live_dirs) == 2
                 if of is longest:
                     assert error == ErrorCode.NONE
@@ -269,10 +271,10 @@ class TestMoving:
             for _ in range(50):
                 node.append(b"x" * 50_000)
             here, there = directory_of(node), other_directory(node)
-            node.replicas.mover.quota.bytes_per_second = 1000
-            node.replicas.alter_replica_log_dirs({T0: there})
+            node.replicas.log_dir_moves.quota.bytes_per_second = 1000
+            node.replicas.log_dir_moves.alter({T0: there})
             await asyncio.sleep(1)
-            node.replicas.alter_replica_log_dirs({T0: here})
+            node.replicas.log_dir_moves.alter({T0: here})
             assert node.logs.get(T0, future=True) is None
             await asyncio.sleep(60)
             assert directory_of(node) == here
@@ -287,20 +289,20 @@ class TestMoving:
             for _ in range(50):
                 node.append(b"x" * 50_000)
             there = other_directory(node)
-            node.replicas.mover.quota.bytes_per_second = 1000
-            node.replicas.alter_replica_log_dirs({T0: there})
+            node.replicas.log_dir_moves.quota.bytes_per_second = 1000
+            node.replicas.log_dir_moves.alter({T0: there})
             await asyncio.sleep(1)
             contents = node.contents()
             await node.stop()
             await world.restart(1)
-            node.replicas.mover.quota.bytes_per_second = 1000
+            node.replicas.log_dir_moves.quota.bytes_per_second = 1000
             loaded = node.logs.get(T0, future=True)
             assert loaded.end_offset > 0
             await world.elect(1, [1])
-            again = node.partition().future_log
+            again = node.partition().replica.future_log
             assert again is not loaded and again is node.logs.get(T0, future=True)
             await world.elect(1, [1])  # which is no reason to begin once more
-            assert node.partition().future_log is again
+            assert node.partition().replica.future_log is again
             await world.until(lambda: directory_of(node) == there)
             assert node.contents() == contents
 
@@ -418,10 +420,10 @@ class TestMoving:
                 for _ in range(5):
                     node.append(b"x" * 50_000, of=of)
                 node.log(of).set_high_watermark(5)
-            node.replicas.mover.quota.bytes_per_second = 1
-            node.replicas.mover.quota.record(1_000_000)
+            node.replicas.log_dir_moves.quota.bytes_per_second = 1
+            node.replicas.log_dir_moves.quota.record(1_000_000)
             targets = {of: other_directory(node, of) for of in (T0, T1)}
-            node.replicas.alter_replica_log_dirs(targets)
+            node.replicas.log_dir_moves.alter(targets)
             await asyncio.sleep(10)
             await node.stop(clean=False)
             await world.restart(1)
@@ -439,7 +441,7 @@ class TestMoving:
             node.append(b"x")
             await asyncio.sleep(10)  # it is written, and does not change any more
             target = other_directory(node)
-            node.replicas.alter_replica_log_dirs({T0: target})
+            node.replicas.log_dir_moves.alter({T0: target})
             await world.until(lambda: directory_of(node) == target)
             assert node.logs.read_high_watermarks() == {T0: 1}
 
@@ -452,14 +454,14 @@ class TestMoving:
             for _ in range(50):
                 node.append(b"x" * 50_000)
             here, there = directory_of(node), other_directory(node)
-            node.replicas.mover.quota.bytes_per_second = 1000
-            node.replicas.alter_replica_log_dirs({T0: there})
+            node.replicas.log_dir_moves.quota.bytes_per_second = 1000
+            node.replicas.log_dir_moves.alter({T0: there})
             await asyncio.sleep(1)
             node.logs.fail_directory(there, OSError(5, "gone"))
             await asyncio.sleep(1)
             assert node.append(b"y")[T0].error == ErrorCode.NONE
             assert directory_of(node) == here
-            assert node.partition().future_log is None
+            assert node.partition().replica.future_log is None
 
         simulate(story, log_config=LogConfig())
 
@@ -480,7 +482,7 @@ class TestMoving:
             for _ in range(3):
                 await leader.produce(b"only here")
             if is_restarted:
-                leader.partition().delete_records(8)
+                leader.role().delete_records(8)
                 assert leader.log().roll().base_offset == 8
                 leader.log().delete_old_segments()
             else:

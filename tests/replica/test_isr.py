@@ -5,11 +5,12 @@ docs/spec/controller-and-replication.md section 5.3.
 
 import pytest
 
-from odradek.replica.isr import (
+from odradek.replica.leader.isr import (
     NEVER,
     UNKNOWN_OFFSET,
+    Committed,
     Follower,
-    Isr,
+    IsrState,
     high_watermark,
     may_join,
     out_of_sync,
@@ -22,7 +23,7 @@ def follower(broker_id: int, log_end: int, caught_up_at: float = NEVER) -> Follo
     return Follower(broker_id, log_start=0, log_end=log_end, caught_up_at=caught_up_at)
 
 
-def mark(leader_end: int, followers: list[Follower], isr: Isr, *, now: float = 100.0) -> int:
+def mark(leader_end: int, followers: list[Follower], isr: IsrState, *, now: float = 100.0) -> int:
     return high_watermark(
         leader_end, followers, isr, now=now, lag_max_s=LAG_S, is_alive=lambda broker_id: True
     )
@@ -93,42 +94,42 @@ class TestCaughtUp:
 
 class TestHighWatermark:
     def test_alone_it_is_the_leaders_end(self) -> None:
-        assert mark(10, [], Isr((1,))) == 10
+        assert mark(10, [], Committed((1,))) == 10
 
     def test_the_slowest_member_holds_it(self) -> None:
-        assert mark(10, [follower(2, 7), follower(3, 9)], Isr((1, 2, 3))) == 7
+        assert mark(10, [follower(2, 7), follower(3, 9)], Committed((1, 2, 3))) == 7
 
     def test_who_is_outside_and_behind_does_not(self) -> None:
-        assert mark(10, [follower(2, 7), follower(3, 9)], Isr((1, 3))) == 9
+        assert mark(10, [follower(2, 7), follower(3, 9)], Committed((1, 3))) == 9
 
     def test_who_is_outside_but_caught_up_is_waited_for(self) -> None:
-        assert mark(10, [follower(2, 7, caught_up_at=99.0)], Isr((1,))) == 7
+        assert mark(10, [follower(2, 7, caught_up_at=99.0)], Committed((1,))) == 7
 
     def test_unless_it_is_dead(self) -> None:
         late = [follower(2, 7, caught_up_at=99.0)]
         found = high_watermark(
-            10, late, Isr((1,)), now=100.0, lag_max_s=LAG_S, is_alive=lambda broker_id: False
+            10, late, Committed((1,)), now=100.0, lag_max_s=LAG_S, is_alive=lambda broker_id: False
         )
         assert found == 10
 
     def test_who_is_about_to_join_counts(self) -> None:
-        assert mark(10, [follower(2, 7)], Isr((1,)).expanding(2)) == 7
+        assert mark(10, [follower(2, 7)], Committed((1,)).expand(2)) == 7
 
     def test_who_is_about_to_leave_still_counts(self) -> None:
-        assert mark(10, [follower(2, 7)], Isr((1, 2)).shrinking([2])) == 7
+        assert mark(10, [follower(2, 7)], Committed((1, 2)).shrink([2])) == 7
 
     def test_an_unknown_member_allows_nothing(self) -> None:
-        assert mark(10, [Follower(2)], Isr((1, 2))) == UNKNOWN_OFFSET
+        assert mark(10, [Follower(2)], Committed((1, 2))) == UNKNOWN_OFFSET
 
 
 class TestShrinking:
     def test_only_members_that_lag(self) -> None:
         followers = [follower(2, 9, 69.0), follower(3, 9, 71.0), follower(4, 9, 0.0)]
-        isr = Isr((1, 2, 3))
+        isr = Committed((1, 2, 3))
         assert out_of_sync(10, followers, isr, now=100.0, lag_max_s=LAG_S) == [2]
 
     def test_nobody_while_a_change_is_in_flight(self) -> None:
-        isr = Isr((1, 2)).expanding(3)
+        isr = Committed((1, 2)).expand(3)
         assert out_of_sync(10, [follower(2, 0)], isr, now=100.0, lag_max_s=LAG_S) == []
 
 
@@ -140,27 +141,26 @@ class TestJoining:
             (9, 10, 5, False),  # below the high watermark
             (10, 3, 11, False),  # has not reached the leader's epoch
             (11, 3, 11, True),
-            (10, 10, None, False),  # we do not lead
         ],
     )
     def test_what_a_member_must_have(
-        self, log_end: int, high_watermark: int, epoch_start: int | None, expected: bool
+        self, log_end: int, high_watermark: int, epoch_start: int, expected: bool
     ) -> None:
-        found = may_join(follower(2, log_end), Isr((1,)), high_watermark, epoch_start)
+        found = may_join(follower(2, log_end), Committed((1,)), high_watermark, epoch_start)
         assert found is expected
 
     def test_not_twice_and_not_during_another_change(self) -> None:
-        assert not may_join(follower(2, 10), Isr((1, 2)), 10, 0)
-        assert not may_join(follower(2, 10), Isr((1, 3)).shrinking([3]), 10, 0)
+        assert not may_join(follower(2, 10), Committed((1, 2)), 10, 0)
+        assert not may_join(follower(2, 10), Committed((1, 3)).shrink([3]), 10, 0)
 
 
 class TestIsr:
     def test_maximal(self) -> None:
-        assert Isr((1, 2)).maximal == (1, 2)
-        assert Isr((1, 2)).expanding(3).maximal == (1, 2, 3)
-        assert Isr((1, 2)).expanding(3).committed == (1, 2)
-        assert Isr((1, 2)).shrinking([2]).maximal == (1, 2)
+        assert Committed((1, 2)).maximal == (1, 2)
+        assert Committed((1, 2)).expand(3).maximal == (1, 2, 3)
+        assert Committed((1, 2)).expand(3).committed == (1, 2)
+        assert Committed((1, 2)).shrink([2]).maximal == (1, 2)
 
     def test_the_last_member_stays(self) -> None:
         with pytest.raises(AssertionError):
-            Isr((1,)).shrinking([1])
+            Committed((1,)).shrink([1])

@@ -59,7 +59,7 @@ def test_the_other_refuses_to_cut_when_it_does_not_know(simulate: Any) -> None:
         await world.until(lambda: not second.replicas.fetchers.is_following(T0))
         assert first.log().end_offset == 5
         assert second.log().end_offset == 10
-        assert second.replicas.statistics()["failed_partitions"] == 1
+        assert second.replicas.statistics()["fetcher_failed"] == 1
         # The one with the records may still be elected, and then the first follows it.
         await world.elect(2, [2])
         await world.until(lambda: first.log().end_offset == 10)
@@ -154,7 +154,7 @@ def test_the_last_in_sync_replica_that_lost_its_log_refuses_until_it_has_followe
         shutil.rmtree(first.dirs[0] / "t-0")
         await world.elect(-1, [1], without=[1])
         await world.restart(1)
-        first.replicas.lost_logs = {T0}
+        first.replicas.replica_logs.lost = {T0}
         errors = await world.elect(1, [1])
         assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR
         await world.elect(-1, [1])

@@ -113,8 +113,8 @@ class TestDeleteRecords:
             (leader,) = await world.start(1)
             await world.elect(1, [1], [1])
             leader.append(b"a", b"b", b"c")
-            assert leader.partition().delete_records(before) == start
-            assert leader.log().start_offset == leader.partition().low_watermark == start
+            assert leader.role().delete_records(before) == start
+            assert leader.log().start_offset == leader.role().low_watermark == start
 
         simulate(story)
 
@@ -124,7 +124,7 @@ class TestDeleteRecords:
             (leader,) = await world.start(1)
             await world.elect(1, [1], [1])
             leader.append(b"a", b"b", b"c")
-            delete = leader.partition().delete_records
+            delete = leader.role().delete_records
             assert refused(delete, before) == ErrorCode.OFFSET_OUT_OF_RANGE
 
         simulate(story)
@@ -133,10 +133,10 @@ class TestDeleteRecords:
         async def story(world: Any) -> None:
             leader, follower = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
-            found = refused(follower.partition().delete_records, 0)
+            found = refused(lambda: follower.partition().leader)
             assert found == ErrorCode.NOT_LEADER_OR_FOLLOWER
             leader.log().config = LogConfig(cleanup_policy=frozenset({"compact"}))
-            assert refused(leader.partition().delete_records, 0) == ErrorCode.POLICY_VIOLATION
+            assert refused(leader.role().delete_records, 0) == ErrorCode.POLICY_VIOLATION
 
         simulate(story)
 
@@ -146,8 +146,8 @@ class TestDeleteRecords:
             await world.elect(1, [1, 2], [1, 2, 3])
             for _ in range(3):
                 await leader.produce(b"x")
-            leader.partition().delete_records(2)
-            await world.until(lambda: leader.partition().low_watermark == 2, 1.0)
+            leader.role().delete_records(2)
+            await world.until(lambda: leader.role().low_watermark == 2, 1.0)
 
         simulate(story)
 
@@ -158,7 +158,7 @@ class TestDeleteRecords:
             await world.elect(1, [1, 2], [1, 2])
             partition = leader.partition()
             led: list[bool] = []
-            partition.watch_low_watermark(lambda: led.append(partition.is_leader))
+            partition.role.watch_low_watermark(lambda: led.append(partition.is_leader))
             if stopped:
                 world.stop(leader)
             else:

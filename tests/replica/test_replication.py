@@ -8,7 +8,8 @@ import pytest
 
 from odradek.log.results import UnexpectedOffset
 from odradek.replica.config import ReplicaConfig
-from odradek.replica.copying import append_copied
+from odradek.replica.follower.append import append_copied
+from odradek.replica.follower.role import FollowerRole
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -155,7 +156,7 @@ def test_a_new_follower_begins_with_the_batch_in_which_the_leaders_log_starts(
         await world.elect(1, [1], [1])
         leader.append(b"gone", b"a", b"b")
         leader.append(b"c")
-        leader.partition().delete_records(1)
+        leader.role().delete_records(1)
         await world.elect(1, [1], [1, 2], is_new=True)
         await world.until_stored({1, 2})
         log = follower.log()
@@ -202,10 +203,11 @@ def test_the_leaders_log_start_reaches_the_followers(simulate: Any) -> None:
             await leader.produce(b"%d" % number)
         partition = leader.partition()
         seen = []
-        partition.watch_low_watermark(lambda: seen.append(partition.low_watermark))
-        assert partition.delete_records(3) == 3
-        assert partition.low_watermark == 0
-        await world.until(lambda: partition.low_watermark == 3, 1.0)
+        role = partition.role
+        role.watch_low_watermark(lambda: seen.append(role.low_watermark))
+        assert partition.role.delete_records(3) == 3
+        assert partition.role.low_watermark == 0
+        await world.until(lambda: partition.role.low_watermark == 3, 1.0)
         assert seen[-1] == 3
         assert follower.log().start_offset == 3
 
@@ -220,10 +222,10 @@ def test_what_the_controller_says_while_the_leader_is_asked_about_another_partit
     async def story(world: Any) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2], of=idle)
-        await world.until(lambda: follower.replicas.fetchers.statistics()["unsettled"] == 0)
+        await world.until(lambda: follower.replicas.fetchers.statistics()["not_fetching"] == 0)
         await world.elect(1, [1], [1])
         leader.append(b"gone")
-        leader.partition().delete_records(1)
+        leader.role().delete_records(1)
         await world.elect(1, [1], [1], of=other)
         leader.append(b"x", of=other)
         offsets, asked = leader.offsets, []
@@ -258,7 +260,9 @@ def test_a_follower_waits_until_it_is_told_where_its_leader_is(simulate: Any) ->
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2], without=[2])
         leader.append(b"a")
-        response = await follower.replicas.leader_and_isr(world.request(T0, is_new=True))
+        response = await follower.replicas.control_requests.leader_and_isr(
+            world.request(T0, is_new=True)
+        )
         assert [error.error_code for error in response.partition_errors] == [ErrorCode.NONE]
         assert follower.log().end_offset == 0
         assert not follower.replicas.fetchers.is_following(T0)
@@ -376,19 +380,19 @@ def test_partitions_that_come_one_after_the_other_do_not_wait_for_each_other(
     simulate(story)
 
 
-def test_a_fetcher_survives_what_it_did_not_expect(simulate: Any, caplog: Any) -> None:
+def test_a_fetcher_survives_what_it_did_not_expect(
+    simulate: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story(world: Any) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"a")
-        partition = follower.partition()
-        original = partition.follower_high_watermark
 
-        def stumble(mark: int) -> None:
-            partition.follower_high_watermark = original
+        def stumble(role: FollowerRole, mark: int) -> None:
+            monkeypatch.undo()
             raise ZeroDivisionError
 
-        partition.follower_high_watermark = stumble
+        monkeypatch.setattr(FollowerRole, "advance_high_watermark", stumble)
         assert (await leader.produce(b"b")).error == ErrorCode.NONE
         await world.until(lambda: follower.contents() == leader.contents())
 

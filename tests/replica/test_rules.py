@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.log.epochs import LeaderEpochs
-from odradek.replica.fetch_session import FollowerSession, Position
-from odradek.replica.fetchers import fetcher_index, java_hash
-from odradek.replica.selector import Candidate, rack_aware
+from odradek.replica.follower.fetch_session import FollowerSession, Position
+from odradek.replica.follower.fetcher_manager import fetcher_index
+from odradek.replica.follower.truncation import LostCommittedRecords, check_kept, truncation_for
+from odradek.replica.leader.selector import Candidate, rack_aware
 from odradek.replica.throttle import Rate, ReplicationQuota, is_throttled_replica
-from odradek.replica.truncation import LostCommittedRecords, check_kept, truncation_for
 from odradek.wire.topics import TopicPartition
 
 
@@ -143,67 +143,99 @@ class TestFollowerSession:
             for partition in topic.partitions
         ]
 
-    def test_first_everything_then_what_changed(self) -> None:
+    def wanting(self, **offsets: int) -> FollowerSession:
         session = FollowerSession()
-        wanted = {self.A: self.at(0), self.B: self.at(5)}
-        request = session.request(wanted, [], [])
+        for name, offset in offsets.items():
+            session.want(getattr(self, name), self.at(offset))
+        return session
+
+    def test_first_everything_then_what_changed(self) -> None:
+        session = self.wanting(A=0, B=5)
+        request = session.request()
         assert (request.session_id, request.epoch) == (0, 0)
         assert self.named(request) == [(0, 0), (1, 5)]
         session.opened(77)
-        wanted[self.A] = self.at(3)
-        request = session.request(wanted, [self.A], [])
+        session.want(self.A, self.at(3))
+        request = session.request()
         assert (request.session_id, request.epoch) == (77, 1)
         assert self.named(request) == [(0, 3)]
-        request = session.request(wanted, [], [])
+        request = session.request()
         assert (request.epoch, request.topics, request.forgotten) == (2, [], [])
 
-    def test_what_is_no_longer_wanted_is_forgotten_once(self) -> None:
-        session = FollowerSession()
-        wanted = {self.A: self.at(0), self.B: self.at(5)}
-        session.request(wanted, [], [])
+    def test_an_empty_request_leaves_what_changed_for_the_next(self) -> None:
+        session = self.wanting(A=0)
+        session.request()
         session.opened(77)
-        del wanted[self.B]
-        request = session.request(wanted, [], [self.B, self.C])
-        assert [(f.topic, f.partitions) for f in request.forgotten] == [("t", [1])]
-        assert session.request(wanted, [], [self.B]).forgotten == []
+        session.want(self.B, self.at(5))
+        request = session.empty_request()
+        assert (request.epoch, request.topics, request.forgotten) == (1, [], [])
+        assert self.named(session.request()) == [(1, 5)]
 
-    def test_a_leader_without_sessions_is_told_everything_every_time(self) -> None:
+    def test_a_partition_no_longer_wanted_is_forgotten_once(self) -> None:
+        session = self.wanting(A=0, B=5)
+        session.request()
+        session.opened(77)
+        session.withdraw(self.B)
+        session.withdraw(self.C)  # was never wanted
+        session.want(self.C, self.at(0))
+        session.withdraw(self.C)  # the leader has not heard of it
+        request = session.request()
+        assert self.named(request) == []
+        assert [(f.topic, f.partitions) for f in request.forgotten] == [("t", [1])]
+        assert session.request().forgotten == []
+
+    def test_withdrawn_and_wanted_again_it_is_not_forgotten(self) -> None:
+        session = self.wanting(A=0, B=5)
+        session.request()
+        session.opened(77)
+        session.withdraw(self.B)
+        session.want(self.B, self.at(7))
+        request = session.request()
+        assert (self.named(request), request.forgotten) == ([(1, 7)], [])
+
+    def test_a_request_is_due_while_anything_is_wanted_or_to_be_forgotten(self) -> None:
         session = FollowerSession()
-        wanted = {self.A: self.at(0)}
-        session.request(wanted, [], [])
+        assert not session.has_request
+        session.want(self.A, self.at(0))
+        assert session.has_request
+        session.withdraw(self.A)
+        assert not session.has_request  # there is no session in which to forget it
+        session.want(self.A, self.at(0))
+        session.request()
+        session.opened(77)
+        session.withdraw(self.A)
+        assert session.has_request
+        session.request()
+        assert not session.has_request
+
+    def test_a_leader_without_sessions_gets_everything_every_time(self) -> None:
+        session = self.wanting(A=0)
+        session.request()
         session.opened(0)
-        request = session.request(wanted, [], [])
+        request = session.request()
         assert (request.session_id, request.epoch) == (0, 0)
         assert self.named(request) == [(0, 0)]
 
     @pytest.mark.parametrize(("keep_id", "expected"), [(True, 77), (False, 0)])
     def test_after_a_doubt_everything_again(self, keep_id: bool, expected: int) -> None:
-        session = FollowerSession()
-        wanted = {self.A: self.at(0)}
-        session.request(wanted, [], [])
+        session = self.wanting(A=0)
+        session.request()
         session.opened(77)
         session.restart(keep_id=keep_id)
-        request = session.request(wanted, [], [])
+        request = session.request()
         assert (request.session_id, request.epoch) == (expected, 0)
         assert self.named(request) == [(0, 0)]
 
     def test_the_epoch_wraps_to_one(self) -> None:
         session = FollowerSession()
-        session.request({}, [], [])
+        session.request()
         session.opened(77)
         session._epoch = 2**31 - 1
-        assert session.request({}, [], []).epoch == 2**31 - 1
-        assert session.request({}, [], []).epoch == 1
+        assert session.request().epoch == 2**31 - 1
+        assert session.request().epoch == 1
 
 
 class TestFetcherIndex:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [("", 0), ("a", 97), ("test", 3556498), ("__consumer_offsets", -970371369)],
-    )
-    def test_java_hash(self, text: str, expected: int) -> None:
-        assert java_hash(text) == expected
-
     def test_within_range_and_spread(self) -> None:
         found = {fetcher_index(TopicPartition("topic", index), 4) for index in range(16)}
         assert found == {0, 1, 2, 3}

@@ -29,13 +29,16 @@ from odradek.log import recovery
 from odradek.log.log import Log
 from odradek.log.producers import ProducerStates
 from odradek.log.shutdown_record import Differences
-from odradek.replica import fetcher, isr, partition, reading
-from odradek.replica.fetcher import ReplicaFetcher
-from odradek.replica.fetching import FollowerLink
-from odradek.replica.manager import ReplicaManager
-from odradek.replica.membership import Membership
+from odradek.replica import control_requests
+from odradek.replica.control_requests import ControlRequests
+from odradek.replica.follower import fetcher
+from odradek.replica.follower.fetcher import ReplicaFetcher
+from odradek.replica.leader import isr, read, role
+from odradek.replica.leader.fetch_state import FollowerLink
+from odradek.replica.leader.isr_writer import IsrWriter
+from odradek.replica.leader.role import LeaderRole
 from odradek.replica.partition import Partition
-from odradek.replica.state_changes import StateChanges
+from odradek.replica.replica_logs import ReplicaLogs
 from odradek.sim.faults import Fault, Kind
 from odradek.sim.plan import SMALL_FETCHES, Plan, draw_plan
 from odradek.sim.run import Report, run
@@ -248,11 +251,10 @@ def attribute(owner: Any, name: str, value: Any) -> Patches:
 
 
 def ack_at_once() -> Patches:
-    def no_wait(self: Partition, produce: Any, offset: int) -> bool:
-        produce.results[self.topic_partition].error = ErrorCode.NONE
-        return False
+    def no_wait(self: LeaderRole, produce: Any, offset: int) -> None:
+        produce.results[self.replica.tp].error = ErrorCode.NONE
 
-    return attribute(Partition, "wait_for_commit", no_wait)
+    return attribute(LeaderRole, "wait_for_commit", no_wait)
 
 
 def truncate_nothing() -> Patches:
@@ -263,7 +265,7 @@ def truncate_nothing() -> Patches:
 
 
 def read_to_the_end() -> Patches:
-    return attribute(reading, "_readable_end", lambda params, log: log.end_offset)
+    return attribute(read, "_readable_end", lambda params, log: log.end_offset)
 
 
 def tell_the_end() -> Patches:
@@ -300,22 +302,33 @@ def keep_the_epoch() -> Patches:
 
 def accept_an_equal_epoch() -> Patches:
     """Elections keep the epoch, and brokers take that."""
-    original = StateChanges._acceptable
+    original = control_requests.decide
 
-    def acceptable(self: StateChanges, of: Any, state: Any, errors: Any) -> Any:
-        known = self._manager.partitions.get(of)
-        if known is not None and known.leader_epoch == state.leader_epoch:
-            known.leader_epoch -= 1
-        return original(self, of, state, errors)
+    def decided(broker_id: int, states: Any, facts_of: Any, **more: Any) -> Any:
+        def facts(tp: Any) -> Any:
+            known = facts_of(tp)
+            is_equal = known.leader_epoch == states[tp].leader_epoch
+            return replace(known, leader_epoch=known.leader_epoch - is_equal)
 
-    return [*keep_the_epoch(), *attribute(StateChanges, "_acceptable", acceptable)]
+        return original(broker_id, states, facts, **more)
+
+    def fence(self: Partition, state: Any) -> bool:
+        self.leader_epoch = min(self.leader_epoch, state.leader_epoch - 1)
+        return original_fence(self, state)
+
+    original_fence = Partition._fence
+    return [
+        *keep_the_epoch(),
+        *attribute(control_requests, "decide", decided),
+        *attribute(Partition, "_fence", fence),
+    ]
 
 
 def obey_a_stale_controller() -> Patches:
-    def stale(self: StateChanges, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+    def stale(self: ControlRequests, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         return ErrorCode.NONE
 
-    return attribute(StateChanges, "_stale", stale)
+    return attribute(ControlRequests, "_stale", stale)
 
 
 def write_without_a_fence() -> Patches:
@@ -373,7 +386,7 @@ def listen_before_registering() -> Patches:
 
 
 def never_grow_the_isr() -> Patches:
-    return attribute(partition, "may_join", lambda *_: False)
+    return attribute(role, "may_join", lambda *_: False)
 
 
 def take_no_records() -> Patches:
@@ -396,9 +409,9 @@ def give_no_records() -> Patches:
 
 def skip_a_batch() -> Patches:
     """An answer to a consumer begins with its second batch, if it has one."""
-    original = reading.Reader._read_item
+    original = read.Reader._read_item
 
-    def without_the_first(self: reading.Reader, params: Any, *more: Any) -> Any:
+    def without_the_first(self: read.Reader, params: Any, *more: Any) -> Any:
         data, hint = original(self, params, *more)
         if not params.is_follower and data.records:
             first, *others = scan(data.records)
@@ -406,43 +419,44 @@ def skip_a_batch() -> Patches:
                 data.records = memoryview(data.records)[first.end_position :]
         return data, hint
 
-    return attribute(reading.Reader, "_read_item", without_the_first)
+    return attribute(read.Reader, "_read_item", without_the_first)
 
 
 def refuse_for_nothing() -> Patches:
     """A replica that has everything takes itself for one that lost its last records."""
-    original = ReplicaManager.open_log
+    original = ReplicaLogs.open
 
-    def open_log(self: ReplicaManager, partition: Partition, *more: Any, **options: Any) -> Any:
-        log = original(self, partition, *more, **options)
-        if log.high_watermark == log.end_offset > 0:
-            partition.lost_mark = log.end_offset
-        return log
+    def open_log(self: ReplicaLogs, partition: Partition, *more: Any, **options: Any) -> None:
+        is_open = partition.log is not None
+        original(self, partition, *more, **options)
+        log = partition.local_log
+        if not is_open and log.high_watermark == log.end_offset > 0:
+            partition.replica.high_watermark_before_loss = log.end_offset
 
-    return attribute(ReplicaManager, "open_log", open_log)
+    return attribute(ReplicaLogs, "open", open_log)
 
 
 def join_below_the_epochs_start() -> Patches:
     """A follower joins the ISR at a new leader's high watermark, which may be behind."""
     original = isr.may_join
 
-    def joins(follower: Any, members: Any, mark: int, epoch_start: int | None) -> bool:
-        return original(follower, members, mark, None if epoch_start is None else 0)
+    def joins(follower: Any, members: Any, mark: int, epoch_start: int) -> bool:
+        return original(follower, members, mark, 0)
 
-    return attribute(partition, "may_join", joins)
+    return attribute(role, "may_join", joins)
 
 
 def truncate_at_the_high_watermark() -> Patches:
     """A follower truncates to its high watermark in a new epoch, and does not ask its leader."""
 
-    async def settle_all(self: ReplicaFetcher, connection: Any, rested: Any) -> None:
-        unsure = [each for each in rested if each.phase is fetcher.Phase.TRUNCATING]
-        for followed in unsure:
-            self._truncate(followed, followed.log.high_watermark, complete=True)
-        await original(self, connection, [each for each in rested if each not in unsure])
+    async def attend_to(self: ReplicaFetcher, connection: Any, due: Any) -> None:
+        unsure = [each for each in due if each.phase is fetcher.Phase.TRUNCATING]
+        for state in unsure:
+            self._truncate(state, state.log.high_watermark, complete=True)
+        await original(self, connection, [each for each in due if each not in unsure])
 
-    original = ReplicaFetcher._settle_all
-    return attribute(ReplicaFetcher, "_settle_all", settle_all)
+    original = ReplicaFetcher._attend_to
+    return attribute(ReplicaFetcher, "_attend_to", attend_to)
 
 
 def trust_broker_ids() -> Patches:
@@ -458,7 +472,7 @@ def trust_broker_ids() -> Patches:
         *attribute(brokers, "failed", failed),
         *attribute(incarnations, "judge", lambda *_: incarnations.NOTHING),
         *attribute(FollowerLink, "is_proven", True),
-        mock.patch.object(Membership, "_is_present", staticmethod(lambda *_: True)),
+        mock.patch.object(IsrWriter, "_is_present", staticmethod(lambda *_: True)),
         *attribute(server, "may_have_lost_records", lambda *_: False),
     ]
 

@@ -25,7 +25,7 @@ from odradek.store.api import StoreError
 from odradek.store.cluster import ClusterStore
 from odradek.wire.errors import ErrorCode, KafkaError
 
-__all__ = ["ControlRequest", "ControlRequests", "NotBelieved"]
+__all__ = ["ControlRequest", "ControlRequestGuard", "NotBelieved"]
 
 # How long the store may take to show an election that a control request speaks of.
 ELECTION_WAIT_S = 10.0
@@ -47,7 +47,7 @@ class NotBelieved(Exception):
     """The connection that this request came over is to be closed."""
 
 
-class ControlRequests:
+class ControlRequestGuard:
     """Compares control requests with the store."""
 
     def __init__(self, store: ClusterStore) -> None:

@@ -9,7 +9,7 @@ consumers. docs/spec/interchange-with-apache-kafka.md section A.3.
 from collections.abc import Callable
 from random import Random
 
-from odradek.replica.fetching import FetchSet
+from odradek.replica.leader.fetch_state import FetchSet
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import FetchRequest
 from odradek.wire.topics import TopicPartition

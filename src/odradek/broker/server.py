@@ -23,11 +23,13 @@ from random import Random
 from odradek.broker.acl_follower import AclFollower
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connections import Connections
-from odradek.broker.control import ControlRequests
+from odradek.broker.control import ControlRequestGuard
 from odradek.broker.controlled_shutdown import hand_over_leaderships
+from odradek.broker.delayed_by_key import DelayedByKey
 from odradek.broker.dynamic_config import DynamicConfig
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.listeners import Listener
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.quotas import ClientQuotas
 from odradek.broker.routes import Routes
@@ -57,9 +59,7 @@ from odradek.log.manager import LogManager, NoDirectoryLeft
 from odradek.log.offload import Offload
 from odradek.log.upkeep import UpkeepConfig
 from odradek.replica.config import ReplicaConfig
-from odradek.replica.delayed import DelayedByKey
 from odradek.replica.manager import ReplicaManager
-from odradek.replica.metadata_cache import MetadataCache
 from odradek.store.api import ConnectionLost, NodeExists, SessionExpired, Store
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import BrokerRegistration, Endpoint
@@ -127,7 +127,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
         )
-        self.control = ControlRequests(self.store)
+        self.control = ControlRequestGuard(self.store)
         self.routes = self.make_routes()
         self.connections = Connections(config, self.routes)
         self._informed = asyncio.Event()
@@ -281,7 +281,7 @@ class Broker:
         damaged = self.logs.damaged
         if may_have_lost_records(self._disk, self.logs, self._boot_id):
             last = await self._register(leaving=ALL_PARTITIONS)
-            self.replicas.lost_logs = lost_logs(self.logs, last)
+            self.replicas.replica_logs.lost = lost_logs(self.logs, last)
         else:
             last = await self._register(leaving=damaged)
         for tp, damage in damaged.items():
@@ -290,8 +290,8 @@ class Broker:
             if damage.can_be_copied and tp not in last:
                 self.logs.set_damaged_aside(tp)
             else:
-                self.replicas.offline.add(tp)
-        if not self.replicas.lost_logs:
+                self.replicas.partitions.offline.add(tp)
+        if not self.replicas.replica_logs.lost:
             # Else the next start must look again: no checkpoint knows these logs before they are
             # created.
             mark_boot(self._disk, self.logs, self._boot_id)
@@ -321,7 +321,7 @@ class Broker:
                 self.epoch = await self.store.register_broker(registration, wait_ms=wait_ms)
         except NodeExists as error:
             raise StartFailed(str(error)) from None
-        self.replicas.broker_epoch = self.epoch
+        self.replicas.control_requests.broker_epoch = self.epoch
         return last
 
     async def _register_again(self) -> None:
@@ -371,7 +371,7 @@ class Broker:
         replicas.follower_quota.bytes_per_second = config.integer(
             "follower.replication.throttled.rate"
         )
-        replicas.mover.quota.bytes_per_second = config.integer(
+        replicas.log_dir_moves.quota.bytes_per_second = config.integer(
             "replica.alter.log.dirs.io.max.bytes.per.second"
         )
         self.logs.cleaner.config = config.make(CleanerConfig)

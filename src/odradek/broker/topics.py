@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from random import Random
 
 from odradek.broker.config import BrokerConfig, validate_topic
+from odradek.broker.delayed_by_key import DelayedByKey
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.placement import (
     Broker,
@@ -21,8 +23,7 @@ from odradek.placement import (
     new_partitions,
     validate_manual_assignment,
 )
-from odradek.replica.delayed import DelayedByKey
-from odradek.replica.metadata_cache import NO_LEADER, MetadataCache
+from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.store.api import BadVersion, NodeExists, NoNode
 from odradek.store.cluster import ClusterStore
 from odradek.store.configs import NoController

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from odradek.coordinator.coordinator import GroupCoordinator
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.log.producers import Origin
+from odradek.replica.leader.delayed_produce import ProduceResult
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
-from odradek.replica.producing import ProduceResult
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
@@ -50,7 +50,7 @@ class ReplicatedOffsets:
         return answer
 
     def read(self, partition: int) -> Iterator[bytes]:
-        log = self._replicas.hosted(TopicPartition(OFFSETS_TOPIC, partition)).local_log
+        log = self._replicas.partitions[TopicPartition(OFFSETS_TOPIC, partition)].local_log
         offset = log.start_offset
         end = log.end_offset
         while offset < end:
@@ -68,12 +68,12 @@ def follow_leadership(coordinator: GroupCoordinator, replicas: ReplicaManager) -
 
     def changed(led: list[Partition], resigned: list[Partition]) -> None:
         for partition in resigned:
-            if partition.topic_partition.topic == OFFSETS_TOPIC:
-                coordinator.leave_office(partition.topic_partition.partition)
+            if partition.tp.topic == OFFSETS_TOPIC:
+                coordinator.leave_office(partition.tp.partition)
         for partition in led:
-            if partition.topic_partition.topic == OFFSETS_TOPIC:
-                number = partition.topic_partition.partition
+            if partition.tp.topic == OFFSETS_TOPIC:
+                number = partition.tp.partition
                 coordinator.take_office(number, partition.leader_epoch)
 
-    replicas.leadership_listeners.append(changed)
-    replicas.deletion_listeners.append(coordinator.offsets.forget_topic_partitions)
+    replicas.roles.listeners.append(changed)
+    replicas.control_requests.deletion_listeners.append(coordinator.offsets.forget_topic_partitions)

@@ -18,6 +18,7 @@ from typing import Protocol
 from odradek.coordinator.group import CommittedOffset, Group, GroupState, Member
 from odradek.wire.batch import BatchHeader, scan
 from odradek.wire.errors import DecodeError, ErrorCode
+from odradek.wire.java_hash import java_hash
 from odradek.wire.messages.offsets_topic import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -86,15 +87,6 @@ class OwnedPartition:
     epoch: int
     loading: bool = True
     groups: dict[str, Group] = field(default_factory=dict)
-
-
-def java_hash(text: str) -> int:
-    """String.hashCode of Java: over UTF-16 units, in 32 bits with sign."""
-    value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[index] << 8 | encoded[index + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 def partition_for(group_id: str, count: int) -> int:

@@ -6,10 +6,10 @@ Written every few seconds from what the partitions have now, if anything has mov
 the partitions that were loaded from disk.
 """
 
-from collections.abc import Mapping
+import asyncio
 
 from odradek.log.manager import LogManager
-from odradek.replica.partition import Partition
+from odradek.replica.hosted import HostedPartitions
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["HighWatermarkCheckpoints"]
@@ -18,35 +18,53 @@ __all__ = ["HighWatermarkCheckpoints"]
 class HighWatermarkCheckpoints:
     """What was on disk when the logs were loaded, and what is written since."""
 
-    def __init__(self, logs: LogManager, partitions: Mapping[TopicPartition, Partition]) -> None:
+    def __init__(self, logs: LogManager, partitions: HostedPartitions, interval_s: float) -> None:
         self._logs = logs
         self._partitions = partitions
+        self._interval_s = interval_s
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
         self._at_load: dict[TopicPartition, int] | None = None
-        # With where each log stands: a move to another directory is news for the one it came to.
+        # With the directory of each log: a move to another makes its high watermark new there.
         self._written: dict[TopicPartition, tuple[str, int]] = {}
 
-    def at_load(self, of: TopicPartition) -> int:
-        """The mark a loaded log starts with; 0 for one that was deleted since."""
+    def start(self) -> None:
+        """From the first LeaderAndIsr on, so that no partition is missing from the file."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._interval_s, self._write_again)
+
+    def _write_again(self) -> None:
+        self._timer = None
+        self.write()
+        self.start()
+
+    def close(self) -> None:
+        """Stop writing every few seconds."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def at_load(self, tp: TopicPartition) -> int:
+        """The high watermark a loaded log starts with; 0 for one that was deleted since."""
         if self._at_load is None:
             self._at_load = self._logs.read_high_watermarks()
-        return self._at_load.get(of, 0)
+        return self._at_load.get(tp, 0)
 
-    def forget(self, of: TopicPartition) -> None:
+    def forget(self, tp: TopicPartition) -> None:
         """The partition is deleted: one of the same name starts from nothing."""
-        self.at_load(of)
+        self.at_load(tp)
         assert self._at_load is not None
-        self._at_load.pop(of, None)
-        self._written.pop(of, None)
+        self._at_load.pop(tp, None)
+        self._written.pop(tp, None)
 
     def write(self) -> None:
-        marks = {
-            of: (
-                log.directory,
-                log.high_watermark if partition.lost_mark is None else partition.lost_mark,
-            )
-            for of, partition in self._partitions.items()
-            if (log := partition.log) is not None
-        }
+        marks = {}
+        for tp, partition in self._partitions.items():
+            replica = partition.replica
+            if replica.log is not None:
+                mark = replica.high_watermark_before_loss
+                if mark is None:
+                    mark = replica.log.high_watermark
+                marks[tp] = replica.log.directory, mark
         if marks != self._written:
-            self._logs.write_high_watermarks({of: mark for of, (_, mark) in marks.items()})
+            self._logs.write_high_watermarks({tp: mark for tp, (_, mark) in marks.items()})
             self._written = marks

@@ -67,7 +67,7 @@ class NoCommittedRecordLost(Checker):
         leading = leaders(self.world)
         logs = {of: [partition.local_log] for of, partition in leading.items()}
         for _, partition in hosted(self.world):
-            of = partition.topic_partition
+            of = partition.tp
             if of not in leading and self.history.waits_for_an_operator(of):
                 # The operator may elect any of them: one must have the record.
                 logs.setdefault(of, []).append(partition.local_log)
@@ -130,7 +130,7 @@ class LeaderCompleteness(Checker):
 
     def look(self) -> None:
         for broker, partition in hosted(self.world):
-            of = partition.topic_partition
+            of = partition.tp
             election = (of, partition.leader_epoch)
             if not partition.is_leader or election in self._seen or not self.history.protected(of):
                 continue
@@ -156,7 +156,7 @@ class LogMatching(Checker):
         by_partition: dict[TopicPartition, list[tuple[int, Log]]] = {}
         for broker, partition in hosted(self.world):
             entry = (broker.id, partition.local_log)
-            by_partition.setdefault(partition.topic_partition, []).append(entry)
+            by_partition.setdefault(partition.tp, []).append(entry)
         for of, replicas in by_partition.items():
             if self.history.protected(of):
                 self._compare(of, replicas)
@@ -206,8 +206,8 @@ class OneLeaderPerEpoch(Checker):
 
     def look(self) -> None:
         for broker, partition in hosted(self.world):
-            if partition.is_leader and self.history.protected(partition.topic_partition):
-                key = (partition.topic_partition, partition.leader_epoch)
+            if partition.is_leader and self.history.protected(partition.tp):
+                key = (partition.tp, partition.leader_epoch)
                 known = self._leaders.setdefault(key, broker.id)
                 if known != broker.id:
                     self.violated(f"{key[0]} epoch {key[1]}: both {known} and {broker.id} lead")
@@ -255,14 +255,14 @@ class EpochsOnlyGrow(Checker):
             self.violated(f"controller epoch {self._controller} to {epoch}")
         self._controller = epoch
         for broker, partition in hosted(self.world):
-            if not self.history.protected(partition.topic_partition):
+            if not self.history.protected(partition.tp):
                 continue
             host = self.world.hosts[broker.id]
-            key = (host.name, host.starts, partition.topic_partition)
+            key = (host.name, host.starts, partition.tp)
             known = self._hosted.get(key, -1)
             if -1 < partition.leader_epoch < known:
                 self.violated(
-                    f"{partition.topic_partition} on broker {broker.id} went from leader epoch "
+                    f"{partition.tp} on broker {broker.id} went from leader epoch "
                     f"{known} to {partition.leader_epoch}"
                 )
             self._hosted[key] = partition.leader_epoch
@@ -327,7 +327,7 @@ class FencedControllerChangesNothing(Checker):
             if hasattr(broker, "replicas"):
                 host = self.world.hosts[broker.id]
                 key = (host.name, host.starts)
-                heard = broker.replicas.controller_epoch
+                heard = broker.replicas.control_requests.controller_epoch
                 if heard < self._heard.get(key, 0):
                     self.violated(
                         f"broker {broker.id} had heard of controller epoch {self._heard[key]} and "

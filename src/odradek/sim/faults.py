@@ -298,9 +298,9 @@ class FaultInjector:
         logs: dict[tuple[TopicPartition, int], Log] = {}
         ends: dict[TopicPartition, int] = {}
         for broker, partition in hosted(self.world):
-            logs[partition.topic_partition, broker.id] = partition.local_log
+            logs[partition.tp, broker.id] = partition.local_log
             if partition.is_leader:
-                ends[partition.topic_partition] = partition.local_log.end_offset
+                ends[partition.tp] = partition.local_log.end_offset
         return all(
             len(replicas) > 1
             and self._is_whole(TopicPartition(name, number), replicas, now, ends, logs)

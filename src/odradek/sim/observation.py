@@ -88,9 +88,9 @@ def leaders(world: "World") -> dict[TopicPartition, Partition]:
     still consider itself the leader: the latest epoch counts."""
     found: dict[TopicPartition, Partition] = {}
     for _, partition in hosted(world):
-        known = found.get(partition.topic_partition)
+        known = found.get(partition.tp)
         if partition.is_leader and (known is None or known.leader_epoch < partition.leader_epoch):
-            found[partition.topic_partition] = partition
+            found[partition.tp] = partition
     return found
 
 

@@ -179,7 +179,7 @@ class _Run:
     def _see_marks(self) -> None:
         marks = self.history.marks
         for _, partition in hosted(self.world):
-            of = partition.topic_partition
+            of = partition.tp
             marks[of] = max(partition.local_log.high_watermark, marks.get(of, 0))
 
     async def _become_well(self) -> None:
@@ -225,7 +225,7 @@ class _Run:
         nothing at all, and then it cannot know."""
         self.history.refused.clear()
         for broker, partition in hosted(self.world):
-            of = partition.topic_partition
+            of = partition.tp
             state = self.world.ledger.states.get(of)
             last = state is not None and state.isr == (broker.id,) and state.leader < 0
             end = partition.local_log.end_offset

@@ -23,10 +23,9 @@ from tests.controller.scenarios.wired import WiredController
 
 from odradek.broker.config import BrokerConfig
 from odradek.log.offload import on_the_spot
-from odradek.replica import membership
-from odradek.replica.isr import Isr
-from odradek.replica.membership import Membership
-from odradek.replica.proposal import IsrProposal
+from odradek.replica import notifications
+from odradek.replica.leader.isr_writer import IsrChange, IsrWriter, NotApplied
+from odradek.replica.notifications import Notifications
 from odradek.sim.world import SESSION_TIMEOUT_MS, Host, ObservedBroker, World
 from odradek.store import paths
 from odradek.store.memory import MemoryStore
@@ -51,56 +50,64 @@ REFUSALS = {
 }
 
 
-class Gate(Membership):
-    """Lets a leader's ISR proposals pass when the transcript says so."""
+class Gate:
+    """Lets a leader's ISR changes pass when the transcript says so."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, writer: IsrWriter, notifications: Notifications) -> None:
         self.wanted: dict[TopicPartition, tuple[int, ...]] = {}
-        self.held: dict[TopicPartition, IsrProposal] = {}
+        self.held: dict[TopicPartition, IsrChange] = {}
         self.holding: set[TopicPartition] = set()
         self.unannounced: set[TopicPartition] = set()
-        # What the store took last; the replica may be gone again by the time somebody asks.
+        # What the store took last; the replica may be gone again by the time it is asked for.
         self.taken: dict[TopicPartition, tuple[int, ...]] = {}
+        self._writer = writer
+        self._notifications = notifications
+        self._submit, self._accepted = writer.submit, writer._accepted
+        self._isr_changed = notifications.isr_changed
+        writer.submit = self._gated_submit  # type: ignore[method-assign]
+        writer._accepted = self._recorded_accepted  # type: ignore[method-assign]
+        notifications.isr_changed = self._gated_isr_changed  # type: ignore[method-assign]
 
-    def propose(self, proposal: IsrProposal) -> None:
-        key = proposal.partition.topic_partition
-        if not self._is_wanted(proposal):
-            # As if it had not been looked at yet: it will be, at the next fetch or check.
-            proposal.partition.proposal = None
-            proposal.partition.isr = Isr(proposal.partition.isr.committed)
-        elif key in self.holding:
-            self.held[key] = proposal
+    def _gated_submit(self, change: IsrChange) -> None:
+        if not self._is_wanted(change):
+            # As if the leader had not looked yet: it will, at the next fetch or check.
+            change.finish(NotApplied())
+        elif change.tp in self.holding:
+            self.held[change.tp] = change
         else:
-            super().propose(proposal)
+            self._submit(change)
 
-    def _is_wanted(self, proposal: IsrProposal) -> bool:
-        """Who must go goes first, so nobody sees the old and the new together; who comes, comes in
-        the order of the transcript."""
-        wanted = self.wanted.get(proposal.partition.topic_partition)
+    def _is_wanted(self, change: IsrChange) -> bool:
+        """Replicas that must go go first, so the old and the new are never seen together; others
+        join in the order of the transcript."""
+        wanted = self.wanted.get(change.tp)
         if wanted is None:
             return False
-        now = set(proposal.partition.isr.committed)
-        if proposal.joining is None:
-            return now & set(wanted) <= set(proposal.isr)
+        now = set(change.committed)
+        if change.joining is None:
+            return now & set(wanted) <= set(change.state.isr)
         missing = [id for id in wanted if id not in now]
-        return now <= set(wanted) and proposal.joining in missing[:1]
+        return now <= set(wanted) and change.joining in missing[:1]
 
     def land(self, key: TopicPartition) -> None:
         self.holding.discard(key)
-        super().propose(self.held.pop(key))
+        self._submit(self.held.pop(key))
 
-    def _taken(self, proposal: IsrProposal, state: PartitionState) -> None:
-        self.taken[proposal.partition.topic_partition] = proposal.isr
-        super()._taken(proposal, state)
+    def _recorded_accepted(self, change: IsrChange, state: PartitionState) -> None:
+        self.taken[change.tp] = change.state.isr
+        self._accepted(change, state)
 
-    def _announce(self, topic_partition: TopicPartition) -> None:
-        if topic_partition not in self.unannounced:
-            super()._announce(topic_partition)
+    def _gated_isr_changed(self, tp: TopicPartition) -> None:
+        if tp not in self.unannounced:
+            self._isr_changed(tp)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._writer._writer is None
 
     @property
     def is_at_rest(self) -> bool:
-        return self._writer is None and not self._changed
+        return self.is_idle and not self._notifications._changed
 
 
 class RecordedBroker(ObservedBroker):
@@ -114,16 +121,14 @@ class RecordedBroker(ObservedBroker):
     def _make_parts(self) -> None:
         super()._make_parts()
         replicas = self.replicas
-        before = replicas._membership
-        replicas._membership = self.gate = Gate(
-            self.id, self.store, on_change=before._on_change, on_identified=before._on_identified
-        )
-        self._lead_or_follow, self._stop = replicas.leader_and_isr, replicas.stop_replica
-        replicas.leader_and_isr = self._recorded_lead_or_follow
-        replicas.stop_replica = self._recorded_stop
-        self._update, replicas.update_metadata = replicas.update_metadata, self._recorded_update
-        self._delete_log = replicas.delete_log
-        replicas.delete_log = self._checked_delete_log
+        self.gate = Gate(replicas.isr_writer, replicas._notifications)
+        requests, logs = replicas.control_requests, replicas.replica_logs
+        self._lead_or_follow, self._stop = requests.leader_and_isr, requests.stop_replica
+        requests.leader_and_isr = self._recorded_lead_or_follow
+        requests.stop_replica = self._recorded_stop
+        self._update, requests.update_metadata = requests.update_metadata, self._recorded_update
+        self._delete_log = logs.delete
+        logs.delete = self._checked_delete_log
         if not self._actor.stands_for_office:
             self.controller._elect = self.controller._holder
         self.controller._on_reach = self._actor.held.holding(self.controller._on_reach)
@@ -240,7 +245,7 @@ class Actor(Host):
         assert log is not None
         self.disk.failed.add(log.directory.rpartition("/")[0])
         self._write(key)  # a disk nobody uses is not known to have failed
-        await until(lambda: key in self.real.replicas.offline, f"{key} to be offline")
+        await until(lambda: key in self.real.replicas.partitions.offline, f"{key} to be offline")
 
     def mend_directory(self, key: TopicPartition) -> None:
         self.mend_disk()
@@ -266,7 +271,7 @@ class Actor(Host):
         gate.taken.pop(key, None)
         if not notify:
             gate.unannounced.add(key)
-        committed = self.real.replicas.partitions[key].isr.committed
+        committed = self.real.replicas.partitions[key].leader.isr.committed
         if set(wanted) == set(committed):
             await self._lose(key, [id for id in wanted if id != self.id])
         else:
@@ -281,7 +286,7 @@ class Actor(Host):
         """Records are written that these replicas do not get, until the leader drops them."""
         if not ids:
             return
-        committed = self.real.replicas.partitions[key].isr.committed
+        committed = self.real.replicas.partitions[key].leader.isr.committed
         left = tuple(id for id in committed if id not in ids)
         self._cut_off(key, ids)
         self.real.gate.wanted[key] = left
@@ -304,10 +309,10 @@ class Actor(Host):
     def _has(self, key: TopicPartition, isr: tuple[int, ...]) -> bool:
         return self.real.gate.taken.get(key) == isr
 
-    async def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> IsrProposal:
+    async def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> IsrChange:
         """The leader proposes; the proposal is on its way until `write_isr`."""
         gate, wanted = self.real.gate, tuple(isr)
-        committed = self.real.replicas.partitions[key].isr.committed
+        committed = self.real.replicas.partitions[key].leader.isr.committed
         leaving = [id for id in committed if id not in wanted]
         if leaving:
             self._cut_off(key, leaving)
@@ -318,12 +323,12 @@ class Actor(Host):
         self._let_back(leaving)
         return gate.held[key]
 
-    async def write_isr(self, key: TopicPartition, proposal: IsrProposal) -> bool:
+    async def write_isr(self, key: TopicPartition, proposal: IsrChange) -> bool:
         gate = self.real.gate
         gate.taken.pop(key, None)
         gate.land(key)
-        await until(lambda: gate._writer is None, "the write to land")
-        return self._has(key, proposal.isr)
+        await until(lambda: gate.is_idle, "the write to land")
+        return self._has(key, proposal.state.isr)
 
 
 def without_what_real_brokers_add(transcript: str) -> str:
@@ -440,7 +445,7 @@ class RealCluster(PuppetCluster):
 
     def leader_of(self, key: TopicPartition) -> Actor:
         for member in self.members.values():
-            partition = member.puppet.real.replicas.partition(key)
+            partition = member.puppet.real.replicas.partitions.get(key)
             if partition is not None and partition.is_leader:
                 return member.puppet
         raise AssertionError(f"nobody leads {key}")
@@ -459,7 +464,7 @@ def play_with_real_brokers(scenario: str) -> str:
 
     with pytest.MonkeyPatch.context() as patch:
         # An ISR that a story names comes about replica by replica; nobody hears of the steps.
-        patch.setattr(membership, "NOTIFY_SOONEST_S", ISR_SETTLES_S)
+        patch.setattr(notifications, "NOTIFY_SOONEST_S", ISR_SETTLES_S)
         transcript = world.run(story)
     assert world.loop.failures == []
     return transcript

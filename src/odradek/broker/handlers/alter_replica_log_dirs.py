@@ -18,7 +18,7 @@ from odradek.wire.topics import TopicPartition
 def handle(
     broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    return _response(broker.replicas.mover.alter(_targets(request)))
+    return _response(broker.replicas.log_dir_moves.alter(_targets(request)))
 
 
 def refuse(

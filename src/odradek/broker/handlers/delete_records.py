@@ -52,8 +52,8 @@ async def _delete(
     if topic in INTERNAL_TOPICS and of in broker.cache:
         return _result(index, NO_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION)
     try:
-        partition = broker.replicas.hosted(of)
-        wanted = partition.delete_records(asked.offset)
+        partition = broker.replicas.partitions[of]
+        wanted = partition.leader.delete_records(asked.offset)
         mark = await _reached(partition, wanted, timeout_ms)
     except KafkaError as error:
         return _result(index, NO_WATERMARK, error.error)
@@ -63,12 +63,13 @@ async def _delete(
 async def _reached(partition: Partition, wanted: int, timeout_ms: int) -> int:
     """The low watermark, once it is at least `wanted`."""
     reached = asyncio.Event()
+    leader = partition.leader
 
     def look() -> None:
-        if not partition.is_leader or partition.low_watermark >= wanted:
+        if not partition.is_leader or partition.leader.low_watermark >= wanted:
             reached.set()
 
-    partition.watch_low_watermark(look)
+    leader.watch_low_watermark(look)
     try:
         look()
         async with asyncio.timeout(timeout_ms / 1000):
@@ -76,10 +77,8 @@ async def _reached(partition: Partition, wanted: int, timeout_ms: int) -> int:
     except TimeoutError:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
     finally:
-        partition.unwatch_low_watermark(look)
-    if not partition.is_leader:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return partition.low_watermark
+        leader.unwatch_low_watermark(look)
+    return partition.leader.low_watermark
 
 
 def _result(partition: int, mark: int, error: ErrorCode) -> DeleteRecordsPartitionResult:

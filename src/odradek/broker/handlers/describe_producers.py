@@ -36,7 +36,7 @@ def handle(
 
 def _described(broker: Broker, of: TopicPartition) -> PartitionResponse:
     try:
-        log = broker.replicas.hosted(of).log_for(ANY_EPOCH, leader_only=True)
+        log = broker.replicas.partitions[of].log_for(ANY_EPOCH, leader_only=True)
     except KafkaError as error:
         return _failed(of.partition, error)
     return PartitionResponse(partition_index=of.partition, active_producers=_producers(log))

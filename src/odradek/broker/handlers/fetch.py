@@ -11,7 +11,7 @@ from itertools import groupby
 
 from odradek.broker.fetch_sessions import FetchSession
 from odradek.broker.handler import Broker, RequestContext
-from odradek.replica.fetching import FetchParams, FetchSet, PartitionAnswer
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet, PartitionAnswer
 from odradek.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError

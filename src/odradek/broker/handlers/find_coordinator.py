@@ -6,7 +6,7 @@ There is no transaction coordinator: a transactional id gets COORDINATOR_NOT_AVA
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.storage import OFFSETS_TOPIC
-from odradek.replica.metadata_cache import NO_LEADER
+from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.find_coordinator import (

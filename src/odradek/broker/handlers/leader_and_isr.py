@@ -10,4 +10,4 @@ from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndI
 async def handle(
     broker: Broker, request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse:
-    return await broker.replicas.leader_and_isr(request, context.version)
+    return await broker.replicas.control_requests.leader_and_isr(request, context.version)

@@ -63,7 +63,7 @@ def _listed(
     if since is None or context.version < since:
         return _failed(of.partition, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        found = broker.replicas.hosted(of).offset_for_timestamp(
+        found = broker.replicas.partitions[of].offset_for_timestamp(
             asked.timestamp,
             request.isolation_level if request.replica_id == CONSUMER else None,
             asked.current_leader_epoch,

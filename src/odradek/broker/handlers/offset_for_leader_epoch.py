@@ -30,7 +30,7 @@ def handle(
 
 def _found(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.replicas.hosted(TopicPartition(topic, asked.partition))
+        partition = broker.replicas.partitions[TopicPartition(topic, asked.partition)]
         epoch, offset = partition.end_offset_for_epoch(
             asked.current_leader_epoch, asked.leader_epoch
         )

@@ -10,7 +10,7 @@ were received in. docs/spec/controller-and-replication.md section 5.4.
 import logging
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.replica.producing import ProduceResult
+from odradek.replica.leader.delayed_produce import ProduceResult
 from odradek.wire.batch import MAGIC, TRANSACTIONAL_BIT
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError

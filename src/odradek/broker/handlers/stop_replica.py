@@ -10,4 +10,4 @@ from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaRe
 def handle(
     broker: Broker, request: StopReplicaRequest, context: RequestContext
 ) -> StopReplicaResponse:
-    return broker.replicas.stop_replica(request)
+    return broker.replicas.control_requests.stop_replica(request)

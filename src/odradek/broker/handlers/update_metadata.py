@@ -13,7 +13,7 @@ from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateM
 def handle(
     broker: Broker, request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse:
-    response = broker.replicas.update_metadata(request)
+    response = broker.replicas.control_requests.update_metadata(request)
     if response.error_code == ErrorCode.NONE:
         topics = {topic.topic_name for topic in request.topic_states}
         topics.update(state.topic_name for state in request.ungrouped_partition_states)

@@ -1,6 +1,6 @@
 """Logs that a partition left behind when it was moved away unheard, and what may become of them.
 
-replica/state_changes.py, rule 6; docs/spec/controller-and-replication.md section 5.1.
+replica/control_requests.py, rule 6; docs/spec/controller-and-replication.md section 5.1.
 """
 
 import logging
@@ -12,7 +12,7 @@ import pytest
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
-from odradek.replica.fetching import FetchParams, FetchSet
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet
 from odradek.store import paths
 from odradek.wire.errors import ErrorCode
 from odradek.wire.records import decode_records
@@ -173,7 +173,7 @@ def test_records_that_may_be_needed_stay(
             world.states[T0], leader=leader, isr=tuple(isr), leader_epoch=leader_epoch
         )
         request = world.request(T0, is_new=is_new, broker_epoch=node.epoch)
-        await node.replicas.leader_and_isr(request)
+        await node.replicas.control_requests.leader_and_isr(request)
         assert values(world, node) == [b"kept"]
         assert not strays(node)
 
@@ -191,11 +191,11 @@ def test_the_first_word_of_all_said_again_to_a_later_life_takes_nothing(
         await world.elect(1, [1], [1])
         node.append(b"kept")
         request = world.request(T0, is_new=True, broker_epoch=node.epoch if is_known else -1)
-        await node.replicas.leader_and_isr(request)
+        await node.replicas.control_requests.leader_and_isr(request)
         assert values(world, node) == [b"kept"]
         await node.stop()
         await world.restart(1)
-        await node.replicas.leader_and_isr(request)
+        await node.replicas.control_requests.leader_and_isr(request)
         await world.elect(1, [1])
         assert values(world, node) == [b"kept"]
         assert not strays(node)
@@ -210,7 +210,7 @@ def test_a_partition_that_is_only_stopped_is_not_begun_anew(simulate: Any) -> No
         node.append(b"kept")
         request = world.request(T0, is_new=True, broker_epoch=node.epoch)
         assert world.stop(node) == ErrorCode.NONE
-        response = await node.replicas.leader_and_isr(request)
+        response = await node.replicas.control_requests.leader_and_isr(request)
         (error,) = response.partition_errors
         assert error.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert values(world, node) == [b"kept"]
@@ -236,6 +236,6 @@ def test_a_leftover_that_the_disk_will_not_let_go_is_not_served(
         monkeypatch.setattr(RealDisk, "rename", refuse)
         errors = await world.elect(2, [2, 1], [2, 1])
         assert errors == {2: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}
-        assert T0 in away.replicas.offline
+        assert T0 in away.replicas.partitions.offline
 
     simulate(story)

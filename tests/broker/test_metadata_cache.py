@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.replica.metadata_cache import MetadataCache
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.update_metadata import (
     UpdateMetadataBroker,

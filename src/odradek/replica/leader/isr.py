@@ -9,22 +9,26 @@ Rules
    produce with acks=all may begin. *Maximal* is what the store may hold once the change in flight
    lands: it decides how far the high watermark may go and whom a produce must have reached.
    An expansion adds to the maximal ISR before it is written, a shrink takes away only after: so
-   whoever might be elected has every record below the high watermark.
-3. One change is in flight per partition. While it is, no other is decided.
-4. The high watermark is the smallest log end among the leader and all who are, or are about to be,
-   in the ISR. It only grows, and it stands still while the committed ISR is below the minimum.
+   any replica that might be elected has every record below the high watermark.
+3. One change is in flight per partition (`PendingExpand`, `PendingShrink`); while it is, no other
+   is decided. It ends in `Committed`, or with the leader epoch.
+4. The high watermark is the smallest log end among the leader and all that are, or are about to
+   be, in the ISR. It only grows, and it stands still while the committed ISR is below the minimum.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 __all__ = [
     "NEVER",
     "UNKNOWN_OFFSET",
+    "Committed",
     "FetchSource",
     "Follower",
-    "Isr",
+    "IsrState",
+    "PendingExpand",
+    "PendingShrink",
     "high_watermark",
     "may_join",
     "out_of_sync",
@@ -35,7 +39,7 @@ NEVER = float("-inf")
 
 
 class FetchSource(Protocol):
-    """Whatever a follower's fetches come through: it remembers when the last one arrived.
+    """What a follower's fetches come through: it remembers when the last one arrived.
 
     In an incremental fetch session a caught-up follower does not name the partition again, so the
     time of its last fetch is kept once per session and read here.
@@ -94,46 +98,74 @@ class Follower:
 
 
 @dataclass(frozen=True, slots=True)
-class Isr:
-    """The in-sync replicas: `committed` in the store's order, and the change in flight, if any."""
+class Committed:
+    """No change is under way: the ISR is what the store holds, in the store's order."""
 
-    committed: tuple[int, ...] = ()
-    proposed: tuple[int, ...] | None = None
-
-    @property
-    def in_flight(self) -> bool:
-        return self.proposed is not None
+    in_flight: ClassVar[bool] = False
+    committed: tuple[int, ...]
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """Everybody who is in the ISR now or will be if the change in flight lands."""
-        if self.proposed is None or len(self.proposed) < len(self.committed):
-            return self.committed
-        return self.proposed
+        return self.committed
 
-    def expanding(self, replica: int) -> "Isr":
-        assert not self.in_flight, self
-        assert replica not in self.committed, (self, replica)
-        return Isr(self.committed, (*self.committed, replica))
+    def expand(self, joining: int) -> "PendingExpand":
+        assert joining not in self.committed, (self, joining)
+        return PendingExpand(self.committed, joining)
 
-    def shrinking(self, replicas: Iterable[int]) -> "Isr":
-        gone = set(replicas)
-        kept = tuple(replica for replica in self.committed if replica not in gone)
-        assert not self.in_flight, self
-        assert 0 < len(kept) < len(self.committed), (self, gone)
-        return Isr(self.committed, kept)
+    def shrink(self, leaving: Iterable[int]) -> "PendingShrink":
+        gone = frozenset(leaving)
+        assert gone < set(self.committed), (self, gone)
+        assert gone, self
+        return PendingShrink(self.committed, gone)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingExpand:
+    """A follower is joining; it counts as a member until the change is known to have failed."""
+
+    in_flight: ClassVar[bool] = True
+    committed: tuple[int, ...]
+    joining: int
+
+    @property
+    def maximal(self) -> tuple[int, ...]:
+        return (*self.committed, self.joining)
+
+    @property
+    def proposed(self) -> tuple[int, ...]:
+        return self.maximal
+
+
+@dataclass(frozen=True, slots=True)
+class PendingShrink:
+    """Members are leaving; they count until the change is known to have been written."""
+
+    in_flight: ClassVar[bool] = True
+    committed: tuple[int, ...]
+    leaving: frozenset[int]
+
+    @property
+    def maximal(self) -> tuple[int, ...]:
+        return self.committed
+
+    @property
+    def proposed(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.committed if replica not in self.leaving)
+
+
+IsrState = Committed | PendingExpand | PendingShrink
 
 
 def high_watermark(
     leader_end: int,
     followers: Iterable[Follower],
-    isr: Isr,
+    isr: IsrState,
     *,
     now: float,
     lag_max_s: float,
     is_alive: Callable[[int], bool],
 ) -> int:
-    """The smallest log end among the leader and all who are, or are about to be, in the ISR.
+    """The smallest log end among the leader and all that are, or are about to be, in the ISR.
 
     A caught-up follower outside the ISR is waited for too, or a busy leader would never let it in.
     """
@@ -149,9 +181,9 @@ def high_watermark(
 
 
 def out_of_sync(
-    leader_end: int, followers: Iterable[Follower], isr: Isr, *, now: float, lag_max_s: float
+    leader_end: int, followers: Iterable[Follower], isr: IsrState, *, now: float, lag_max_s: float
 ) -> list[int]:
-    """ISR members who are not caught up; nobody while a change is in flight."""
+    """ISR members that are not caught up; none while a change is in flight."""
     if isr.in_flight:
         return []
     return [
@@ -161,7 +193,7 @@ def out_of_sync(
     ]
 
 
-def may_join(follower: Follower, isr: Isr, high_watermark: int, epoch_start: int | None) -> bool:
+def may_join(follower: Follower, isr: IsrState, high_watermark: int, epoch_start: int) -> bool:
     """Whether this follower has all that a member must have.
 
     Reaching the high watermark is not enough: a new leader's mark may still be behind, and a
@@ -170,7 +202,6 @@ def may_join(follower: Follower, isr: Isr, high_watermark: int, epoch_start: int
     return (
         not isr.in_flight
         and follower.id not in isr.committed
-        and epoch_start is not None
         and follower.log_end >= high_watermark
         and follower.log_end >= epoch_start
     )

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.log.config import LogConfig
 from odradek.replica.config import ReplicaConfig
-from odradek.replica.fetching import FetchParams, FetchSet
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
@@ -82,7 +82,7 @@ class TestBounds:
             leader = await alone(world)
             for number in range(3):
                 leader.append(b"%d" % number)
-            leader.partition().delete_records(1)
+            leader.role().delete_records(1)
             ((_, data),) = fetch(leader, {T0: offset})
             assert data.error_code == error
 
@@ -134,12 +134,12 @@ class TestBounds:
             params = FetchParams(replica_id=2, max_wait_ms=1000)
             ((_, data),) = leader.replicas.fetch(params, fetch_set)
             assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
-            assert leader.partition().followers[2].log_end == -1
+            assert leader.role().followers[2].log_end == -1
             fetch_set = asking({T0: 1}, replica_id=2, leader_epoch=1, last_fetched_epoch=0)
             ((_, data),) = leader.replicas.fetch(params, fetch_set)
             assert data.diverging_epoch is None
             assert offsets_in(data) == [1]
-            assert leader.partition().followers[2].log_end == 1
+            assert leader.role().followers[2].log_end == 1
             fetch_set = asking({T0: 1}, replica_id=2, leader_epoch=1, last_fetched_epoch=7)
             ((_, data),) = leader.replicas.fetch(params, fetch_set)
             assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -210,7 +210,7 @@ class TestWaiting:
             assert waiting.done()
             ((_, data),) = waiting.result()
             assert offsets_in(data) == [0]
-            assert leader.partition().watchers == {}
+            assert leader.partition().replica.watchers.items == {}
             assert leader.replicas.statistics()["waiting"] == 0
 
         simulate(story)
@@ -289,7 +289,7 @@ class TestWaiting:
             waiting = fetch(leader, {T0: 0}, max_wait_ms=500)
             waiting.cancel()
             leader.append(b"a")
-            assert leader.partition().watchers == {}
+            assert leader.partition().replica.watchers.items == {}
             assert leader.replicas.statistics()["waiting"] == 0
 
         simulate(story)
@@ -311,7 +311,7 @@ class TestSessions:
             assert (of, offsets_in(data)) == (T1, [0])
             fetch_set.put(T1, 1, 1 << 20)
             assert leader.replicas.fetch(FetchParams(), fetch_set) == []
-            leader.partition(T1).delete_records(1)
+            leader.role(T1).delete_records(1)
             ((of, data),) = leader.replicas.fetch(FetchParams(), fetch_set)
             assert (of, data.log_start_offset) == (T1, 1)
 
@@ -329,9 +329,9 @@ class TestSessions:
             ((of, _),) = waiting.result()
             assert of == partitions[7]
             fetch_set.remove(partitions[8])
-            assert len(leader.partition(partitions[8]).watchers) == 0
+            assert len(leader.partition(partitions[8]).replica.watchers) == 0
             fetch_set.close()
-            assert not any(leader.partition(of).watchers for of in partitions)
+            assert not any(leader.partition(of).replica.watchers.items for of in partitions)
 
         simulate(story)
 
@@ -476,7 +476,7 @@ class TestFresh:
             ((_, data),) = waiting.result()
             assert bytes(data.records) == leader.log().read(1, 1 << 20).records
             assert isinstance(data.records, memoryview) is (compression == "producer")
-            assert leader.partition().fresh is None
+            assert leader.partition().replica.last_append is None
 
         simulate(story, log_config=LogConfig(compression_type=compression))
 

@@ -74,7 +74,7 @@ def test_it_times_out_and_leaves_nothing_behind(simulate: Any) -> None:
         result = await leader.produce(b"x", timeout_ms=1500)
         assert result.error == ErrorCode.REQUEST_TIMED_OUT
         assert 1.5 <= leader.replicas.now() - before < 1.6
-        assert leader.partition().statistics()["waiting_produces"] == 0
+        assert len(leader.role().produce_queue) == 0
         assert leader.replicas.statistics()["waiting"] == 0
 
     simulate(story)
@@ -105,9 +105,9 @@ def test_too_few_replicas_after_the_append(simulate: Any) -> None:
         waiting = leader.append(b"x", acks=-1)
         assert isinstance(waiting, asyncio.Future)
         # Only the setting makes it fail: with a minimum of one the same wait succeeds.
-        await world.until(lambda: len(leader.partition().isr.committed) == 1)
+        await world.until(lambda: len(leader.role().isr.committed) == 1)
         leader.log().config = replace(leader.log().config, min_insync_replicas=1)
-        leader.partition()._raise_high_watermark(leader.replicas.now())
+        leader.role()._raise_high_watermark(leader.replicas.now())
         assert (await waiting)[T0].error == ErrorCode.NONE
         assert third.log().end_offset == 1
 
@@ -121,12 +121,12 @@ def test_the_mark_passes_but_the_maximal_isr_is_too_small(simulate: Any) -> None
         await leader.produce(b"warm")
         world.nodes[2].replicas.fetchers.remove([T0])
         waiting = leader.append(b"x", acks=-1)
-        await world.until(lambda: leader.partition().isr.committed == (1,))
+        await world.until(lambda: leader.role().isr.committed == (1,))
         assert leader.log().high_watermark == 2
-        assert leader.partition()._commit_error() == ErrorCode.NONE
+        assert leader.role()._commit_error() == ErrorCode.NONE
         assert (await waiting)[T0].error == ErrorCode.NONE
         leader.log().config = TWO
-        assert leader.partition()._commit_error() == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert leader.role()._commit_error() == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     simulate(story)
 

@@ -2,20 +2,27 @@
 
 docs/spec/controller-and-replication.md section 5.5. A read never opens a batch. Followers read to
 the log's end, consumers to the high watermark or, read-committed, to the last stable offset.
+Reading changes nothing: what a follower's fetch says about the follower is noted before
+(leader/follower_fetches.py).
 """
 
-from collections.abc import Callable
-
 from odradek.log.log import Log
-from odradek.replica.fetching import CONSUMER, FetchItem, FetchParams, FetchSet, ReadResult
-from odradek.replica.isr import Follower
-from odradek.replica.metadata_cache import MetadataCache
+from odradek.replica.cluster_metadata import ClusterMetadata
+from odradek.replica.hosted import HostedPartitions
+from odradek.replica.leader.divergence import divergence
+from odradek.replica.leader.fetch_state import (
+    CONSUMER,
+    FetchItem,
+    FetchParams,
+    FetchSet,
+    ReadResult,
+)
+from odradek.replica.leader.role import LeaderRole
+from odradek.replica.leader.selector import Candidate, rack_aware
 from odradek.replica.partition import NO_EPOCH, Partition
-from odradek.replica.selector import Candidate, rack_aware
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
-from odradek.wire.topics import TopicPartition
 
 __all__ = ["ReadSummary", "Reader"]
 
@@ -37,34 +44,38 @@ class Reader:
     def __init__(
         self,
         broker_id: int,
-        hosted: Callable[[TopicPartition], Partition],
-        cache: MetadataCache,
+        partitions: HostedPartitions,
+        cluster: ClusterMetadata,
         leader_quota: ReplicationQuota,
         *,
         select_by_rack: bool,
-        rack: Callable[[int], str | None],
     ) -> None:
         self._broker_id = broker_id
-        self._hosted = hosted
-        self._cache = cache
+        self._partitions = partitions
+        self._cluster = cluster
         self._quota = leader_quota
         self._select_by_rack = select_by_rack
-        self._rack = rack
 
-    def read(
-        self, params: FetchParams, fetch_set: FetchSet, arrived_at: float | None
-    ) -> ReadSummary:
-        """Read every item that may have news.
+    def items(self, fetch_set: FetchSet) -> list[FetchItem]:
+        """The items that may have news; those of a session are registered with their partitions."""
+        items = fetch_set.to_read()
+        if fetch_set.is_session:
+            for item in items:
+                if item.partition is None:
+                    partition = self._partitions.get(item.tp)
+                    if partition is not None:
+                        partition.watch(item)
+        return items
 
-        `arrived_at` is when a new request came: then a follower's positions are recorded. None
-        means that a parked one is looked at again.
-        """
+    def read(self, params: FetchParams, items: list[FetchItem]) -> ReadSummary:
+        """Read each item, until the limits are reached."""
         summary = ReadSummary()
         left = params.max_bytes
         whole_first = not params.hard_limit
-        for item in fetch_set.to_read():
+        for item in items:
             try:
-                data, held_back = self._read_item(params, item, left, whole_first, arrived_at)
+                partition = item.partition or self._partitions[item.tp]
+                data, held_back = self._read_item(params, item, partition, left, whole_first)
             except KafkaError as error:
                 data, held_back = _failed(item, error), False
             if data.records:
@@ -72,6 +83,8 @@ class Reader:
                 summary.byte_count += size
                 left = max(0, left - size)
                 whole_first = False
+                if params.is_follower and self._is_metered(partition, params.replica_id):
+                    self._quota.record(size)
             elif (
                 data.error_code != ErrorCode.NONE
                 or data.diverging_epoch is not None
@@ -85,55 +98,38 @@ class Reader:
         self,
         params: FetchParams,
         item: FetchItem,
+        partition: Partition,
         left: int,
         whole_first: bool,
-        arrived_at: float | None,
     ) -> tuple[PartitionData, bool]:
-        partition = item.partition
-        if partition is None:
-            partition = self._hosted(item.topic_partition)
-            if item.owner.is_session:
-                partition.watch(item)
+        """The answer for one partition, and whether there was more that the limits held back."""
         log = partition.log_for(item.leader_epoch, leader_only=params.leader_only)
-        follower = None
+        is_throttled = False
         if params.is_follower:
-            follower = partition.follower(params.replica_id, item.leader_epoch)
+            partition.leader.check_follower(
+                params.replica_id, has_epoch=item.leader_epoch != NO_EPOCH
+            )
+            is_throttled = (
+                self._is_metered(partition, params.replica_id) and self._quota.is_exceeded
+            )
         elif self._select_by_rack and params.rack_id and params.may_read_follower:
             preferred = self._preferred_replica(params, item, partition, log)
             if preferred is not None:
                 return _data(item, log, None, preferred=preferred), False
         if item.last_fetched_epoch >= 0:
-            diverging = _divergence(item, log)
+            diverging = divergence(item.offset, item.last_fetched_epoch, log)
             if diverging is not None:
                 return _data(item, log, None, diverging=diverging), False
         _check_range(item, log)
-        if follower is not None and item.moved and arrived_at is not None:
-            item.moved = False
-            partition.record_fetch(follower, item, arrived_at)
         end = _readable_end(params, log)
         if item.offset >= end:
             return _data(item, log, None), False
-        throttled = follower is not None and self._is_throttled(partition, follower)
-        limit = 0 if throttled else min(item.max_bytes, left)
-        if limit <= 0 and (throttled or not whole_first):
+        limit = 0 if is_throttled else min(item.max_bytes, left)
+        if limit <= 0 and (is_throttled or not whole_first):
             return _data(item, log, None), True
-        records: bytes | memoryview
-        fresh = partition.fresh
-        if (
-            fresh is not None
-            and fresh[0] == item.offset
-            and fresh[1] <= end
-            and (len(fresh[2]) <= limit or whole_first)
-        ):
-            records = fresh[2]
-        else:
-            records = log.read(
-                item.offset, limit, end_offset=end, min_one_batch=whole_first
-            ).records
+        records = _records(item, partition, log, end, limit, whole_first)
         if not records:
             return _data(item, log, None), True
-        if follower is not None and self._counts_against_quota(partition, follower):
-            self._quota.record(len(records))
         data = _data(item, log, records)
         if params.read_committed:
             data.aborted_transactions = [
@@ -144,36 +140,47 @@ class Reader:
             ]
         return data, False
 
-    # Throttles
-
-    def _counts_against_quota(self, partition: Partition, follower: Follower) -> bool:
-        log = partition.local_log
-        return follower.id not in partition.isr.committed and is_throttled_replica(
-            log.config.leader_replication_throttled_replicas,
-            partition.topic_partition.partition,
-            self._broker_id,
+    def _is_metered(self, partition: Partition, follower_id: int) -> bool:
+        """Whether what this follower reads counts against the quota: it is not in sync, and its
+        topic throttles what this broker sends as leader."""
+        throttled = partition.local_log.config.leader_replication_throttled_replicas
+        if not throttled:
+            return False
+        return follower_id not in partition.leader.isr.committed and is_throttled_replica(
+            throttled, partition.tp.partition, self._broker_id
         )
-
-    def _is_throttled(self, partition: Partition, follower: Follower) -> bool:
-        return self._counts_against_quota(partition, follower) and self._quota.is_exceeded
-
-    # The nearest replica
 
     def _preferred_replica(
         self, params: FetchParams, item: FetchItem, partition: Partition, log: Log
     ) -> int | None:
-        if not partition.is_leader:
+        """The replica that this consumer should read from instead, if there is a nearer one."""
+        role, cluster = partition.role, self._cluster
+        if not isinstance(role, LeaderRole):
             return None
-        offset = item.offset
         followers = [
-            Candidate(follower.id, self._rack(follower.id), follower.log_end, follower.caught_up_at)
-            for follower in partition.followers.values()
-            if follower.id in partition.isr.committed
-            and follower.log_start <= offset <= follower.log_end
-            and self._cache.is_alive(follower.id)
+            Candidate(each.id, cluster.rack(each.id), each.log_end, each.caught_up_at)
+            for each in role.followers.values()
+            if each.id in role.isr.committed
+            and each.log_start <= item.offset <= each.log_end
+            and cluster.is_alive(each.id)
         ]
-        leader = Candidate(self._broker_id, self._rack(self._broker_id), log.end_offset, 0.0)
+        leader = Candidate(self._broker_id, cluster.rack(self._broker_id), log.end_offset, 0.0)
         return rack_aware(params.rack_id, leader, followers)
+
+
+def _records(
+    item: FetchItem, partition: Partition, log: Log, end: int, limit: int, whole_first: bool
+) -> bytes | memoryview:
+    """From what is being appended right now, if that is what was asked for, else from the log."""
+    appended = partition.replica.last_append
+    if (
+        appended is not None
+        and appended[0] == item.offset
+        and appended[1] <= end
+        and (len(appended[2]) <= limit or whole_first)
+    ):
+        return appended[2]
+    return log.read(item.offset, limit, end_offset=end, min_one_batch=whole_first).records
 
 
 def _readable_end(params: FetchParams, log: Log) -> int:
@@ -190,26 +197,6 @@ def _check_range(item: FetchItem, log: Log) -> None:
         )
 
 
-def _divergence(item: FetchItem, log: Log) -> tuple[int, int] | None:
-    """Where the asker's log and ours part, if they do (KIP-595).
-
-    docs/spec/controller-and-replication.md section 5.2.
-    """
-    epoch, end = log.epochs.end_offset_for(item.last_fetched_epoch, log.end_offset)
-    if epoch == NO_EPOCH or end == -1:
-        raise KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"leader epoch {item.last_fetched_epoch} is not known here",
-        )
-    if item.offset < log.start_offset:
-        raise KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE, f"{item.offset} is before {log.start_offset}"
-        )
-    if epoch < item.last_fetched_epoch or end < item.offset:
-        return epoch, end
-    return None
-
-
 def _data(
     item: FetchItem,
     log: Log,
@@ -219,7 +206,7 @@ def _data(
     diverging: tuple[int, int] | None = None,
 ) -> PartitionData:
     return PartitionData(
-        partition_index=item.topic_partition.partition,
+        partition_index=item.tp.partition,
         error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
@@ -234,7 +221,7 @@ def _data(
 
 def _failed(item: FetchItem, error: KafkaError) -> PartitionData:
     return PartitionData(
-        partition_index=item.topic_partition.partition,
+        partition_index=item.tp.partition,
         error_code=error.error,
         high_watermark=-1,
         last_stable_offset=-1,

@@ -2,29 +2,28 @@
 
 A second log of the partition, the *future* log, is made in the target directory and filled from the
 first, batch by batch, while that one serves as ever. When it has everything it takes the place of
-the first in one step. Whatever cuts the first cuts the future one. After a restart the move begins
-again, with the partition's next state from the controller: nobody knows whether the first was cut,
-cleaned or made anew while the directory of the future one was not there.
+the first in one step. What truncates the first truncates the future one. After a restart the move
+begins again, with the partition's next state from the controller: the first log may have been
+truncated, cleaned or recreated while the directory of the future one was not there.
 """
 
 import asyncio
 import logging
 import posixpath
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from odradek.log.directories import NAME_BYTES_MAX, DirectoryKind, name_for
 from odradek.log.log import Log
-from odradek.replica.copying import append_copied
+from odradek.log.manager import LogManager
+from odradek.replica.checkpoints import HighWatermarkCheckpoints
+from odradek.replica.follower.append import append_copied
+from odradek.replica.hosted import HostedPartitions
 from odradek.replica.partition import Partition
 from odradek.replica.throttle import ReplicationQuota
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.replica.manager import ReplicaManager
-
-__all__ = ["Mover"]
+__all__ = ["LogDirMoves"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,92 +31,101 @@ CHUNK_BYTES = 1024 * 1024
 IDLE_S = 0.1
 
 
-class Mover:
+class LogDirMoves:
     """The moves under way in one broker."""
 
-    def __init__(self, manager: "ReplicaManager") -> None:
-        self._manager = manager
+    def __init__(
+        self,
+        logs: LogManager,
+        partitions: HostedPartitions,
+        checkpoints: HighWatermarkCheckpoints,
+        now: Callable[[], float],
+    ) -> None:
+        self._logs = logs
+        self._partitions = partitions
+        self._checkpoints = checkpoints
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
-        self.quota = ReplicationQuota(manager.now)
+        self.quota = ReplicationQuota(now)
         self._moved = 0
 
     def alter(self, targets: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
-        """Move each replica to its target, or say where it is to be made if there is none yet."""
+        """Move each replica to its target, or note where it is to be made if there is none yet.
+        Returns once the moves have begun."""
         errors = {}
-        for of, path in targets.items():
+        for tp, path in targets.items():
             try:
-                self._alter(of, path)
-                errors[of] = ErrorCode.NONE
+                self._alter(tp, path)
+                errors[tp] = ErrorCode.NONE
             except KafkaError as error:
                 code = error.error
                 if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     code = ErrorCode.REPLICA_NOT_AVAILABLE
-                errors[of] = code
+                errors[tp] = code
         return errors
 
-    def _alter(self, of: TopicPartition, path: str) -> None:
+    def _alter(self, tp: TopicPartition, path: str) -> None:
         # No file system takes such a name, and the refusal would look like a disk's failure.
-        if len(name_for(of, DirectoryKind.FUTURE, 0)) > NAME_BYTES_MAX:
+        if len(name_for(tp, DirectoryKind.FUTURE, 0)) > NAME_BYTES_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-        logs = self._manager.logs
-        if of in self._manager.offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{of} is on a failed directory")
-        logs.prefer_directory(of, path)
-        partition = self._manager.hosted(of)
+        logs = self._logs
+        if tp in self._partitions.offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is on a failed directory")
+        logs.prefer_directory(tp, path)
+        partition = self._partitions[tp]
         target = posixpath.normpath(path)
-        future = logs.get(of, future=True) if of in self._tasks else None
+        future = logs.get(tp, future=True) if tp in self._tasks else None
         if future is None or posixpath.dirname(future.directory) != target:
             self._begin(partition, target)
 
     def resume(self, partition: Partition) -> None:
         """Begin the move of this partition again, if one was begun before this broker's start."""
-        of = partition.topic_partition
-        future = self._manager.logs.get(of, future=True)
-        if future is None or partition.log is None or of in self._tasks:
+        tp = partition.tp
+        future = self._logs.get(tp, future=True)
+        if future is None or partition.log is None or tp in self._tasks:
             return
         try:
             self._begin(partition, posixpath.dirname(future.directory))
         except KafkaError as error:
             # The target's disk: the replica is on another.
-            logger.error("the move of %s has failed: %s", of, error.message)
+            logger.error("%s: move to another log directory failed: %s", tp, error.message)
 
     def _begin(self, partition: Partition, target: str) -> None:
-        """With an empty copy: one that there is already is deleted. None if the log is there."""
-        of, log, logs = partition.topic_partition, partition.local_log, self._manager.logs
-        self.cancel(of)
-        logs.prefer_directory(of, target)
+        """With an empty copy: an earlier one is deleted. No copy if the log is in the target."""
+        tp, log, logs = partition.tp, partition.local_log, self._logs
+        self.cancel(tp)
+        logs.prefer_directory(tp, target)
         if posixpath.dirname(log.directory) == target:
             return
-        future = logs.get_or_create(of, log.config, is_new=True, future=True)
-        partition.future_log = future
+        future = logs.get_or_create(tp, log.config, is_new=True, future=True)
+        partition.replica.future_log = future
         task = asyncio.ensure_future(self._move(partition, future))
-        self._tasks[of] = task
-        task.add_done_callback(lambda done: self._ended(of, done))
+        self._tasks[tp] = task
+        task.add_done_callback(lambda done: self._ended(tp, done))
 
-    def stop(self, of: TopicPartition) -> None:
+    def stop(self, tp: TopicPartition) -> None:
         """Copy no further."""
-        task = self._tasks.pop(of, None)
+        task = self._tasks.pop(tp, None)
         if task is not None:
             task.cancel()
-        partition = self._manager.partition(of)
+        partition = self._partitions.get(tp)
         if partition is not None:
-            partition.future_log = None
+            partition.replica.future_log = None
 
-    def cancel(self, of: TopicPartition) -> None:
-        """Give the move up and delete what was copied."""
-        self.stop(of)
-        self._manager.logs.async_delete(of, future=True)
+    def cancel(self, tp: TopicPartition) -> None:
+        """Stop the move and delete what was copied."""
+        self.stop(tp)
+        self._logs.async_delete(tp, future=True)
 
-    def _ended(self, of: TopicPartition, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(of) is task:
-            del self._tasks[of]
+    def _ended(self, tp: TopicPartition, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(tp) is task:
+            del self._tasks[tp]
         if not task.cancelled() and task.exception() is not None:
-            logger.error("the move of %s has failed: %s", of, task.exception())
+            logger.error("%s: move to another log directory failed: %s", tp, task.exception())
 
     async def _move(self, partition: Partition, future: Log) -> None:
         """Copy until both logs end at the same offset; the swap follows without a pause."""
-        of = partition.topic_partition
-        while partition.future_log is future:
+        tp = partition.tp
+        while partition.replica.future_log is future:
             current = partition.local_log
             if future.end_offset < current.end_offset:
                 if self.quota.is_exceeded:
@@ -125,12 +133,13 @@ class Mover:
                     continue
                 self.quota.record(_copy_some(current, future))
             if future.end_offset >= current.end_offset:
-                partition.log = self._manager.logs.replace_current_with_future(of)
-                partition.future_log = None
+                moved = self._logs.replace_current_with_future(tp)
+                partition.replica.log = moved
+                partition.replica.future_log = None
                 self._moved += 1
-                logger.info("%s is now in %s", of, partition.log.directory)
-                # Now, or a crash makes the copy begin with a mark from when it was being made.
-                self._manager.checkpoint_high_watermarks()
+                logger.info("%s: moved to log directory %s", tp, moved.directory)
+                # Now, or after a crash the copy starts with an old high watermark.
+                self._checkpoints.write()
                 return
             await asyncio.sleep(0)
 

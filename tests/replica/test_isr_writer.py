@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from odradek.replica.config import ReplicaConfig
-from odradek.replica.fetching import FetchParams, FetchSet
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet
+from odradek.replica.leader.isr import Committed
 from odradek.store import open_store
 from odradek.store.api import StoreUnavailable
 from odradek.wire.errors import ErrorCode
@@ -56,7 +57,7 @@ def test_a_follower_that_goes_silent_leaves_after_the_lag_time(simulate: Any) ->
         # Looked for every half lag time, so after one to one and a half.
         assert 9.5 < leader.replicas.now() - begun <= 15.5
         assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 0, 1)
-        await world.until(lambda: leader.partition().isr.committed == (1, 2))
+        await world.until(lambda: leader.role().isr.committed == (1, 2))
         assert (await waiting)[T0].error == ErrorCode.NONE
         assert leader.log().high_watermark == 2
 
@@ -71,7 +72,7 @@ def test_a_follower_that_is_level_never_leaves_however_quiet_it_is(simulate: Any
         await asyncio.sleep(300)
         leader.append(b"b")
         await asyncio.sleep(300)
-        assert leader.partition().isr.committed == (1, 2)
+        assert leader.role().isr.committed == (1, 2)
         assert leader.replicas.statistics()["isr_shrunk"] == 0
 
     simulate(story)
@@ -94,11 +95,11 @@ def test_who_catches_up_while_it_is_taken_out_is_let_in_again(simulate: Any) -> 
 
         leader.store.update_isr = slow
         await written.wait()
-        await world.until(lambda: leader.partition().isr.committed == (1,))
+        await world.until(lambda: leader.role().isr.committed == (1,))
         for _ in range(5):
             puppet.fetch()
             await asyncio.sleep(0.1)
-        assert leader.partition().isr.committed == (1, 2)
+        assert leader.role().isr.committed == (1, 2)
 
     simulate(story)
 
@@ -112,7 +113,7 @@ def test_who_has_caught_up_is_let_in_and_the_controller_is_told(simulate: Any) -
         state = await world.until_stored({1, 2})
         assert leader.replicas.now() - begun < 0.5  # nothing waits for a long poll
         assert (state.isr, state.partition_epoch) == ((1, 2), 1)
-        await world.until(lambda: leader.partition().isr.committed == (1, 2))
+        await world.until(lambda: leader.role().isr.committed == (1, 2))
         assert await leader.store.isr_notifications() == []
         await asyncio.sleep(0.1)
         (name,) = await leader.store.isr_notifications()
@@ -147,11 +148,11 @@ def test_it_needs_the_high_watermark_and_the_epochs_start(simulate: Any) -> None
         for _ in range(5):
             puppet.fetch(0)
             await asyncio.sleep(0.1)
-        assert leader.partition().isr.committed == (1,)
+        assert leader.role().isr.committed == (1,)
         for _ in range(3):
             puppet.fetch(1)
             await asyncio.sleep(0.1)
-        assert leader.partition().isr.committed == (1, 2)
+        assert leader.role().isr.committed == (1, 2)
 
     simulate(story)
 
@@ -164,12 +165,12 @@ def test_a_broker_that_is_not_alive_is_not_let_in(simulate: Any) -> None:
         for _ in range(5):
             puppet.fetch(1)
             await asyncio.sleep(0.1)
-        assert leader.partition().isr.committed == (1,)
+        assert leader.role().isr.committed == (1,)
         world.update_metadata(to=1)
         for _ in range(3):
             puppet.fetch()
             await asyncio.sleep(0.1)
-        assert leader.partition().isr.committed == (1, 2)
+        assert leader.role().isr.committed == (1, 2)
 
     simulate(story)
 
@@ -182,11 +183,11 @@ def test_while_a_change_is_under_way_the_mark_waits_for_the_newcomer(simulate: A
             puppet.fetch(1)
             await asyncio.sleep(0.01)
         world.store_server.disconnect(leader.session)
-        leader.partition().isr = leader.partition().isr.__class__((1,))
+        leader.role().isr = Committed((1,))
         puppet.fetch(1)
         partition = leader.partition()
-        assert partition.isr.maximal == (1, 2)
-        assert partition.isr.committed == (1,)
+        assert partition.role.isr.maximal == (1, 2)
+        assert partition.role.isr.committed == (1,)
         leader.append(b"b")
         assert leader.log().high_watermark == 1
         puppet.fetch(2)
@@ -202,13 +203,13 @@ def test_the_controller_was_faster(simulate: Any) -> None:
     async def story(world: Any) -> None:
         leader = await led(world, [1], 2)
         partition = leader.partition()
-        partition.partition_epoch = -5  # as if the controller had written since
+        partition.role.partition_epoch = -5  # as if the controller had written since
         puppet = Puppet(leader, 2)
         for _ in range(20):
             puppet.fetch(1)
             await asyncio.sleep(0.1)
         assert leader.replicas.statistics()["isr_refused"] == 1
-        assert partition.isr.in_flight
+        assert partition.role.isr.in_flight
         assert (await world.stored()).isr == (1,)
         await world.elect(1, [1], without=[2])
         world.update_metadata(to=1)
@@ -236,7 +237,7 @@ def test_a_write_that_was_taken_but_not_answered_counts(simulate: Any) -> None:
         for _ in range(4):
             puppet.fetch(1)
             await asyncio.sleep(0.1)
-        assert leader.partition().isr.committed == (1, 2)
+        assert leader.role().isr.committed == (1, 2)
         assert leader.partition().partition_epoch == (await world.stored()).partition_epoch == 1
 
     simulate(story)
@@ -252,9 +253,9 @@ def test_a_lost_session_is_waited_out(simulate: Any) -> None:
         world.store_server.disconnect(leader.session)
         puppet.fetch(1)
         await asyncio.sleep(3)
-        assert leader.partition().isr.committed == (1,)
+        assert leader.role().isr.committed == (1,)
         world.store_server.reconnect(leader.session)
-        await world.until(lambda: leader.partition().isr.committed == (1, 2))
+        await world.until(lambda: leader.role().isr.committed == (1, 2))
 
     simulate(story)
 
@@ -300,15 +301,15 @@ class TestIncarnations:
                 await asyncio.sleep(0.01)
             world.store_server.disconnect(leader.session)
             puppet.fetch(1)
-            assert leader.partition().isr.in_flight
+            assert leader.role().isr.in_flight
             await self.come_back_empty(world)
             world.store_server.reconnect(leader.session)
             await asyncio.sleep(5)
             assert (await world.stored()).isr == (1,)
             partition = leader.partition()
-            assert partition.isr.committed == (1,)
-            assert not partition.isr.in_flight
-            assert partition.followers[2].log_end == -1
+            assert partition.role.isr.committed == (1,)
+            assert not partition.role.isr.in_flight
+            assert partition.role.followers[2].log_end == -1
             assert leader.replicas.statistics()["isr_voided"] == 1
 
         simulate(story)
@@ -330,9 +331,9 @@ class TestIncarnations:
             for _ in range(3):
                 puppet.fetch(1)
                 await asyncio.sleep(0.01)
-            await world.until(lambda: not leader.partition().isr.in_flight)
+            await world.until(lambda: not leader.role().isr.in_flight)
             assert seen == [(1, 2), (1,)]  # taken back, before it counted
-            assert leader.partition().isr.committed == (1,)
+            assert leader.role().isr.committed == (1,)
             state = await world.stored()
             assert (state.isr, state.partition_epoch) == ((1,), 2)
             assert leader.partition().partition_epoch == 2
@@ -369,7 +370,7 @@ class TestIncarnations:
             for _ in range(3):
                 puppet.fetch(1)
                 await asyncio.sleep(0.01)
-            await world.until(lambda: stood and not leader.partition().isr.in_flight)
+            await world.until(lambda: stood and not leader.role().isr.in_flight)
             assert stood == ([(1, 2), (1, 2), (1, 2), (1,)] if landed else [(1,), (1,)])
             state = await world.stored()
             assert state.isr == (1,)
@@ -428,14 +429,14 @@ class TestIncarnations:
             await asyncio.sleep(0.1)
             while not leader.replicas.statistics()["isr_voided"]:
                 puppet.fetch()
-                if named_meanwhile and leader.partition().isr.in_flight:
+                if named_meanwhile and leader.role().isr.in_flight:
                     puppet.fetch(1)
                 await asyncio.sleep(0.1)
-            assert leader.partition().isr.committed == (1,)
+            assert leader.role().isr.committed == (1,)
             for _ in range(4):
                 puppet.fetch()
                 await asyncio.sleep(0.1)
-            assert leader.partition().isr.committed == (1, 2)
+            assert leader.role().isr.committed == (1, 2)
 
         simulate(story)
 
@@ -446,7 +447,7 @@ class TestIncarnations:
             assert leader.log().high_watermark == 1
             leader.append(b"b")
             Puppet(leader, 2).fetch(0)
-            assert leader.partition().followers[2].log_end == 0
+            assert leader.role().followers[2].log_end == 0
             assert leader.log().high_watermark == 1
 
         simulate(story)
@@ -512,7 +513,7 @@ def test_nothing_is_kept_of_what_was_asked_without_a_session_and_of_no_brokers_i
             leader.replicas.fetch(FetchParams(replica_id=broker_id), fetch_set)
         del fetch_set
         assert fetch_sets() == before
-        assert list(leader.replicas._links) == [2]
+        assert list(leader.replicas._follower_fetches._links) == [2]
 
     simulate(story)
 
@@ -522,10 +523,10 @@ def test_an_outsider_that_is_waited_for_is_not_waited_for_ever(simulate: Any) ->
 
     async def story(world: Any) -> None:
         leader = await led(world, [1], 2)
-        leader.partition().isr = leader.partition().isr.expanding(3)  # nobody else may join now
+        leader.role().isr = leader.role().isr.expand(3)  # nobody else may join now
         puppet = Puppet(leader, 2)
         puppet.fetch(1)
-        leader.partition().isr = leader.partition().isr.__class__((1,))
+        leader.role().isr = Committed((1,))
         waiting = leader.append(b"b", acks=-1)
         assert leader.log().high_watermark == 1
         begun = leader.replicas.now()
@@ -545,7 +546,7 @@ def test_a_proposal_of_a_deleted_partition_is_not_written(simulate: Any) -> None
             puppet.fetch(1)
             await asyncio.sleep(0.01)
         puppet.fetch(1)
-        assert leader.partition().isr.in_flight
+        assert leader.role().isr.in_flight
         world.stop(leader, delete=True)
         await asyncio.sleep(5)
         state = await world.stored()
@@ -581,7 +582,7 @@ def test_a_session_that_goes_on_without_the_partition_proves_nothing(simulate: A
         for _ in range(30):
             await asyncio.sleep(1)
             puppet.fetch()
-        assert leader.partition().isr.committed == (1, 2)  # it has all there is
+        assert leader.role().isr.committed == (1, 2)  # it has all there is
         leader.append(b"b")
         begun = leader.replicas.now()
         await world.until_stored({1})

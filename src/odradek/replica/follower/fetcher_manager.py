@@ -1,39 +1,37 @@
-"""All fetchers of one broker: which partition is fetched by whom.
+"""All fetchers of one broker: which fetcher has which partition.
 
 docs/spec/controller-and-replication.md section 5.1.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
-from odradek.replica.fetcher import FetcherHost, ReplicaFetcher
+from odradek.replica.follower.fetcher import FetcherContext, ReplicaFetcher
 from odradek.replica.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.java_hash import java_hash
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["FetcherManager", "fetcher_index"]
 
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode, as a signed 32-bit number."""
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
+logger = logging.getLogger(__name__)
 
 
-def fetcher_index(of: TopicPartition, count: int) -> int:
+def fetcher_index(tp: TopicPartition, count: int) -> int:
     """Which of `count` fetchers has this partition: Kafka's own choice."""
-    return ((31 * java_hash(of.topic) + of.partition) & 0x7FFFFFFF) % count
+    return ((31 * java_hash(tp.topic) + tp.partition) & 0x7FFFFFFF) % count
 
 
 class FetcherManager:
     """One fetcher per leader and index, made when first needed."""
 
-    def __init__(self, host: FetcherHost) -> None:
-        self._host = host
+    def __init__(self, context: FetcherContext) -> None:
+        self._context = context
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._by_partition: dict[TopicPartition, ReplicaFetcher] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._failed = 0
 
     def add(self, partitions: Iterable[Partition]) -> None:
         """Follow these partitions from their leaders."""
@@ -41,30 +39,42 @@ class FetcherManager:
         for partition in partitions:
             assert partition.leader_id is not None, partition
             assert not partition.is_leader, partition
-            of = partition.topic_partition
-            assert of not in self._by_partition, of
-            index = fetcher_index(of, self._host.config.num_replica_fetchers)
+            tp = partition.tp
+            assert tp not in self._by_partition, tp
+            index = fetcher_index(tp, self._context.config.num_replica_fetchers)
             shares.setdefault((partition.leader_id, index), []).append(partition)
         for key, share in shares.items():
             fetcher = self._fetchers.get(key)
             if fetcher is None:
-                fetcher = self._fetchers[key] = ReplicaFetcher(self._host, *key)
+                fetcher = self._fetchers[key] = ReplicaFetcher(
+                    self._context, *key, on_failure=self._partition_failed
+                )
             fetcher.add(share)
             for partition in share:
-                self._by_partition[partition.topic_partition] = fetcher
+                self._by_partition[partition.tp] = fetcher
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        for of in partitions:
-            fetcher = self._by_partition.pop(of, None)
+        for tp in partitions:
+            fetcher = self._by_partition.pop(tp, None)
             if fetcher is not None:
-                fetcher.remove(of)
+                fetcher.remove(tp)
 
-    def forget(self, of: TopicPartition) -> None:
-        """The fetcher itself has dropped this partition."""
-        self._by_partition.pop(of, None)
+    def _partition_failed(self, partition: Partition, error: Exception) -> None:
+        """A fetcher has dropped this partition until the controller's next LeaderAndIsr."""
+        # A leader that is ahead in epochs is ordinary: the controller's request is on its way.
+        is_fenced = isinstance(error, KafkaError) and error.error is ErrorCode.FENCED_LEADER_EPOCH
+        logger.log(
+            logging.INFO if is_fenced else logging.ERROR,
+            "%s: follower stops fetching in leader epoch %d: %s",
+            partition.tp,
+            partition.leader_epoch,
+            error,
+        )
+        self._by_partition.pop(partition.tp, None)
+        self._failed += 1
 
-    def is_following(self, of: TopicPartition) -> bool:
-        return of in self._by_partition
+    def is_following(self, tp: TopicPartition) -> bool:
+        return tp in self._by_partition
 
     def close_idle(self) -> None:
         """End fetchers that have nothing left to fetch."""
@@ -85,7 +95,11 @@ class FetcherManager:
         await asyncio.gather(*(fetcher.close() for fetcher in fetchers), *self._closing)
 
     def statistics(self) -> dict[str, int]:
-        totals = {"fetchers": len(self._fetchers), "following": len(self._by_partition)}
+        totals = {
+            "fetchers": len(self._fetchers),
+            "following": len(self._by_partition),
+            "failed": self._failed,
+        }
         for fetcher in self._fetchers.values():
             for name, count in fetcher.statistics().items():
                 totals[name] = totals.get(name, 0) + count

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.replica.delayed import Delayed
-from odradek.replica.isr import NEVER
+from odradek.replica.leader.isr import NEVER
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.fetch import PartitionData
 from odradek.wire.topics import TopicPartition
@@ -36,6 +36,8 @@ __all__ = [
     "FollowerLink",
     "PartitionAnswer",
     "ReadResult",
+    "Wakeups",
+    "Watchers",
 ]
 
 # Instead of a broker's id. Tools say -2: they read from any replica, up to the log's end.
@@ -70,7 +72,7 @@ class FollowerLink:
     """One follower's line to us: a fetch session, or all its sessionless fetches together.
 
     Besides the time of the last fetch it knows which incarnation of the broker is at the other end
-    (KIP-903; see replica/membership.py for how an epoch becomes *proven*).
+    (KIP-903; see replica/leader/isr_writer.py for how an epoch becomes *proven*).
     """
 
     __slots__ = (
@@ -121,28 +123,28 @@ class FetchItem:
 
     __slots__ = (
         "bytes_seen",
+        "is_in_request",
         "last_fetched_epoch",
         "leader_epoch",
         "log_start_offset",
         "max_bytes",
-        "moved",
         "offset",
         "owner",
         "partition",
         "told_high_watermark",
         "told_log_start",
-        "topic_partition",
+        "tp",
     )
 
-    def __init__(self, owner: "FetchSet", topic_partition: TopicPartition) -> None:
+    def __init__(self, owner: "FetchSet", tp: TopicPartition) -> None:
         self.owner = owner
-        self.topic_partition = topic_partition
+        self.tp = tp
         self.offset = 0
         self.max_bytes = 0
         self.leader_epoch = -1
         self.log_start_offset = -1
         self.last_fetched_epoch = -1
-        self.moved = False  # named by the request that is being served
+        self.is_in_request = False  # named by the request that is being served
         self.partition: Partition | None = None  # where this item is registered for news
         self.bytes_seen = 0
         self.told_high_watermark = -1
@@ -175,7 +177,7 @@ class FetchSet:
         "is_session",
         "items",
         "link",
-        "outsiders",
+        "outside_isr",
         "parked",
         "replica_id",
     )
@@ -187,7 +189,7 @@ class FetchSet:
         self.items: dict[TopicPartition, FetchItem] = {}
         self.dirty: dict[FetchItem, None] = {}
         # Partitions whose ISR this follower is not in: looked at on each fetch, named or not.
-        self.outsiders: dict[FetchItem, None] = {}
+        self.outside_isr: dict[FetchItem, None] = {}
         self.parked: DelayedFetch | None = None
         self.link: FollowerLink | None = None
 
@@ -196,7 +198,7 @@ class FetchSet:
 
     def put(
         self,
-        topic_partition: TopicPartition,
+        tp: TopicPartition,
         offset: int,
         max_bytes: int,
         *,
@@ -205,23 +207,23 @@ class FetchSet:
         last_fetched_epoch: int = -1,
     ) -> None:
         """Ask for this partition, or change what is asked of it."""
-        item = self.items.get(topic_partition)
+        item = self.items.get(tp)
         if item is None:
-            item = self.items[topic_partition] = FetchItem(self, topic_partition)
+            item = self.items[tp] = FetchItem(self, tp)
         item.offset = offset
         item.max_bytes = max_bytes
         item.leader_epoch = leader_epoch
         item.log_start_offset = log_start_offset
         item.last_fetched_epoch = last_fetched_epoch
-        item.moved = True
+        item.is_in_request = True
         self.dirty[item] = None
 
-    def remove(self, topic_partition: TopicPartition) -> None:
-        item = self.items.pop(topic_partition, None)
+    def remove(self, tp: TopicPartition) -> None:
+        item = self.items.pop(tp, None)
         if item is not None:
             self._leave(item)
             self.dirty.pop(item, None)
-            self.outsiders.pop(item, None)
+            self.outside_isr.pop(item, None)
 
     def close(self) -> None:
         """The session is over: leave every partition. A parked fetch is answered empty-handed."""
@@ -265,13 +267,13 @@ class FetchSet:
                     # At the end of the queue, so that a busy partition does not starve the others.
                     self.dirty[item] = None
             if not incremental or has_records or is_special or told:
-                answers.append((item.topic_partition, data))
+                answers.append((item.tp, data))
         return answers
 
     def untell(self, answers: list[PartitionAnswer]) -> None:
         """The asker was not told this after all."""
-        for topic_partition, _ in answers:
-            item = self.items[topic_partition]
+        for tp, _ in answers:
+            item = self.items[tp]
             item.told_high_watermark = item.told_log_start = -1
             self.dirty[item] = None
 
@@ -324,3 +326,65 @@ class DelayedFetch(Delayed):
             link.parked = None
         if not self.fetch_set.is_session:
             self.fetch_set.leave_all()
+
+
+class Wakeups:
+    """Parked fetches to look at again before the current call into the replica manager ends.
+
+    They are collected while partitions are touched and run once at the end, so that a fetch that
+    waits for many partitions is read once.
+    """
+
+    __slots__ = ("pending",)
+
+    def __init__(self) -> None:
+        self.pending: dict[DelayedFetch, bool] = {}
+
+    def add(self, fetch: DelayedFetch, *, force: bool = False) -> None:
+        """`force` answers the fetch whatever it finds."""
+        self.pending[fetch] = force or self.pending.get(fetch, False)
+
+    def run(self) -> None:
+        while self.pending:
+            to_wake, self.pending = self.pending, {}
+            for fetch, force in to_wake.items():
+                fetch.try_complete(force=force)
+
+
+class Watchers:
+    """The fetch items registered with one partition: each learns of everything new there."""
+
+    __slots__ = ("_wakeups", "items")
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self.items: dict[FetchItem, None] = {}
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def appended(self, byte_count: int) -> None:
+        """The log has grown: followers may read on."""
+        for item in self.items:
+            if item.owner.replica_id >= 0:
+                fetch = item.news(byte_count)
+                if fetch is not None:
+                    self._wakeups.add(fetch)
+
+    def high_watermark_moved(self, appended_bytes: int) -> None:
+        """Consumers may read on; followers learn the high watermark with their next answer."""
+        for item in self.items:
+            if item.owner.replica_id >= 0:
+                item.news(0)
+                continue
+            fetch = item.news(max(1, appended_bytes - item.bytes_seen))
+            item.bytes_seen = appended_bytes
+            if fetch is not None:
+                self._wakeups.add(fetch)
+
+    def wake_all(self) -> None:
+        """The role, or the start of the log, has changed: every parked fetch is answered."""
+        for item in self.items:
+            item.news(0)
+            if item.owner.parked is not None:
+                self._wakeups.add(item.owner.parked, force=True)

@@ -24,7 +24,7 @@ async def send(world: Any, node: Any, *, of: TopicPartition = T0, **changes: Any
     (state,) = request.topic_states[0].partition_states
     for name, value in changes.items():
         setattr(request if hasattr(request, name) else state, name, value)
-    response = await node.replicas.leader_and_isr(request)
+    response = await node.replicas.control_requests.leader_and_isr(request)
     if response.error_code != ErrorCode.NONE:
         assert {e.error_code for e in response.partition_errors} == {response.error_code}
         return ErrorCode(response.error_code)
@@ -59,7 +59,7 @@ class TestLeaderAndIsr:
             (node,) = await world.start(1)
             await world.elect(2, [2], [2, 3])
             assert await send(world, node) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert node.replicas.partition(T0) is None
+            assert node.replicas.partitions.get(T0) is None
 
         simulate(story)
 
@@ -99,14 +99,14 @@ class TestLeaderAndIsr:
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             await leader.produce(b"a")
-            assert leader.partition().followers[2].log_end == 1
+            assert leader.role().followers[2].log_end == 1
             await world.elect(1, [1, 2], [1, 2, 3])
             partition = leader.partition()
-            assert partition.followers[2].log_end == 1
-            assert partition.followers.keys() == {2, 3}
-            assert partition.leader_epoch_start == 1
+            assert partition.role.followers[2].log_end == 1
+            assert partition.role.followers.keys() == {2, 3}
+            assert partition.role.epoch_start == 1
             await world.elect(1, [1], [1, 3])
-            assert partition.followers.keys() == {3}
+            assert partition.role.followers.keys() == {3}
 
         simulate(story)
 
@@ -114,7 +114,7 @@ class TestLeaderAndIsr:
         async def story(world: Any) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1, 2], [1, 2])
-            leader.partition().partition_epoch = 7
+            leader.role().partition_epoch = 7
             assert await send(world, leader, leader_epoch=1, partition_epoch=6) == ErrorCode.NONE
             assert leader.partition().leader_epoch == 0
 
@@ -124,11 +124,11 @@ class TestLeaderAndIsr:
         async def story(world: Any) -> None:
             node, _ = await world.start(1, 2)
             heard: list[tuple[list[str], list[str]]] = []
-            node.replicas.leadership_listeners.append(
+            node.replicas.roles.listeners.append(
                 lambda led, followed: heard.append(
                     (
-                        [str(partition.topic_partition) for partition in led],
-                        [str(partition.topic_partition) for partition in followed],
+                        [str(partition.tp) for partition in led],
+                        [str(partition.tp) for partition in followed],
                     )
                 )
             )
@@ -179,7 +179,7 @@ class TestStopReplica:
             await world.elect(1, [1])
             assert world.stop(node, epoch=epoch) == error
             assert node.partition().is_leader is (error != ErrorCode.NONE)
-            assert node.replicas.partition(T0) is not None
+            assert node.replicas.partitions.get(T0) is not None
 
         simulate(story)
 
@@ -190,7 +190,7 @@ class TestStopReplica:
             await leader.produce(b"a")
             assert world.stop(follower, epoch=0) == ErrorCode.NONE
             leader.append(b"b")
-            await world.until(lambda: leader.partition().isr.committed == (1,))
+            await world.until(lambda: leader.role().isr.committed == (1,))
             assert follower.log().end_offset == 1
 
         simulate(story)
@@ -204,7 +204,7 @@ class TestStopReplica:
             node.append(b"a")
             node.replicas._checkpoints.write()
             assert world.stop(node, epoch=-2, delete=True) == ErrorCode.NONE
-            assert node.replicas.partition(T0) is None
+            assert node.replicas.partitions.get(T0) is None
             assert node.append(b"x")[T0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
             names = [path.name for path in node.dirs[0].iterdir() if path.is_dir()]
             assert [name.endswith("-delete") for name in names] == [True]
@@ -224,15 +224,15 @@ class TestStopReplica:
             broken, fine = (TopicPartition("t", index) for index in range(2))
             for of in (broken, fine):
                 await world.elect(1, [1], [1], of=of)
-            delete = node.replicas.delete_log
+            delete = node.replicas.replica_logs.delete
 
             def fail_once(of: TopicPartition) -> None:
                 if of == broken:
                     raise RuntimeError("a defect")
                 delete(of)
 
-            monkeypatch.setattr(node.replicas, "delete_log", fail_once)
-            response = node.replicas.stop_replica(
+            monkeypatch.setattr(node.replicas.replica_logs, "delete", fail_once)
+            response = node.replicas.control_requests.stop_replica(
                 StopReplicaRequest(
                     controller_id=9,
                     controller_epoch=world.controller_epoch,
@@ -258,7 +258,7 @@ class TestStopReplica:
             await world.elect(1, [1], [1])
             await node.stop()
             await world.restart(1)
-            assert node.replicas.partition(T0) is None
+            assert node.replicas.partitions.get(T0) is None
             assert node.logs.get(T0) is not None
             assert world.stop(node) == ErrorCode.NONE
             assert node.logs.get(T0) is not None
@@ -285,7 +285,9 @@ class TestUpdateMetadata:
             (node,) = await world.start(1)
             world.controller_epoch = 5
             await world.elect(1, [1], [1])
-            response = node.replicas.update_metadata(UpdateMetadataRequest(controller_epoch=4))
+            response = node.replicas.control_requests.update_metadata(
+                UpdateMetadataRequest(controller_epoch=4)
+            )
             assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
             assert node.cache.is_alive(1)
 
@@ -295,7 +297,7 @@ class TestUpdateMetadata:
         async def story(world: Any) -> None:
             first, second = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2], without=[2])
-            await second.replicas.leader_and_isr(world.request(T0, is_new=True))
+            await second.replicas.control_requests.leader_and_isr(world.request(T0, is_new=True))
             assert not second.replicas.fetchers.is_following(T0)
             await world.elect(2, [1, 2])
             assert second.partition().is_leader

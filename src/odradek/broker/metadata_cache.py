@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.metadata import (
     MetadataResponseBroker,
@@ -25,9 +26,8 @@ from odradek.wire.messages.update_metadata import (
 )
 from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
-__all__ = ["LEADER_DURING_DELETE", "NO_LEADER", "LiveBroker", "MetadataCache", "PartitionInfo"]
+__all__ = ["LEADER_DURING_DELETE", "LiveBroker", "MetadataCache", "PartitionInfo"]
 
-NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 NO_TOPIC_ID = UUID(int=0)
 
@@ -135,6 +135,10 @@ class MetadataCache:
     def broker(self, broker_id: int) -> LiveBroker | None:
         return self._brokers.get(broker_id)
 
+    def rack(self, broker_id: int) -> str | None:
+        broker = self._brokers.get(broker_id)
+        return None if broker is None else broker.rack
+
     def brokers(self) -> list[LiveBroker]:
         """All live brokers, by id."""
         return [self._brokers[broker_id] for broker_id in sorted(self._brokers)]
@@ -145,9 +149,9 @@ class MetadataCache:
 
     # Partitions
 
-    def __contains__(self, topic_partition: TopicPartition) -> bool:
-        partitions = self._topics.get(topic_partition.topic)
-        return partitions is not None and topic_partition.partition in partitions
+    def __contains__(self, tp: TopicPartition) -> bool:
+        partitions = self._topics.get(tp.topic)
+        return partitions is not None and tp.partition in partitions
 
     def has_topic(self, topic: str) -> bool:
         return topic in self._topics

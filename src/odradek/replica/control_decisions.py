@@ -1,0 +1,192 @@
+"""What a LeaderAndIsr request means for a broker, decided over values.
+
+`decide` takes the states that the controller sends and what this broker has of each partition, and
+returns what is to be done; control_requests.py carries it out. See
+docs/spec/controller-and-replication.md sections 4.9 and 5.1.
+
+Stale logs. The controller never stops a partition that was moved away while this broker was paused
+or disconnected, for it has forgotten that a replica was here; so its log stays. Once the topic is
+deleted and created again, that is a log of another partition: the same name, the same epochs, other
+records. `STALE_LOGS` says when a log is set aside, so that the replica starts empty:
+- A replica that is new, and not in the ISR, lacks nothing: all that is committed is elsewhere. If
+  the log was good, copying it again costs only time.
+- A replica that is new at leader epoch 0 belongs to a new partition, whose ISR is every replica
+  that was alive. The controller says so only to the incarnation that was there when the partition
+  was created, before it has a record: a later one, or one with a new controller, first of all
+  learns its state without isNew.
+- A log with records of a later leader epoch than the partition's is of another partition.
+It is kept while the partition has no leader, for it may be the best that is left, and where the
+request does not name the broker's incarnation. It is renamed (`-stray`), not deleted: a controller
+whose store was lost, and whose topics were created again over their logs, sends the same.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek.replica.cluster_metadata import NO_LEADER
+from odradek.replica.partition import NO_EPOCH
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
+from odradek.wire.topics import TopicPartition
+
+__all__ = [
+    "STALE_LOGS",
+    "AwaitLeader",
+    "Decision",
+    "Follow",
+    "Lead",
+    "LocalFacts",
+    "LogHere",
+    "Refuse",
+    "SetAside",
+    "decide",
+    "is_stale_log",
+    "must_not_lead",
+]
+
+
+class LogHere(Enum):
+    """Whether a log of the partition's name is on this broker's disks, and in use."""
+
+    NONE = "none"
+    LOADED = "loaded"  # found on disk, and no LeaderAndIsr has named its partition yet
+    RELEASED = "released"  # of a partition that was moved away, and not named since
+    IN_USE = "in use"
+
+
+class Epochs(Enum):
+    """The partition's leader epoch, by itself and beside the last one in the log."""
+
+    ANY = "any"
+    ZERO = "zero"
+    BELOW_LOG = "below the log's last"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFacts:
+    """What this broker has of one partition."""
+
+    log: LogHere = LogHere.NONE
+    last_log_epoch: int | None = None
+    leader_epoch: int = NO_EPOCH
+    is_offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StaleLogRule:
+    """A row of the table."""
+
+    log: frozenset[LogHere]
+    is_new: bool
+    in_isr: bool
+    leader_epoch: Epochs
+
+
+_UNUSED = frozenset({LogHere.LOADED, LogHere.RELEASED})
+_LOADED = frozenset({LogHere.LOADED})
+
+# A log that matches a row is set aside; any other is kept.
+STALE_LOGS = (
+    #            log here  isNew  in ISR  leader epoch
+    StaleLogRule(_UNUSED, True, True, Epochs.ZERO),
+    StaleLogRule(_UNUSED, True, False, Epochs.ANY),
+    StaleLogRule(_LOADED, False, False, Epochs.BELOW_LOG),
+)
+
+
+def is_stale_log(broker_id: int, state: LeaderAndIsrPartitionState, facts: LocalFacts) -> bool:
+    """Whether the log here is not of the partition that the controller means."""
+    if facts.is_offline or broker_id not in state.replicas or state.leader == NO_LEADER:
+        return False
+    last, epoch = facts.last_log_epoch, state.leader_epoch
+    matching = {
+        Epochs.ANY: True,
+        Epochs.ZERO: epoch == 0,
+        Epochs.BELOW_LOG: last is not None and epoch < last,
+    }
+    return any(
+        facts.log in rule.log
+        and state.is_new == rule.is_new
+        and (broker_id in state.isr) == rule.in_isr
+        and matching[rule.leader_epoch]
+        for rule in STALE_LOGS
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Change nothing, and answer with this error."""
+
+    tp: TopicPartition
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Take the stale log out of use; another decision about the partition follows."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    tp: TopicPartition
+    state: LeaderAndIsrPartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    tp: TopicPartition
+    state: LeaderAndIsrPartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitLeader:
+    """Only open the log: there is no leader, or it is not among the live brokers yet."""
+
+    tp: TopicPartition
+    state: LeaderAndIsrPartitionState
+
+
+Decision = Refuse | SetAside | Lead | Follow | AwaitLeader
+
+
+def decide(
+    broker_id: int,
+    states: Mapping[TopicPartition, LeaderAndIsrPartitionState],
+    facts_of: Callable[[TopicPartition], LocalFacts],
+    *,
+    is_alive: Callable[[int], bool],
+    names_incarnation: bool,
+) -> list[Decision]:
+    """What to do, partition by partition. The request itself is known not to be stale.
+
+    `names_incarnation` is False if the request has no broker epoch.
+    """
+    decisions: list[Decision] = []
+    for tp, state in states.items():
+        facts = facts_of(tp)
+        leader_epoch = facts.leader_epoch
+        if names_incarnation and is_stale_log(broker_id, state, facts):
+            decisions.append(SetAside(tp))
+            leader_epoch = NO_EPOCH
+        if facts.is_offline:
+            decisions.append(Refuse(tp, ErrorCode.KAFKA_STORAGE_ERROR))
+        elif state.leader_epoch <= leader_epoch:
+            decisions.append(Refuse(tp, ErrorCode.STALE_CONTROLLER_EPOCH))
+        elif broker_id not in state.replicas:
+            decisions.append(Refuse(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        elif state.leader == broker_id:
+            decisions.append(Lead(tp, state))
+        elif is_alive(state.leader):
+            decisions.append(Follow(tp, state))
+        else:
+            decisions.append(AwaitLeader(tp, state))
+    return decisions
+
+
+def must_not_lead(*, lost_tail: bool, replica_count: int, unclean_allowed: bool) -> bool:
+    """Whether a replica that lost committed records refuses to lead (KIP-966). Without any other
+    replica there is none that could have them."""
+    return lost_tail and replica_count > 1 and not unclean_allowed

@@ -1,0 +1,456 @@
+"""Control requests, from the controller to a broker: LeaderAndIsr, StopReplica, UpdateMetadata.
+
+docs/spec/controller-and-replication.md sections 4.9 (receiving side), 5.1 and 5.6. A LeaderAndIsr
+is decided first, over values (control_decisions.py), and then applied.
+
+Rules
+1. A request for an earlier incarnation of this broker, or from an earlier controller, changes
+   nothing and is answered with STALE_BROKER_EPOCH or STALE_CONTROLLER_EPOCH.
+2. A partition takes a state only with a leader epoch higher than the one it has.
+3. A follower needs to know where its leader is. If the leader is not among the live brokers yet,
+   only the log is made, and the state waits: the UpdateMetadata that names the leader completes it.
+4. A replica that finds at load that it has fewer records than it had reported as committed does not
+   become leader (KIP-966): it answers KAFKA_STORAGE_ERROR, the controller takes it for offline, and
+   electing it, or another, needs an unclean election. As a follower it is welcome, and once it has
+   caught up it is as good as any.
+5. A partition that was moved away while this broker was paused or disconnected is never stopped by
+   the controller, which has forgotten that it was here. The metadata shows it: a later epoch, and
+   replicas without this broker. It is released then, and clients that still ask look elsewhere.
+6. Its log is set aside when the topic was deleted and created again (`STALE_LOGS`).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from odradek.log.config import LogConfig
+from odradek.replica.cluster_metadata import NO_LEADER, ClusterMetadata
+from odradek.replica.control_decisions import (
+    Decision,
+    Follow,
+    Lead,
+    LocalFacts,
+    LogHere,
+    Refuse,
+    SetAside,
+    decide,
+    is_stale_log,
+    must_not_lead,
+)
+from odradek.replica.hosted import HostedPartitions
+from odradek.replica.partition import NO_EPOCH, Partition
+from odradek.replica.replica_logs import ReplicaLogs
+from odradek.replica.roles import RoleChanges
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from odradek.wire.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from odradek.wire.topics import TopicPartition
+
+__all__ = ["ControlRequests", "TopicConfigs"]
+
+logger = logging.getLogger(__name__)
+
+EPOCH_UNKNOWN = -1
+EPOCH_DURING_DELETE = -2
+TOPIC_IDS_FROM_VERSION = 5
+
+States = dict[TopicPartition, LeaderAndIsrPartitionState]
+Errors = dict[TopicPartition, ErrorCode]
+TopicConfigs = Callable[[Collection[str]], Awaitable[Mapping[str, LogConfig]]]
+
+
+class ControlRequests:
+    """Applies control requests to the partitions of one broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        cluster: ClusterMetadata,
+        partitions: HostedPartitions,
+        logs: ReplicaLogs,
+        roles: RoleChanges,
+        topic_configs: TopicConfigs,
+    ) -> None:
+        """`topic_configs` reads the settings of topics, from the store, before a log is made."""
+        self._broker_id = broker_id
+        self._cluster = cluster
+        self._partitions = partitions
+        self._logs = logs
+        self._roles = roles
+        self._topic_configs = topic_configs
+        # Set once the broker has registered: requests for an earlier incarnation are refused by it.
+        self.broker_epoch = -1
+        # That of the latest controller that this broker has heard of.
+        self.controller_epoch = 0
+        # Called with partitions that were deleted, here or elsewhere.
+        self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
+        # States whose leader is not among the live brokers yet.
+        self._awaiting_leader: States = {}
+
+    def _stale(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        if broker_epoch != EPOCH_UNKNOWN and broker_epoch < self.broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        return ErrorCode.NONE
+
+    # LeaderAndIsr
+
+    async def leader_and_isr(
+        self, request: LeaderAndIsrRequest, version: int = 4
+    ) -> LeaderAndIsrResponse:
+        """Settings are read first: from the first check to the last change nothing waits."""
+        states = _states(request)
+        topics = {tp.topic for tp, state in states.items() if self._needs_config(tp, state)}
+        configs = await self._topic_configs(topics) if topics else {}
+        error = self._stale(request.broker_epoch, request.controller_epoch)
+        if error != ErrorCode.NONE:
+            logger.warning(
+                "LeaderAndIsr from controller %d refused: %s", request.controller_id, error.name
+            )
+            return _response(request, version, error, dict.fromkeys(states, error))
+        self.controller_epoch = request.controller_epoch
+        decisions = decide(
+            self._broker_id,
+            states,
+            self._facts,
+            is_alive=self._cluster.is_alive,
+            names_incarnation=request.broker_epoch != EPOCH_UNKNOWN,
+        )
+        errors = self._apply(decisions, configs)
+        return _response(request, version, ErrorCode.NONE, errors)
+
+    def _facts(self, tp: TopicPartition) -> LocalFacts:
+        partition = self._partitions.get(tp)
+        log = self._logs.get(tp)
+        if log is None:
+            log_here = LogHere.NONE
+        elif partition is None:
+            log_here = LogHere.LOADED
+        else:
+            log_here = LogHere.RELEASED if partition.moved_away else LogHere.IN_USE
+        return LocalFacts(
+            log_here,
+            None if log is None else log.epochs.latest_epoch,
+            NO_EPOCH if partition is None else partition.leader_epoch,
+            tp in self._partitions.offline,
+        )
+
+    def _needs_config(self, tp: TopicPartition, state: LeaderAndIsrPartitionState) -> bool:
+        """Whether a log will be made for this partition."""
+        facts = self._facts(tp)
+        return facts.log is LogHere.NONE or is_stale_log(self._broker_id, state, facts)
+
+    def _apply(self, decisions: Sequence[Decision], configs: Mapping[str, LogConfig]) -> Errors:
+        errors: Errors = {}
+        opened: list[Partition] = []
+        led: list[Partition] = []
+        followed: list[Partition] = []
+        for decision in decisions:
+            if isinstance(decision, SetAside):
+                self._set_aside(decision.tp)
+            elif isinstance(decision, Refuse):
+                errors[decision.tp] = decision.error
+        self._roles.fetchers.remove(each.tp for each in decisions if isinstance(each, Lead))
+        for decision in decisions:
+            if isinstance(decision, SetAside | Refuse):
+                continue
+            partition = self._opened(decision.tp, decision.state, configs)
+            if partition is None:
+                errors[decision.tp] = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            opened.append(partition)
+            errors[decision.tp] = ErrorCode.NONE
+            if isinstance(decision, Lead):
+                errors[decision.tp] = self._lead(partition, decision.state, led)
+            elif isinstance(decision, Follow):
+                self._follow(partition, decision.state, followed)
+            else:
+                self._await_leader(partition, decision.state)
+        self._roles.follow(followed)
+        for partition in opened:
+            partition.moved_away = False
+            self._roles.moves.resume(partition)
+        if any(partition.lost_tail for partition in opened):
+            # Now, or a crash hides the loss; and only now, with every partition of the request.
+            self._logs.checkpoints.write()
+        self._logs.checkpoints.start()
+        self._roles.announce(led, followed)
+        return errors
+
+    def _set_aside(self, tp: TopicPartition) -> None:
+        """If the disk fails at it, the partition is offline from here on."""
+        released = self._partitions.pop(tp, None)
+        if released is not None:
+            # Requests that came since it was released go to the new one from here on.
+            released.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        try:
+            self._logs.set_aside(tp)
+        except KafkaError as error:
+            logger.error("%s: cannot set its log aside, taken offline: %s", tp, error)
+            self._roles.take_offline(tp)
+
+    def _opened(
+        self,
+        tp: TopicPartition,
+        state: LeaderAndIsrPartitionState,
+        configs: Mapping[str, LogConfig],
+    ) -> Partition | None:
+        """The partition with its log; None if it is offline."""
+        if tp in self._partitions.offline:
+            return None
+        partition = self._partitions.host(tp)
+        try:
+            self._logs.open(partition, configs, is_new=state.is_new)
+        except KafkaError as error:
+            logger.error("%s: cannot open its log, taken offline: %s", tp, error)
+            self._roles.take_offline(tp)
+            return None
+        return partition
+
+    def _lead(
+        self, partition: Partition, state: LeaderAndIsrPartitionState, led: list[Partition]
+    ) -> ErrorCode:
+        log = partition.local_log
+        if must_not_lead(
+            lost_tail=partition.lost_tail,
+            replica_count=len(state.replicas),
+            unclean_allowed=log.config.unclean_leader_election_enable,
+        ):
+            logger.error(
+                "%s: refuses to lead in leader epoch %d: its log ends at %d, before offset %s that"
+                " was committed; set unclean.leader.election.enable to accept the loss",
+                partition.tp,
+                state.leader_epoch,
+                log.end_offset,
+                partition.replica.high_watermark_before_loss,
+            )
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._awaiting_leader.pop(partition.tp, None)
+        if partition.make_leader(state):
+            led.append(partition)
+        return ErrorCode.NONE
+
+    def _follow(
+        self, partition: Partition, state: LeaderAndIsrPartitionState, followed: list[Partition]
+    ) -> None:
+        self._awaiting_leader.pop(partition.tp, None)
+        if partition.make_follower(state):
+            followed.append(partition)
+
+    def _await_leader(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        tp = partition.tp
+        partition.note_isr(state.isr)
+        if state.leader == NO_LEADER:
+            logger.info("%s: no leader in leader epoch %d", tp, state.leader_epoch)
+        else:
+            logger.warning(
+                "%s: leader %d of leader epoch %d is not known yet, waiting for UpdateMetadata",
+                tp,
+                state.leader,
+                state.leader_epoch,
+            )
+            self._awaiting_leader[tp] = state
+
+    # StopReplica
+
+    def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        stops = _stops(request)
+        error = self._stale(request.broker_epoch, request.controller_epoch)
+        if error != ErrorCode.NONE:
+            logger.warning(
+                "StopReplica from controller %d refused: %s", request.controller_id, error.name
+            )
+            return _stopped(error, {})
+        self.controller_epoch = request.controller_epoch
+        errors = {tp: self._stop_error(tp, epoch) for tp, (epoch, _) in stops.items()}
+        to_stop = [tp for tp, error in errors.items() if error == ErrorCode.NONE]
+        self._roles.fetchers.remove(to_stop)
+        stopped = []
+        for tp in to_stop:
+            partition = self._partitions.get(tp)
+            if partition is not None:
+                stopped.append(partition)
+            try:
+                errors[tp] = self._stop(tp, partition, delete=stops[tp][1])
+            except Exception:
+                # The controller tries this one again; the others of the request are stopped.
+                logger.exception("%s: cannot be stopped", tp)
+                errors[tp] = ErrorCode.UNKNOWN_SERVER_ERROR
+        self._roles.announce([], stopped)
+        return _stopped(ErrorCode.NONE, errors)
+
+    def _stop_error(self, tp: TopicPartition, epoch: int) -> ErrorCode:
+        if tp in self._partitions.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        partition = self._partitions.get(tp)
+        if (
+            partition is None
+            or epoch in (EPOCH_UNKNOWN, EPOCH_DURING_DELETE)
+            or epoch >= partition.leader_epoch
+        ):
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH
+
+    def _stop(self, tp: TopicPartition, partition: Partition | None, *, delete: bool) -> ErrorCode:
+        self._awaiting_leader.pop(tp, None)
+        if partition is not None:
+            partition.moved_away = False
+            partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._delete(tp) if delete else ErrorCode.NONE
+
+    def _delete(self, tp: TopicPartition) -> ErrorCode:
+        self._partitions.pop(tp, None)
+        try:
+            self._logs.delete(tp)
+        except KafkaError as error:
+            logger.error("%s: cannot be deleted, taken offline: %s", tp, error)
+            self._roles.take_offline(tp)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    # UpdateMetadata
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        error = self._stale(request.broker_epoch, request.controller_epoch)
+        if error != ErrorCode.NONE:
+            logger.warning(
+                "UpdateMetadata from controller %d refused: %s", request.controller_id, error.name
+            )
+            return UpdateMetadataResponse(error_code=error)
+        self.controller_epoch = request.controller_epoch
+        if deleted := self._cluster.update(request):
+            for listener in self.deletion_listeners:
+                listener(deleted)
+        self._release_moved(request)
+        self._follow_known_leaders()
+        self._roles.fetchers.brokers_changed()
+        return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+    def _release_moved(self, request: UpdateMetadataRequest) -> None:
+        """Rule 5."""
+        moved = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                partition = self._partitions.get(
+                    TopicPartition(topic.topic_name, state.partition_index)
+                )
+                if (
+                    partition is not None
+                    and partition.role is not None
+                    and partition.leader_epoch < state.leader_epoch
+                    and self._broker_id not in state.replicas
+                ):
+                    logger.info(
+                        "%s: moved to brokers %s by leader epoch %d, released here",
+                        partition.tp,
+                        list(state.replicas),
+                        state.leader_epoch,
+                    )
+                    moved.append(partition)
+        if moved:
+            self._roles.fetchers.remove(partition.tp for partition in moved)
+            for partition in moved:
+                self._awaiting_leader.pop(partition.tp, None)
+                partition.moved_away = True
+                partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._roles.announce([], moved)
+
+    def _follow_known_leaders(self) -> None:
+        """Rule 3: complete the states whose leaders are among the live brokers by now."""
+        followed: list[Partition] = []
+        for tp, state in list(self._awaiting_leader.items()):
+            if not self._cluster.is_alive(state.leader):
+                continue
+            del self._awaiting_leader[tp]
+            partition = self._partitions.get(tp)
+            if partition is not None and state.leader_epoch > partition.leader_epoch:
+                self._follow(partition, state, followed)
+        if followed:
+            self._roles.follow(followed)
+            self._roles.announce([], followed)
+
+
+def _states(request: LeaderAndIsrRequest) -> States:
+    states = {
+        TopicPartition(topic.topic_name, state.partition_index): state
+        for topic in request.topic_states
+        for state in topic.partition_states
+    }
+    for state in request.ungrouped_partition_states:
+        states[TopicPartition(state.topic_name, state.partition_index)] = state
+    return states
+
+
+def _stops(request: StopReplicaRequest) -> dict[TopicPartition, tuple[int, bool]]:
+    """(leader epoch, delete) by partition, whatever the version of the request."""
+    stops = {
+        TopicPartition(topic.topic_name, state.partition_index): (
+            state.leader_epoch,
+            state.delete_partition,
+        )
+        for topic in request.topic_states
+        for state in topic.partition_states
+    }
+    delete = request.delete_partitions
+    for old in request.topics:
+        for partition in old.partition_indexes:
+            stops[TopicPartition(old.name, partition)] = (EPOCH_UNKNOWN, delete)
+    for oldest in request.ungrouped_partitions:
+        tp = TopicPartition(oldest.topic_name, oldest.partition_index)
+        stops[tp] = (EPOCH_UNKNOWN, delete)
+    return stops
+
+
+def _response(
+    request: LeaderAndIsrRequest,
+    version: int,
+    error: ErrorCode,
+    errors: Mapping[TopicPartition, ErrorCode],
+) -> LeaderAndIsrResponse:
+    if version < TOPIC_IDS_FROM_VERSION:
+        return LeaderAndIsrResponse(
+            error_code=error,
+            partition_errors=[
+                LeaderAndIsrPartitionError(
+                    topic_name=tp.topic, partition_index=tp.partition, error_code=code
+                )
+                for tp, code in errors.items()
+            ],
+        )
+    by_topic: dict[str, list[LeaderAndIsrPartitionError]] = {}
+    for tp, code in errors.items():
+        by_topic.setdefault(tp.topic, []).append(
+            LeaderAndIsrPartitionError(partition_index=tp.partition, error_code=code)
+        )
+    return LeaderAndIsrResponse(
+        error_code=error,
+        topics=[
+            LeaderAndIsrTopicError(
+                topic_id=topic.topic_id, partition_errors=by_topic.get(topic.topic_name, [])
+            )
+            for topic in request.topic_states
+        ],
+    )
+
+
+def _stopped(error: ErrorCode, errors: Mapping[TopicPartition, ErrorCode]) -> StopReplicaResponse:
+    return StopReplicaResponse(
+        error_code=error,
+        partition_errors=[
+            StopReplicaPartitionError(
+                topic_name=tp.topic, partition_index=tp.partition, error_code=code
+            )
+            for tp, code in errors.items()
+        ],
+    )

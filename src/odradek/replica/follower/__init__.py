@@ -1,0 +1,1 @@
+"""Following: fetching from leaders, truncating to what they have, appending."""

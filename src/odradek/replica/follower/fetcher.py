@@ -1,0 +1,576 @@
+"""A follower's fetches from one leader: truncate to what the leader has, then fetch and append.
+
+docs/spec/controller-and-replication.md section 5.2,
+docs/spec/interchange-with-apache-kafka.md sections A.3 and A.4.
+
+Each partition is in a phase: TRUNCATING until its log agrees with the leader's, then FETCHING, or
+OUT_OF_RANGE while it is looked up where the leader's log begins and ends. In any phase a partition
+with an error backs off for a while; one that was fenced, or whose leader lost committed records, is
+dropped until the controller's next LeaderAndIsr.
+
+One fetch is under way at a time. It waits at the leader until there is data; when a partition is
+added meanwhile, an empty fetch is sent after it, which makes the leader answer the first at once.
+The records of an answer go to the log straight from the buffer they were received in.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek.log.log import Log
+from odradek.log.results import UnexpectedOffset
+from odradek.replica.config import ReplicaConfig
+from odradek.replica.follower.append import append_copied
+from odradek.replica.follower.fetch_session import (
+    FetchSessionRequest,
+    FollowerSession,
+    Position,
+)
+from odradek.replica.follower.role import FollowerRole
+from odradek.replica.follower.truncation import LostCommittedRecords, check_kept, truncation_for
+from odradek.replica.leader.fetch_state import Wakeups
+from odradek.replica.partition import Partition
+from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
+from odradek.wire.batch import header_at
+from odradek.wire.connection import Connection
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from odradek.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from odradek.wire.topics import TopicPartition
+
+__all__ = ["FetcherContext", "Phase", "ReplicaFetcher"]
+
+logger = logging.getLogger(__name__)
+
+FETCH_VERSION = 11
+OFFSET_FOR_LEADER_EPOCH_VERSION = 3
+LIST_OFFSETS_VERSION = 5
+LATEST = -1
+EARLIEST = -2
+# A leader often learns that it leads a moment after its followers: the first retries come quickly.
+BACKOFF_FIRST_S = 0.01
+THROTTLED_S = 0.1
+RESPONSE_OVERHEAD_BYTES = 16 * 1024 * 1024
+
+
+class Phase(Enum):
+    """What a partition needs next from its leader."""
+
+    TRUNCATING = "truncating"
+    FETCHING = "fetching"
+    OUT_OF_RANGE = "out of range"
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherContext:
+    """What all fetchers of one broker share."""
+
+    broker_id: int
+    config: ReplicaConfig
+    quota: ReplicationQuota
+    wakeups: Wakeups
+    # Where a broker listens for other brokers, if that is known.
+    endpoint: Callable[[int], tuple[str, int] | None]
+    # Writes the high watermarks to disk.
+    checkpoint: Callable[[], None]
+
+
+class PartitionFetchState:
+    """One partition as its fetcher sees it, in one role."""
+
+    __slots__ = ("backoff_s", "delayed_until", "lag", "partition", "phase", "role", "tp")
+
+    def __init__(self, partition: Partition) -> None:
+        assert isinstance(partition.role, FollowerRole), partition
+        self.partition = partition
+        self.tp = partition.tp
+        self.role = partition.role
+        self.phase = Phase.TRUNCATING
+        self.delayed_until = 0.0
+        self.backoff_s = BACKOFF_FIRST_S
+        self.lag: int | None = None
+
+    @property
+    def log(self) -> Log:
+        """As it is now: a move to another directory puts another in its place."""
+        return self.partition.replica.open_log
+
+
+class ReplicaFetcher:
+    """The partitions this broker follows from one leader, or a share of them."""
+
+    def __init__(
+        self,
+        context: FetcherContext,
+        leader_id: int,
+        index: int,
+        *,
+        on_failure: Callable[[Partition, Exception], None],
+    ) -> None:
+        """`on_failure` is called when a partition is dropped until the next LeaderAndIsr."""
+        self.leader_id = leader_id
+        self._context = context
+        self._config = context.config
+        self._on_failure = on_failure
+        self._client_id = f"broker-{context.broker_id}-fetcher-{index}"
+        self._loop = asyncio.get_running_loop()
+        self._states: dict[TopicPartition, PartitionFetchState] = {}
+        # Of these, the ones to attend to before they are fetched: not FETCHING, or delayed.
+        self._not_fetching: dict[TopicPartition, PartitionFetchState] = {}
+        self._session = FollowerSession()
+        self._connection: Connection | None = None
+        self._connected_to: tuple[str, int] | None = None
+        self._in_flight: asyncio.Future[FetchResponse] | None = None
+        self._interrupting: asyncio.Future[FetchResponse] | None = None
+        self._wakeup = asyncio.Event()
+        self._backoff_s = BACKOFF_FIRST_S
+        self._counts = {"fetches": 0, "bytes": 0, "errors": 0, "truncations": 0}
+        self._task = asyncio.ensure_future(self._run())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    # Partitions come and go
+
+    def add(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            state = PartitionFetchState(partition)
+            self._states[state.tp] = state
+            self._suspend(state, Phase.TRUNCATING)
+        self._interrupt_long_poll()
+
+    def remove(self, tp: TopicPartition) -> None:
+        if self._states.pop(tp, None) is not None:
+            self._not_fetching.pop(tp, None)
+            self._session.withdraw(tp)
+
+    def reconnect_if_moved(self) -> None:
+        """The leader may listen elsewhere now, or at last: end any back-off."""
+        if self._connection is not None and self._context.endpoint(self.leader_id) not in (
+            None,
+            self._connected_to,
+        ):
+            self._connection.close()
+        self._wakeup.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()
+
+    def _suspend(self, state: PartitionFetchState, phase: Phase) -> None:
+        """Do not fetch this partition until it has been attended to."""
+        state.phase = phase
+        self._not_fetching[state.tp] = state
+        self._session.withdraw(state.tp)
+
+    def _start_fetching(self, state: PartitionFetchState) -> None:
+        """The log agrees with the leader's up to its end: fetch from there."""
+        self._not_fetching.pop(state.tp, None)
+        state.phase = Phase.FETCHING
+        self._fetch_from_end(state)
+
+    def _fetch_from_end(self, state: PartitionFetchState) -> None:
+        log = state.log
+        self._session.want(
+            state.tp,
+            Position(
+                log.end_offset,
+                log.start_offset,
+                state.role.epoch,
+                self._config.replica_fetch_max_bytes,
+            ),
+        )
+
+    def _back_off(self, state: PartitionFetchState, why: str) -> None:
+        """Try this partition again a little later, and later each time."""
+        self._counts["errors"] += 1
+        logger.info(
+            "%s: follower of broker %d in leader epoch %d backing off for %.2f s: %s",
+            state.tp,
+            self.leader_id,
+            state.role.epoch,
+            state.backoff_s,
+            why,
+        )
+        state.delayed_until = self._loop.time() + state.backoff_s
+        state.backoff_s = min(state.backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
+        self._suspend(state, state.phase)
+
+    def _fail(self, state: PartitionFetchState, error: Exception) -> None:
+        self.remove(state.tp)
+        self._on_failure(state.partition, error)
+
+    # The loop
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                connection = await self._connect()
+                while connection is self._connection and not connection.closed:
+                    await self._step(connection)
+            except (ConnectionError, TimeoutError, DecodeError, OSError) as error:
+                logger.info("fetcher of broker %d: %s", self.leader_id, error)
+                await self._after_failure()
+            except Exception:
+                # Whatever it is, these partitions must not be left without a fetcher.
+                logger.exception("fetcher of broker %d", self.leader_id)
+                await self._after_failure()
+
+    async def _connect(self) -> Connection:
+        while not self._states:
+            await self._wait(None)
+        endpoint = self._context.endpoint(self.leader_id)
+        if endpoint is None:
+            raise ConnectionError(f"the address of broker {self.leader_id} is not known yet")
+        if self._connection is None or self._connection.closed:
+            self._connection = await Connection.open(
+                *endpoint,
+                client_id=self._client_id,
+                max_response_bytes=self._config.replica_fetch_response_max_bytes
+                + RESPONSE_OVERHEAD_BYTES,
+                timeout=self._config.replica_socket_timeout_ms / 1000,
+            )
+            self._connected_to = endpoint
+            self._session.restart(keep_id=True)
+        return self._connection
+
+    async def _after_failure(self) -> None:
+        self._counts["errors"] += 1
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._interrupting is not None:
+            await asyncio.gather(self._interrupting, return_exceptions=True)
+            self._interrupting = None
+        await self._wait(self._backoff_s)
+        self._backoff_s = min(self._backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Until something is added, the leader moves, or the time is up."""
+        self._wakeup.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wakeup.wait()
+        except TimeoutError:
+            pass  # The time was up, as asked.
+
+    async def _step(self, connection: Connection) -> None:
+        now = self._loop.time()
+        due = [state for state in self._not_fetching.values() if state.delayed_until <= now]
+        if due:
+            await self._attend_to(connection, due)
+        self._apply_throttle()
+        if self._session.has_request:
+            await self._fetch(connection)
+        elif self._not_fetching:
+            until = min(state.delayed_until for state in self._not_fetching.values())
+            await self._wait(max(0.0, until - self._loop.time()))
+        else:
+            await self._wait(None)
+
+    # Truncating
+
+    async def _attend_to(self, connection: Connection, due: list[PartitionFetchState]) -> None:
+        """Do what each partition needs before it can be fetched."""
+        asking = []
+        for state in due:
+            if not self._is_current(state):
+                continue  # Its role has changed while another's range was asked for.
+            if state.phase is Phase.OUT_OF_RANGE:
+                await self._find_range(connection, state)
+            elif state.phase is Phase.FETCHING:
+                self._start_fetching(state)
+            elif state.log.epochs.latest_epoch is None:
+                self._truncate(state, state.log.high_watermark, complete=True)
+            else:
+                asking.append(state)
+        if asking:
+            await self._ask_epochs(connection, asking)
+
+    async def _ask_epochs(self, connection: Connection, asking: list[PartitionFetchState]) -> None:
+        by_topic: dict[str, list[OffsetForLeaderPartition]] = {}
+        for state in asking:
+            tp = state.tp
+            epoch = state.log.epochs.latest_epoch
+            assert epoch is not None
+            by_topic.setdefault(tp.topic, []).append(
+                OffsetForLeaderPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=state.role.epoch,
+                    leader_epoch=epoch,
+                )
+            )
+        response: OffsetForLeaderEpochResponse = await connection.request(
+            OffsetForLeaderEpochRequest(
+                replica_id=self._context.broker_id,
+                topics=[
+                    OffsetForLeaderTopic(topic=topic, partitions=partitions)
+                    for topic, partitions in by_topic.items()
+                ],
+            ),
+            OFFSET_FOR_LEADER_EPOCH_VERSION,
+        )
+        asked = {state.tp: state for state in asking}
+        for topic in response.topics:
+            for answer in topic.partitions:
+                found = asked.get(TopicPartition(topic.topic, answer.partition))
+                if found is None or not self._is_current(found):
+                    continue
+                if answer.error_code != ErrorCode.NONE:
+                    self._react(found, ErrorCode(answer.error_code))
+                    continue
+                log = found.log
+                offset, complete = truncation_for(
+                    answer.leader_epoch,
+                    answer.end_offset,
+                    epochs=log.epochs,
+                    log_end=log.end_offset,
+                    high_watermark=log.high_watermark,
+                )
+                self._truncate(found, offset, complete=complete)
+
+    def _is_current(self, state: PartitionFetchState) -> bool:
+        return self._states.get(state.tp) is state
+
+    def _truncate(self, state: PartitionFetchState, offset: int, *, complete: bool) -> None:
+        log = state.log
+
+        def truncate() -> None:
+            check_kept(
+                offset,
+                log.high_watermark,
+                elected_from_isr=state.role.elected_from_isr,
+                unclean_allowed=log.config.unclean_leader_election_enable,
+            )
+            mark = log.high_watermark
+            if state.partition.replica.truncate_to(offset):
+                self._counts["truncations"] += 1
+                logger.info(
+                    "%s: follower truncated to offset %d in leader epoch %d",
+                    state.tp,
+                    log.end_offset,
+                    state.role.epoch,
+                )
+            if log.high_watermark < mark:
+                # A crash must not make it look as if records were lost.
+                self._context.checkpoint()
+
+        if self._locally(state, truncate) and complete:
+            state.backoff_s = BACKOFF_FIRST_S
+            self._start_fetching(state)
+
+    def _locally(self, state: PartitionFetchState, work: Callable[[], None]) -> bool:
+        """Do something to the log. If that fails, the partition is dropped or backs off."""
+        try:
+            work()
+        except (LostCommittedRecords, UnexpectedOffset) as error:
+            self._fail(state, error)
+        except KafkaError as error:
+            if error.error == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._fail(state, error)
+            else:
+                self._back_off(state, str(error))
+        else:
+            return True
+        return False
+
+    async def _find_range(self, connection: Connection, state: PartitionFetchState) -> None:
+        """The leader does not have this offset: truncate to its end, or begin at its start."""
+        leader_end = await self._leader_offset(connection, state, LATEST)
+        if leader_end is None:
+            return
+        if leader_end < state.log.end_offset:
+            self._truncate(state, leader_end, complete=True)
+            return
+        leader_start = await self._leader_offset(connection, state, EARLIEST)
+        if leader_start is None:
+            return
+        if leader_start > state.log.end_offset:
+            start, replica = leader_start, state.partition.replica
+            if not self._locally(state, lambda: replica.truncate_fully_and_start_at(start)):
+                return
+        self._start_fetching(state)
+
+    async def _leader_offset(
+        self, connection: Connection, state: PartitionFetchState, timestamp: int
+    ) -> int | None:
+        tp = state.tp
+        response: ListOffsetsResponse = await connection.request(
+            ListOffsetsRequest(
+                replica_id=self._context.broker_id,
+                isolation_level=0,
+                topics=[
+                    ListOffsetsTopic(
+                        name=tp.topic,
+                        partitions=[
+                            ListOffsetsPartition(
+                                partition_index=tp.partition,
+                                current_leader_epoch=state.role.epoch,
+                                timestamp=timestamp,
+                            )
+                        ],
+                    )
+                ],
+            ),
+            LIST_OFFSETS_VERSION,
+        )
+        if not self._is_current(state):
+            return None
+        answer = response.topics[0].partitions[0]
+        if answer.error_code != ErrorCode.NONE:
+            self._react(state, ErrorCode(answer.error_code))
+            return None
+        return answer.offset
+
+    # Fetching
+
+    def _request(self, session: FetchSessionRequest, max_wait_ms: int) -> FetchRequest:
+        config = self._config
+        return FetchRequest(
+            replica_id=self._context.broker_id,
+            max_wait_ms=max_wait_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            isolation_level=0,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=session.topics,
+            forgotten_topics_data=session.forgotten,
+        )
+
+    async def _fetch(self, connection: Connection) -> None:
+        self._counts["fetches"] += 1
+        wait_ms = 0 if self._session.is_opening else self._config.replica_fetch_wait_max_ms
+        request = self._request(self._session.request(), wait_ms)
+        self._in_flight = connection.start(request, FETCH_VERSION)
+        connection.flush()  # now, not at the end of the loop's turn: produces wait for this
+        try:
+            response = await self._in_flight
+        finally:
+            self._in_flight = None
+        self._process(response)
+        interrupting, self._interrupting = self._interrupting, None
+        if interrupting is not None:
+            # It was sent before the answer above had come, so it may bring the same records again.
+            self._process(await interrupting, may_repeat=True)
+
+    def _interrupt_long_poll(self) -> None:
+        """Have the leader answer the fetch that waits there: there is something new to ask."""
+        self._wakeup.set()
+        if (
+            self._in_flight is not None
+            and self._interrupting is None
+            and self._session.is_incremental
+            and self._connection is not None
+            and not self._connection.closed
+        ):
+            request = self._request(self._session.empty_request(), max_wait_ms=0)
+            self._interrupting = self._connection.start(request, FETCH_VERSION)
+
+    def _process(self, response: FetchResponse, *, may_repeat: bool = False) -> None:
+        error = ErrorCode(response.error_code)
+        if error != ErrorCode.NONE:
+            logger.info("fetch session with broker %d restarts: %s", self.leader_id, error.name)
+            self._session.restart(keep_id=error != ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return
+        self._session.opened(response.session_id)
+        self._backoff_s = BACKOFF_FIRST_S
+        for topic in response.responses:
+            for data in topic.partitions:
+                state = self._states.get(TopicPartition(topic.topic, data.partition_index))
+                if state is None or state.phase is not Phase.FETCHING:
+                    continue
+                if may_repeat and _is_behind(data, state.log.end_offset):
+                    continue
+                self._process_partition(state, data)
+        self._context.wakeups.run()
+
+    def _process_partition(self, state: PartitionFetchState, data: PartitionData) -> None:
+        if data.error_code != ErrorCode.NONE:
+            self._react(state, ErrorCode(data.error_code))
+            return
+        position = self._session.wanted.get(state.tp)
+        if position is None or position.offset != state.log.end_offset:
+            return
+        if not self._locally(state, lambda: self._append(state, data)):
+            return
+        log = state.log
+        if log.end_offset != position.offset or log.start_offset != position.log_start_offset:
+            state.backoff_s = BACKOFF_FIRST_S
+            self._fetch_from_end(state)
+        state.lag = max(0, data.high_watermark - log.end_offset)
+
+    def _append(self, state: PartitionFetchState, data: PartitionData) -> None:
+        log = state.log
+        if data.records:
+            assert not isinstance(data.records, list)  # a decoded message has one buffer
+            info = append_copied(log, data.records)
+            self._counts["bytes"] += info.size_bytes
+            if self._is_throttled(state):
+                self._context.quota.record(info.size_bytes)
+        state.role.advance_high_watermark(data.high_watermark)
+        if log.start_offset < data.log_start_offset <= log.high_watermark:
+            log.advance_start_offset(data.log_start_offset)
+
+    def _react(self, state: PartitionFetchState, error: ErrorCode) -> None:
+        """What an error of the leader means for the follower:
+        docs/spec/interchange-with-apache-kafka.md section A.4."""
+        if error == ErrorCode.OFFSET_OUT_OF_RANGE and state.phase is Phase.FETCHING:
+            self._suspend(state, Phase.OUT_OF_RANGE)
+        elif (
+            error == ErrorCode.FENCED_LEADER_EPOCH
+            and state.role.epoch == state.partition.leader_epoch
+        ):
+            self._fail(state, KafkaError(error, f"by broker {self.leader_id}"))
+        else:
+            self._back_off(state, error.name)
+
+    # Throttling
+
+    def _is_throttled(self, state: PartitionFetchState) -> bool:
+        return is_throttled_replica(
+            state.log.config.follower_replication_throttled_replicas,
+            state.tp.partition,
+            self._context.broker_id,
+        )
+
+    def _apply_throttle(self) -> None:
+        """While the quota is overdrawn, do not ask for throttled partitions that lag."""
+        if not self._context.quota.is_exceeded:
+            return
+        for tp in list(self._session.wanted):
+            state = self._states[tp]
+            if state.lag != 0 and self._is_throttled(state):
+                state.delayed_until = self._loop.time() + THROTTLED_S
+                self._suspend(state, Phase.FETCHING)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            **self._counts,
+            "partitions": len(self._states),
+            "not_fetching": len(self._not_fetching),
+            "session_restarts": self._session.restarts,
+        }
+
+
+def _is_behind(data: PartitionData, log_end: int) -> bool:
+    """Whether these records begin before the end of the log that they are for."""
+    if not data.records:
+        return False
+    assert not isinstance(data.records, list)  # a decoded message has one buffer
+    return header_at(data.records).base_offset < log_end
