@@ -12,7 +12,7 @@ from tests.log.logs import NOW_MS, end, fill, produce, read_all
 
 from odradek.log.config import LogConfig
 from odradek.log.damage import Damage
-from odradek.log.disk import RealDisk
+from odradek.log.disk import RealDisk, RealFile
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.offload import on_the_spot
@@ -475,3 +475,39 @@ async def test_an_append_that_fails_takes_its_log_offline_alone(tmp_path: Path) 
     again = await started(tmp_path)
     assert again.logs[TP].end_offset >= 5
     assert again.read_high_watermarks()[TP] == 5
+
+
+# What a stop costs
+
+
+async def test_a_stop_syncs_only_the_logs_that_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    file_sync, directory_sync = RealFile.sync, RealDisk.sync_dir
+
+    def sync(file: RealFile) -> None:
+        synced.append(file.path)
+        file_sync(file)
+
+    def sync_dir(disk: RealDisk, path: str) -> None:
+        synced.append(path)
+        directory_sync(disk, path)
+
+    monkeypatch.setattr(RealFile, "sync", sync)
+    monkeypatch.setattr(RealDisk, "sync_dir", sync_dir)
+    contents = await stopped(tmp_path)
+    manager = await started(tmp_path)
+    manager.get_or_create(TopicPartition("t", 2), is_new=True)
+    fill(manager.logs[OTHER], 1, epoch=3)
+    manager.logs[TP].set_high_watermark(9)
+    manager.logs[TP].advance_start_offset(7)
+    synced.clear()
+    await manager.close()
+    assert {Path(path).parts[len(tmp_path.parts) :][:1] for path in synced} == {(), (str(OTHER),)}
+    again = await started(tmp_path)
+    assert not again.damaged and again.logs[TP].start_offset == 7
+    assert read_all(again.logs[TP]) == [
+        data for data in contents if header_at(data).last_offset >= 7
+    ]
+    assert len(read_all(again.logs[OTHER])) == len(contents) + 1

@@ -105,6 +105,8 @@ class Log:
         self.last_flush_ms = host.clock()
         self.segments = Segments(loaded.segments)
         self.segments.forget_boundaries(self.end_offset)
+        # The record of the last clean stop, as long as no file of a segment has changed since.
+        self._unchanged = loaded.record
         # Made when the log is closed.
         self.record: LogRecord | None = None
         self.appended_batches = 0
@@ -253,6 +255,7 @@ class Log:
             segment = self.segments.active
             if segment.should_roll(self.config, size, next_offset - 1, max_timestamp, now_ms):
                 segment = self.roll(headers[0].base_offset)
+            self._unchanged = None
             segment.append(buffer, headers)
             self.end_offset = next_offset
             self.segments.remember_boundary(next_offset)
@@ -388,6 +391,7 @@ class Log:
         if active.base_offset == base_offset:
             assert active.size == 0, f"{active} is not empty and cannot be rolled to itself"
             return active
+        self._unchanged = None
         with self._storage():
             # What is flushed already will not be flushed again, so its last index entries must be.
             active.seal(sync=self.recovery_point >= self.end_offset)
@@ -465,10 +469,11 @@ class Log:
             self._lower_recovery_point(offset)
             self._delete_segments(self.segments.remove_above(offset))
             end = self.segments.active.truncate_to(offset, self._clock())
-            self._after_cut(end)
+            self._after_truncation(end)
         return True
 
-    def _after_cut(self, end_offset: int) -> None:
+    def _after_truncation(self, end_offset: int) -> None:
+        self._unchanged = None
         self.truncations += 1
         self.end_offset = end_offset
         self.start_offset = min(self.start_offset, end_offset)
@@ -488,6 +493,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
         """Throw everything away and go on at `offset`."""
+        self._unchanged = None
         with self._storage():
             self._lower_recovery_point(min(offset, self.segments[0].base_offset))
             self._delete_segments(self.segments.remove_above(-1))
@@ -533,6 +539,7 @@ class Log:
         self._discard(doomed)
 
     def _discard(self, doomed: Sequence[Segment]) -> None:
+        self._unchanged = None
         for segment in doomed:
             segment.close_file()
             segment.change_suffix(DELETED_SUFFIX)
@@ -576,25 +583,33 @@ class Log:
         if self.offline:
             self.close_files()
             return
-        with self._storage():
-            self.producers.end_offset = self.end_offset
-            self.producers.take_snapshot()
-            self.segments.active.seal()
-        self.flush(force=True)
+        if self._unchanged is None:
+            with self._storage():
+                self.producers.end_offset = self.end_offset
+                self.producers.take_snapshot()
+                self.segments.active.seal()
+            if self.end_offset > 0:
+                # A log that never held anything is as well as new if a power failure takes it.
+                self.flush(force=True)
         for segment in self.segments:
             segment.close_file()
         with self._storage():
-            self.record = self._make_record()
+            self.record = self._make_record(self._unchanged)
 
-    def _make_record(self) -> LogRecord:
+    def _make_record(self, unchanged: LogRecord | None) -> LogRecord:
         """What the next start compares the files with."""
+        epochs_checksum = checksum_of(self.disk, f"{self.directory}/{EPOCHS_FILE}")
+        if unchanged is not None:
+            return unchanged._replace(
+                start_offset=self.start_offset, epochs_checksum=epochs_checksum
+            )
         bases = [segment.base_offset for segment in self.segments]
         return LogRecord(
             self.start_offset,
             self.end_offset,
             tuple(segment_files(self.disk, self.directory, base) for base in bases),
             index_checksums(self.disk, self.directory, bases[-1]),
-            checksum_of(self.disk, f"{self.directory}/{EPOCHS_FILE}"),
+            epochs_checksum,
         )
 
     def close_files(self) -> None:

@@ -20,7 +20,7 @@ A message of magic 0 or 1 is not corruption: the log is left alone and refuses t
 """
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from odradek.log.checkpoints import CorruptCheckpoint
@@ -85,6 +85,8 @@ class LoadedLog:
     has_holes: bool
     # Where it ended when it was last known to be whole on disk, if that is beyond its end.
     lost_up_to: int | None
+    # The record of the clean stop, if nothing differs from it.
+    record: LogRecord | None
 
 
 def load_log(
@@ -103,23 +105,16 @@ def load_log(
     """
     start_offset, recovery_point = checkpointed.start_offset, checkpointed.recovery_point
     clean, record = checkpointed.clean, checkpointed.record if checkpointed.clean else None
+    if record is not None:
+        start_offset, recovery_point = record.start_offset, record.end_offset
     disk.make_dirs(directory)
     finish_interrupted_work(disk, directory, config, now_ms)
     epochs_path = f"{directory}/{EPOCHS_FILE}"
-    differences = Differences()
-    if record is not None:
-        start_offset, recovery_point = record.start_offset, record.end_offset
-        differences = compare(disk, directory, record, epochs_path)
-    epochs, epochs_lost = _read_epochs(disk, epochs_path)
-    if differences.epochs_differ:
-        epochs.clear()
-        epochs_lost = True
+    differences = compare(disk, directory, record, epochs_path) if record else Differences()
+    epochs, epochs_lost = _read_epochs(disk, epochs_path, is_damaged=differences.epochs_differ)
     producers = ProducerStates(disk, directory, expiration_ms=producer_expiration_ms)
     segments = _open_segments(disk, directory, config, now_ms)
     has_holes = disk.exists(f"{directory}/{HOLES_FILE}")
-    for segment in segments:
-        if segment.base_offset in differences.to_shorten:
-            segment.shorten(differences.to_shorten[segment.base_offset])
     recovery = _Recovery(
         disk,
         segments,
@@ -130,9 +125,7 @@ def load_log(
         holes_allowed=has_holes or checkpointed.cleaned or config.compact,
         now_ms=now_ms,
     )
-    to_scan = {each.base_offset for each in segments} if epochs_lost else differences.to_scan
-    recovery.run(to_scan, sizes_are_known=record is not None)
-
+    recovery.run(differences, scan_all=epochs_lost, sizes_are_known=record is not None)
     end_offset = segments[-1].next_offset() if segments else -1
     lost_up_to = recovery_point if max(end_offset, start_offset) < recovery_point else None
     if segments and end_offset < start_offset:
@@ -152,10 +145,19 @@ def load_log(
     epochs.truncate_from_start(start_offset)
     producers.remove_stray_snapshots(segment.base_offset for segment in segments)
     # A clean stop of ours leaves a snapshot always; without one it is lost, not absent.
-    trusted = clean and record is None
-    rebuild_producers(producers, segments, start_offset, end_offset, now_ms, clean=trusted)
+    was_foreign = clean and record is None
+    rebuild_producers(producers, segments, start_offset, end_offset, now_ms, clean=was_foreign)
+    is_unchanged = clean and differences == Differences() and not recovery.scanned
     return LoadedLog(
-        segments, epochs, producers, start_offset, end_offset, recovery_point, has_holes, lost_up_to
+        segments,
+        epochs,
+        producers,
+        start_offset,
+        end_offset,
+        recovery_point,
+        has_holes,
+        lost_up_to,
+        record if is_unchanged else None,
     )
 
 
@@ -165,14 +167,17 @@ def _delete_all(segments: list[Segment]) -> None:
     segments.clear()
 
 
-def _read_epochs(disk: Disk, path: str) -> tuple[LeaderEpochs, bool]:
+def _read_epochs(disk: Disk, path: str, *, is_damaged: bool) -> tuple[LeaderEpochs, bool]:
     """The leader epochs, and whether they are lost: then the batches must say what they were."""
     try:
-        return LeaderEpochs(path, disk=disk), False
+        epochs = LeaderEpochs(path, disk=disk)
     except CorruptCheckpoint as error:
         logger.error("%s; rebuilding it from the log", error)
         disk.remove(path)
         return LeaderEpochs(path, disk=disk), True
+    if is_damaged:
+        epochs.clear()
+    return epochs, is_damaged
 
 
 # Leftovers
@@ -268,15 +273,20 @@ class _Recovery:
         self._recovery_point = recovery_point
         self._holes_allowed = holes_allowed
         self._now_ms = now_ms
+        self.scanned = 0
 
-    def run(self, to_scan: Set[int], *, sizes_are_known: bool) -> None:
+    def run(self, differences: Differences, *, scan_all: bool, sizes_are_known: bool) -> None:
         """Scan what must be. A bad batch beyond the recovery point, or in the last segment, ends
         the log, and what came after it is removed; one before that is damage."""
         segments = self._segments
+        for segment in segments:
+            if segment.base_offset in differences.to_shorten:
+                segment.shorten(differences.to_shorten[segment.base_offset])
         for index, segment in enumerate(segments):
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             unflushed = self._is_unflushed(following)
-            if not unflushed and segment.base_offset not in to_scan and self._has_indexes(segment):
+            must_scan = unflushed or scan_all or segment.base_offset in differences.to_scan
+            if not must_scan and self._has_indexes(segment):
                 if following is not None and sizes_are_known:
                     continue
                 if self._ends_well(segment, following):
@@ -345,6 +355,7 @@ class _Recovery:
 
     def _scan(self, index: int, following: int | None, holes_allowed: bool) -> int:
         """Check and index one segment again; returns how many bytes were removed from its end."""
+        self.scanned += 1
         segment = self._segments[index]
         producers = self._producers
         next_offset = segment.base_offset
