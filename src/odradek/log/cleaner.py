@@ -52,7 +52,7 @@ class CleanerConfig:
     io_max_bytes_per_second: float = configured("log.cleaner.io.max.bytes.per.second")
 
 
-async def _trust(log: Log) -> None: ...
+async def _no_flush(log: Log) -> None: ...
 
 
 class CleaningAborted(Exception):
@@ -153,7 +153,7 @@ class Cleaner:
         offload: Offload,
         config: CleanerConfig = CleanerConfig(),
         moving: Container[TopicPartition] = (),
-        before_swap: Callable[[Log], Awaitable[None]] = _trust,
+        before_swap: Callable[[Log], Awaitable[None]] = _no_flush,
     ) -> None:
         """`before_swap` must flush the log and have its recovery point checkpointed: a record
         must not go for the sake of a newer one that a power failure may still take."""
@@ -196,7 +196,7 @@ class Cleaner:
         """Whether the directory's checkpoint says that this log was cleaned, by us or by Kafka."""
         return topic_partition in self._written.get(directory, {})
 
-    def distrust(self, log: Log) -> None:
+    def lower_cleaned_offset(self, log: Log) -> None:
         """The log was cut, loaded or replaced by its copy: what stands, or will stand, beyond its
         recovery point is not what was cleaned, for that was flushed (`before_swap`)."""
         cleaned_to = self._cleaned_to.get(log.topic_partition)

@@ -101,7 +101,7 @@ class SortedEntries:
 
     def reset(self) -> None:
         """Forget everything, to be built anew from the segment."""
-        self._cut(0)
+        self._truncate(0)
 
     def rename(self, path: str) -> None:
         """Follow a file that is moved. One that was never written appears under its new name."""
@@ -120,7 +120,7 @@ class SortedEntries:
         if len(self._tail) >= BLOCK_ENTRIES * self._entry.size:
             self.flush()
 
-    def _cut(self, count: int) -> None:
+    def _truncate(self, count: int) -> None:
         """Keep the first `count` entries. The file itself follows at the next flush."""
         kept = count - self.entry_count + len(self._tail) // self._entry.size
         if kept >= 0:
@@ -252,7 +252,7 @@ class OffsetIndex(SortedEntries):
 
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at or above `offset`."""
-        self._cut(self._last_at_or_below(offset - self.base_offset - 1) + 1)
+        self._truncate(self._last_at_or_below(offset - self.base_offset - 1) + 1)
 
     def check(self) -> None:
         """Raise CorruptIndex unless offsets and positions rise."""
@@ -313,7 +313,7 @@ class TimeIndex(SortedEntries):
         """Forget the entries whose offset is at or above `offset`."""
         relative = offset - self.base_offset
         slots = range(self.entry_count)
-        self._cut(bisect_left(slots, relative, key=lambda slot: self.entry(slot)[1]))
+        self._truncate(bisect_left(slots, relative, key=lambda slot: self.entry(slot)[1]))
 
     def check(self) -> None:
         """Raise CorruptIndex unless timestamps and offsets rise."""

@@ -81,7 +81,7 @@ async def _load_logs(
                 "away the one that was not in use last"
             )
         logs[topic_partition] = log
-        manager.cleaner.distrust(log)
+        manager.cleaner.lower_cleaned_offset(log)
         directory.log_count += 1
         if log.lost_up_to is not None and kind is DirectoryKind.CURRENT:
             manager.log_shortened(log, log.lost_up_to)

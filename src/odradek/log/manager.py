@@ -62,7 +62,7 @@ class NoDirectoryLeft(Exception):
     """Every log directory has failed."""
 
 
-def _nobody(directory: str, partitions: list[TopicPartition]) -> None: ...
+def _ignore_failure(directory: str, partitions: list[TopicPartition]) -> None: ...
 
 
 class LogManager:
@@ -81,7 +81,7 @@ class LogManager:
         producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
         recovery_threads_per_directory: int = 2,
         upkeep_config: UpkeepConfig = UpkeepConfig(),
-        on_directory_failure: OnDirectoryFailure = _nobody,
+        on_directory_failure: OnDirectoryFailure = _ignore_failure,
     ) -> None:
         assert directories, "a broker needs a log directory"
         paths = [posixpath.normpath(path) for path in directories]
@@ -108,7 +108,7 @@ class LogManager:
         self._live: dict[str, LogDirectory] = {}
         self.offline_dirs: dict[str, OSError] = {}
         # What was in them when they failed.
-        self._lost: dict[str, frozenset[TopicPartition]] = {}
+        self._partitions_when_failed: dict[str, frozenset[TopicPartition]] = {}
         # Replicas that lost records, at the last start or since.
         self.damaged: dict[TopicPartition, Damage] = {}
         self.logs: dict[TopicPartition, Log] = {}
@@ -122,13 +122,13 @@ class LogManager:
             offload,
             cleaner_config,
             moving=self.future_logs,
-            before_swap=self._secure,
+            before_swap=self._flush_and_checkpoint,
         )
         self.to_flush: set[Log] = set()
         self.upkeep = Upkeep(self, upkeep_config)
         # The loop, once everything is loaded; and the failures that came before.
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._untold: list[tuple[str, list[TopicPartition]]] = []
+        self._unreported: list[tuple[str, list[TopicPartition]]] = []
         # While logs are being closed, which happens off the loop: those that failed.
         self._closing: dict[Log, Exception] | None = None
 
@@ -193,7 +193,7 @@ class LogManager:
         self._require_live()
         self._find_missing()
         self._loop = asyncio.get_running_loop()
-        self._tell()
+        self._report_failures()
 
     def start(self) -> None:
         """Begin retention, cleaning, flushing and checkpoints, on the running loop."""
@@ -309,8 +309,8 @@ class LogManager:
         self._set_offline(
             directory, log.directory, tp, Damage(reason, log.end_offset, log.directory)
         )
-        self._untold.append((log.directory, [tp]))
-        self._tell()
+        self._unreported.append((log.directory, [tp]))
+        self._report_failures()
 
     # Finding and making
 
@@ -367,7 +367,7 @@ class LogManager:
 
     def _stands_in(self, path: str, topic_partition: TopicPartition) -> bool:
         """Rule 3: whether we know that a failed directory holds the partition."""
-        if topic_partition in self._lost[path]:
+        if topic_partition in self._partitions_when_failed[path]:
             return True
         try:
             return self.disk.is_dir(f"{path}/{topic_partition}")
@@ -436,7 +436,7 @@ class LogManager:
         target.set_high_watermark(source.high_watermark)
         del self.future_logs[topic_partition]
         self.logs[topic_partition] = target
-        self.cleaner.distrust(target)
+        self.cleaner.lower_cleaned_offset(target)
         changed = {target_path}
         try:
             changed.add(self._rename_for_deletion(source))
@@ -581,7 +581,7 @@ class LogManager:
                 log.fail(error)
         return not log.offline and log.directory == flush.directory
 
-    async def _secure(self, log: Log) -> None:
+    async def _flush_and_checkpoint(self, log: Log) -> None:
         """Flush a log and let the disk know that it is."""
         await self.flush(log)
         self._write_checkpoints(posixpath.dirname(log.directory), (RECOVERY_POINTS,))
@@ -592,7 +592,7 @@ class LogManager:
 
     def _on_recovery_point_lowered(self, log: Log) -> None:
         path = posixpath.dirname(log.directory)
-        self.cleaner.distrust(log)
+        self.cleaner.lower_cleaned_offset(log)
         if self._write_checkpoints(path, (RECOVERY_POINTS,)):
             self._on_each([path], self.cleaner.checkpoint)
 
@@ -634,16 +634,16 @@ class LogManager:
         self.retired.forget_in(path)
         if directory is not None:
             directory.release()
-        self._lost[path] = frozenset(partitions)
-        self._untold.append((path, partitions))
-        self._tell()
+        self._partitions_when_failed[path] = frozenset(partitions)
+        self._unreported.append((path, partitions))
+        self._report_failures()
 
-    def _tell(self) -> None:
+    def _report_failures(self) -> None:
         """Pass failures on, but not before everything is loaded and can take them."""
         if self._loop is not None:
-            for failure in self._untold:
+            for failure in self._unreported:
                 self._loop.call_soon(self.on_directory_failure, *failure)
-            self._untold.clear()
+            self._unreported.clear()
 
     def _on_each(self, paths: Iterable[str], work: Callable[[str], None]) -> None:
         """Do something to directories; one that fails goes offline and the others are done."""

@@ -54,11 +54,11 @@ class Upkeep:
             (config.flush_scheduler_interval_ms, self.flush_by_time),
             (
                 config.flush_offset_checkpoint_interval_ms,
-                _plain(manager.checkpoint_recovery_points),
+                _as_coroutine(manager.checkpoint_recovery_points),
             ),
             (
                 config.flush_start_offset_checkpoint_interval_ms,
-                _plain(manager.checkpoint_start_offsets),
+                _as_coroutine(manager.checkpoint_start_offsets),
             ),
             (config.producer_id_expiration_check_interval_ms, self.expire_producers),
         )
@@ -136,7 +136,7 @@ class Upkeep:
             await asyncio.sleep(0)
 
 
-def _plain(work: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+def _as_coroutine(work: Callable[[], None]) -> Callable[[], Awaitable[None]]:
     async def run() -> None:
         work()
 
