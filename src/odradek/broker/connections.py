@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection
 from odradek.broker.listeners import Listener
-from odradek.broker.memory import Budget, Turns, offenders
+from odradek.broker.memory import Budget, Turns, offenders, return_free_memory
 from odradek.broker.routes import Routes
 from odradek.broker.security import ListenerSecurity
 from odradek.wire.frames import SCRATCH_BYTES
@@ -153,10 +153,12 @@ class Connections:
             self._relief = self._loop.call_later(RELIEF_S, self._relieve)
 
     def _relieve(self) -> None:
-        """While a budget is spent: disconnects those who have held the most of it for too long."""
+        """While a budget is spent: disconnects those who have held the most of it for too long.
+        When the pressure is over, the memory goes back to the system."""
         self._relief = None
         budgets = (self.request_budget, self.response_budget)
-        if not any(budget.is_spent for budget in budgets):
+        if not any(budget.is_under_pressure for budget in budgets):
+            return_free_memory()
             return
         now = self._loop.time()
         self._disconnect(

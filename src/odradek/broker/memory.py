@@ -15,9 +15,10 @@ spent:
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["FETCH_BYTES_MIN", "GRACE_S", "Budget", "Turns", "offenders"]
+__all__ = ["FETCH_BYTES_MIN", "GRACE_S", "Budget", "Turns", "offenders", "return_free_memory"]
 
 # How long a client may hold bytes of a budget that is spent.
 GRACE_S = 1.0
@@ -31,18 +32,23 @@ H = TypeVar("H")
 class Budget:
     """So many bytes, and how many of them are in use. -1 is no limit."""
 
-    __slots__ = ("limit_bytes", "on_spent", "used_bytes")
+    __slots__ = ("limit_bytes", "on_pressure", "used_bytes")
 
-    def __init__(self, limit_bytes: int, on_spent: Callable[[], None]) -> None:
+    def __init__(self, limit_bytes: int, on_pressure: Callable[[], None]) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self.on_spent = on_spent
+        self.on_pressure = on_pressure
 
     def change(self, byte_count: int) -> None:
         self.used_bytes += byte_count
         assert self.used_bytes >= 0
-        if byte_count > 0 and self.is_spent:
-            self.on_spent()
+        if byte_count > 0 and self.is_under_pressure:
+            self.on_pressure()
+
+    @property
+    def is_under_pressure(self) -> bool:
+        """Whether more than half is in use."""
+        return 0 <= self.limit_bytes < 2 * self.used_bytes
 
     @property
     def is_spent(self) -> bool:
@@ -99,6 +105,18 @@ class Turns(Generic[W]):
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+
+def return_free_memory() -> None:
+    """Gives pages that the allocator holds for later back to the system, where it can be asked to.
+
+    glibc keeps what large buffers leave behind, so that a broker would stay as large as it was at
+    the worst moment of its life.
+    """
+    import ctypes  # needed after a burst, and not to start
+
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def offenders(

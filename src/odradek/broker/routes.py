@@ -37,7 +37,7 @@ CLUSTER_ACTIONS = frozenset({*CONTROL, ApiKey.CONTROLLED_SHUTDOWN})
 
 # How many elements the arrays of a request may have: what it costs to serve one is paid by all
 # clients, who wait meanwhile. A handler whose elements are dear has an ELEMENTS_MAX of its own.
-ELEMENTS_MAX = 40_000
+ELEMENTS_MAX = 20_000
 # The controller names every partition of a broker in one request.
 CONTROL_ELEMENTS_MAX = 2_000_000
 

@@ -14,6 +14,8 @@ from odradek.wire.messages.alter_partition_reassignments import (
 from odradek.wire.topics import TopicPartition
 
 CONTROLLER_ONLY = True
+# A plan for a large cluster is one request.
+ELEMENTS_MAX = 200_000
 
 
 async def handle(

@@ -19,6 +19,7 @@ from odradek.wire.messages.create_partitions import (
 )
 
 CONTROLLER_ONLY = True
+ELEMENTS_MAX = 40_000  # 10,000 partitions with three replicas each
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 3
 

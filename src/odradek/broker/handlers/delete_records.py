@@ -10,7 +10,6 @@ from odradek.broker.handler import Broker, RequestContext
 from odradek.replica.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -25,39 +24,49 @@ NO_WATERMARK = -1
 async def handle(
     broker: Broker, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
-    results = await asyncio.gather(
-        *(
-            asyncio.gather(
-                *(
-                    _delete(broker, topic.name, asked, request.timeout_ms)
-                    for asked in topic.partitions
-                )
-            )
-            for topic in request.topics
-        )
-    )
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(name=topic.name, partitions=list(partitions))
-            for topic, partitions in zip(request.topics, results, strict=True)
+    response = DeleteRecordsResponse()
+    waits = []
+    for topic in request.topics:
+        results = [
+            _begin(broker, TopicPartition(topic.name, asked.partition_index), asked.offset)
+            for asked in topic.partitions
         ]
-    )
+        response.topics.append(
+            DeleteRecordsTopicResult(name=topic.name, partitions=[each for each, _ in results])
+        )
+        waits += [
+            _finish(result, wait, request.timeout_ms)
+            for result, wait in results
+            if wait is not None
+        ]
+    await asyncio.gather(*waits)
+    return response
 
 
-async def _delete(
-    broker: Broker, topic: str, asked: DeleteRecordsPartition, timeout_ms: int
-) -> DeleteRecordsPartitionResult:
-    index = asked.partition_index
-    of = TopicPartition(topic, index)
-    if topic in INTERNAL_TOPICS and of in broker.cache:
-        return _result(index, NO_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION)
+# A partition, and the low watermark that it is to reach.
+Wait = tuple[Partition, int]
+
+
+def _begin(
+    broker: Broker, tp: TopicPartition, offset: int
+) -> tuple[DeleteRecordsPartitionResult, Wait | None]:
+    """Raises the log's start; what is known already, and what is to be waited for."""
+    if tp.topic in INTERNAL_TOPICS and tp in broker.cache:
+        return _result(tp.partition, NO_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION), None
     try:
-        partition = broker.replicas.partitions[of]
-        wanted = partition.leader.delete_records(asked.offset)
-        mark = await _reached(partition, wanted, timeout_ms)
+        partition = broker.replicas.partitions[tp]
+        wanted = partition.leader.delete_records(offset)
     except KafkaError as error:
-        return _result(index, NO_WATERMARK, error.error)
-    return _result(index, mark, ErrorCode.NONE)
+        return _result(tp.partition, NO_WATERMARK, error.error), None
+    return _result(tp.partition, NO_WATERMARK, ErrorCode.NONE), (partition, wanted)
+
+
+async def _finish(result: DeleteRecordsPartitionResult, wait: Wait, timeout_ms: int) -> None:
+    partition, wanted = wait
+    try:
+        result.low_watermark = await _reached(partition, wanted, timeout_ms)
+    except KafkaError as error:
+        result.error_code = error.error
 
 
 async def _reached(partition: Partition, wanted: int, timeout_ms: int) -> int:

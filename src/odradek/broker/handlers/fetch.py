@@ -49,6 +49,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Re
         rack_id=request.rack_id,
         may_read_follower=version >= 11,
         hard_limit=version < 3,
+        room=broker.connections.response_budget.share,
     )
     answers = broker.replicas.fetch(params, fetch_set)
     if isinstance(answers, list):
@@ -104,8 +105,7 @@ def _refused(
 
 
 def _bytes_max(broker: Broker, request: FetchRequest, context: RequestContext) -> int:
-    share = broker.connections.response_budget.share()
-    bytes_max = min(request.max_bytes, broker.fetch_max, share)
+    bytes_max = min(request.max_bytes, broker.fetch_max)
     if broker.quotas.are_set and request.replica_id < 0:
         return int(min(bytes_max, broker.quotas.fetch_bytes_max(context)))
     return bytes_max

@@ -19,7 +19,7 @@ from odradek.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from odradek.wire.reply import Reply
-from odradek.wire.topics import INTERNAL_TOPICS
+from odradek.wire.topics import INTERNAL_TOPICS, validate_topic_name
 
 NO_TOPIC_ID = UUID(int=0)
 # How long a request that created a topic waits for its leaders before it says there are none yet.
@@ -134,8 +134,6 @@ def _known(
 
 
 def _unknown(name: str) -> ErrorCode:
-    from odradek.wire.topics import validate_topic_name
-
     try:
         validate_topic_name(name)
     except KafkaError as error:

@@ -46,6 +46,10 @@ CONSUMER = -1
 PartitionAnswer = tuple[TopicPartition, PartitionData]
 
 
+def _no_limit() -> int:
+    return 2**31 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class FetchParams:
     """The request-wide part of a Fetch."""
@@ -58,6 +62,8 @@ class FetchParams:
     rack_id: str = ""
     may_read_follower: bool = False  # a consumer of v11 or later
     hard_limit: bool = False  # before v3 even the first batch had to fit
+    # What the broker has room for when the fetch is answered, which may be long after it came.
+    room: Callable[[], int] = _no_limit
 
     @property
     def is_follower(self) -> bool:

@@ -70,7 +70,7 @@ class Reader:
     def read(self, params: FetchParams, items: list[FetchItem]) -> ReadSummary:
         """Read each item, until the limits are reached."""
         summary = ReadSummary()
-        left = params.max_bytes
+        left = min(params.max_bytes, params.room())
         whole_first = not params.hard_limit
         for item in items:
             try:
