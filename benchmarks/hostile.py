@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odradek.client import Admin, Client, NewTopic, check
-from odradek.cluster import Cluster
+from odradek.testing.cluster import Cluster
 from odradek.wire.connection import Connection
 from odradek.wire.header import encode_request
 from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest

@@ -334,3 +334,11 @@ def test_a_packages_config_has_what_the_operator_wrote() -> None:
     assert config.make(ReplicaConfig).rack_aware_replica_selector
     named = config.make(ControllerConfig, inter_broker_listener_name="INTERNAL")
     assert named.inter_broker_listener_name == "INTERNAL"
+
+
+@pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
+def test_no_setting_keeps_out_those_who_could_take_it_back(name: str) -> None:
+    with pytest.raises(KafkaError, match="could not connect any more"):
+        validate_dynamic({name: "1"}, per_broker=True)
+    validate_dynamic({name: "100"}, per_broker=True)
+    assert BrokerConfig({name: "1"}).integer(name) == 1

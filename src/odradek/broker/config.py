@@ -93,6 +93,10 @@ _DYNAMIC_ONLY = frozenset(
 )
 C = TypeVar("C")
 
+# The least that a limit on connections can be set to while brokers run. The operator who writes it
+# into a broker's file may have less: that can be taken back without a connection.
+DYNAMIC_MIN = {"max.connections": 100, "max.connections.per.ip": 20}
+
 
 class BrokerConfig:
     """The settings of one broker. `on_change` listeners hear of dynamic changes by name."""
@@ -377,6 +381,18 @@ def validate_dynamic(settings: Mapping[str, str], per_broker: bool) -> None:
             parse(_broker_setting(name), text)
         except InvalidValue as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+        _check_lockout(name, text)
+
+
+def _check_lockout(name: str, text: str) -> None:
+    """Raise KafkaError for a limit that would keep out the clients who could take it back."""
+    least = DYNAMIC_MIN.get(name)
+    if least is not None and int(text) < least:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid value {text} for configuration {name}: while brokers run it must be at least"
+            f" {least}, or administrators and brokers themselves could not connect any more",
+        )
 
 
 def _broker_setting(name: str) -> Setting:

@@ -7,7 +7,7 @@ spent:
 
 1. Small requests go on: they arrive whole and hold nothing. A request whose buffer must grow waits,
    unread, for its turn; one at a time may grow beyond the budget, or none would ever be complete.
-2. A fetch returns fewer bytes: a quarter of what is left, at least `FETCH_BYTES_MIN`. A client with
+2. A fetch returns fewer bytes: an eighth of what is left, at least `FETCH_BYTES_MIN`. A client with
    a response unread has its next request served once it has read that.
 3. A client that has held its part for longer than `GRACE_S` is disconnected, the largest first. One
    that sends as fast as it can, and reads what it asked for, is through long before.
@@ -24,7 +24,7 @@ __all__ = ["FETCH_BYTES_MIN", "GRACE_S", "Budget", "Turns", "offenders", "return
 GRACE_S = 1.0
 FETCH_BYTES_MIN = 64 * 1024
 # What one fetch may take of the bytes that are left.
-FETCH_SHARE = 4
+FETCH_SHARE = 8
 
 H = TypeVar("H")
 

@@ -1,5 +1,6 @@
 """`odradek configs`: the settings of topics and brokers."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -114,6 +115,11 @@ def _fields(entry: "ConfigEntry") -> dict[str, object]:
     "--delete", "-d", "deleted", multiple=True, metavar="NAME", help="Reset to the default."
 )
 @click.option("--dry-run", is_flag=True, help="Only validate.")
+@click.option(
+    "--offline",
+    metavar="STORE",
+    help="Write to this metadata store while all brokers are down, e.g. sqlite:DIR/metadata.db.",
+)
 @with_cluster
 def set_configs(
     cluster: "Blocking",
@@ -123,6 +129,7 @@ def set_configs(
     all_brokers: bool,
     deleted: tuple[str, ...],
     dry_run: bool,
+    offline: str | None,
 ) -> None:
     """Change settings; those that are not named stay as they are."""
     from odradek.wire.errors import ErrorCode
@@ -131,6 +138,10 @@ def set_configs(
     wanted = changes(assignments(settings, "a setting"), deleted)
     if not wanted:
         raise click.UsageError("nothing to set: give NAME=VALUE, or --delete NAME")
+    if offline is not None:
+        asyncio.run(_set_offline(offline, owner, wanted, dry_run))
+        click.echo(f"{plural(len(wanted), 'setting')} {'would be ' if dry_run else ''}changed")
+        return
     unset = _unset(cluster, owner, deleted)
     error = cluster.run(cluster.admin.alter_configs({owner: wanted}, validate_only=dry_run))[owner]
     if error is not None:
@@ -168,3 +179,45 @@ def _option(owner: "Resource") -> str:
     if owner.type is ResourceType.TOPIC:
         return f"--topic {owner.name}"
     return f"--broker {owner.name}" if owner.name else "--all-brokers"
+
+
+async def _set_offline(
+    address: str, owner: "Resource", wanted: "list[ConfigChange]", dry_run: bool
+) -> None:
+    """For settings that keep brokers from starting, or everybody from connecting to them."""
+    from odradek.broker.config import BrokerConfig, validate_dynamic, validate_topic
+    from odradek.client import ConfigOperation, ResourceType
+    from odradek.store import open_store
+    from odradek.store.api import wall_clock_ms
+    from odradek.store.cluster import ClusterStore
+    from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
+
+    store = ClusterStore(open_store(address), wall_clock_ms)
+    await store.store.start()
+    try:
+        running = await store.broker_ids()
+        if running:
+            raise click.ClickException(
+                f"brokers {', '.join(map(str, sorted(running)))} are running: stop them, or leave"
+                " out --offline"
+            )
+        is_topic = owner.type is ResourceType.TOPIC
+        kind = ConfigKind.TOPICS if is_topic else ConfigKind.BROKERS
+        entity = owner.name or DEFAULT_ENTITY
+        if is_topic and await store.topic(entity) is None:
+            raise click.ClickException(f"there is no topic {entity}")
+        settings = dict(await store.config(kind, entity))
+        for change in wanted:
+            if change.operation is ConfigOperation.DELETE:
+                settings.pop(change.name, None)
+            else:
+                settings[change.name] = change.value or ""
+        named = {change.name for change in wanted} & settings.keys()
+        if is_topic:
+            validate_topic(BrokerConfig(), {name: settings[name] for name in named})
+        else:
+            validate_dynamic({name: settings[name] for name in named}, bool(owner.name))
+        if not dry_run:
+            await store.set_config_offline(kind, entity, settings)
+    finally:
+        await store.store.close()

@@ -73,6 +73,16 @@ class Configs(Nodes):
             except NodeExists:
                 await self.store.multi(write)
 
+    async def set_config_offline(self, kind: str, entity: str, config: Mapping[str, str]) -> None:
+        """Write all settings of an entity while no broker runs: they read them when they start."""
+        path = paths.config(kind, entity)
+        await self.ensure(parent_of(path))
+        data = payloads.encode_config(config)
+        try:
+            await self.store.create(path, data)
+        except NodeExists:
+            await self.store.set(path, data)
+
     async def notify_config_change(self, entity_path: str) -> None:
         """Tell every broker that ``topics/t``, ``users/u/clients/c``... was written."""
         await self.store.create(

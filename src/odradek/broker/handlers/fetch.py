@@ -26,6 +26,8 @@ from odradek.wire.reply import Reply
 
 ATTRIBUTES_POSITION = 22
 CODEC_BITS = 7
+# A follower names every partition that it has from this leader.
+ELEMENTS_MAX = 100_000
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 

@@ -13,6 +13,9 @@ from odradek.wire.messages.offset_for_leader_epoch import (
 )
 from odradek.wire.topics import TopicPartition
 
+# A follower names every partition that it has from this leader.
+ELEMENTS_MAX = 100_000
+
 
 def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
