@@ -224,6 +224,18 @@ def same_ids(seed: int) -> Plan:
     return _of_three(seed, faults, 0.0002, {})
 
 
+def broken_clients(seed: int) -> Plan:
+    """Connections of clients break several times a second, often in the middle of a response."""
+    rng = random.Random(seed)
+    faults = []
+    at = 2.0
+    while at < SECONDS:
+        faults.append(Fault(at, Kind.BREAK_CLIENTS, rng.randint(1, 3), 1, 0.0))
+        at += rng.expovariate(3.0)
+    plan = _of_three(seed, faults, 0.01, {})
+    return replace(plan, load=replace(plan.load, idempotent=1.0))
+
+
 def _of_three(
     seed: int,
     faults: Sequence[Fault],
@@ -378,9 +390,9 @@ def listen_before_registering() -> Patches:
     """A broker takes orders before it knows its own epoch."""
     original = server.Broker._register
 
-    async def register(self: Any) -> None:
+    async def register(self: Any, **options: Any) -> Any:
         await self.connections.accept()
-        await original(self)
+        return await original(self, **options)
 
     return attribute(server.Broker, "_register", register)
 
@@ -611,7 +623,8 @@ BUGS = [
         "sequence numbers are not checked",
         frozenset({"NoDuplicates"}),
         know_no_duplicates,
-        9,
+        1,
+        broken_clients,
     ),
     Bug(
         "a broker obeys control requests before it has registered",

@@ -45,6 +45,7 @@ class Kind(StrEnum):
     DISK_FULL = "disk-full"
     DEPOSE = "depose"
     DAMAGE = "damage"
+    BREAK_CLIENTS = "break-clients"
     SAME_ID = "same-id"
     PAUSE_AND_SAME_ID = "pause-and-same-id"
 
@@ -53,7 +54,7 @@ TWINS = {Kind.SAME_ID, Kind.PAUSE_AND_SAME_ID}
 # A machine that takes the id of one that is paused comes with an empty disk.
 DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE, Kind.DAMAGE, *TWINS}
 # Drawn by generators of their own, so that the other faults of a seed stay what they were.
-DRAWN_APART = {Kind.DAMAGE, *TWINS}
+DRAWN_APART = {Kind.DAMAGE, Kind.BREAK_CLIENTS, *TWINS}
 TAKES_AWAY = {
     Kind.KILL,
     Kind.STOP,
@@ -117,6 +118,18 @@ def draw_damage(rng: random.Random, brokers: Iterable[int], until_s: float) -> l
     return faults
 
 
+def draw_broken_clients(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
+    """Connections of clients that break, in one world of two."""
+    ids = list(brokers)
+    faults: list[Fault] = []
+    gap_s = rng.choice([1.0, 5.0, 20.0])
+    at = rng.uniform(1, 5) if rng.random() < 0.5 else until_s
+    while at < until_s:
+        faults.append(Fault(at, Kind.BREAK_CLIENTS, rng.choice(ids), ids[0], 0.0))
+        at += rng.expovariate(1 / gap_s)
+    return faults
+
+
 def draw_twins(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
     """Second processes under an id that is in use: in few runs, for they need a healthy cluster."""
     ids = list(brokers)
@@ -176,6 +189,8 @@ class FaultInjector:
                 world.network.link(host.name, other.name).latency_s = SLOW_LATENCY_S
             case Kind.RESET:
                 world.network.reset_connections(host.name, other.name)
+            case Kind.BREAK_CLIENTS:
+                world.network.break_clients(host.name, {each.name for each in world.machines})
             case Kind.STORE_CUT:
                 if host.store is not None:
                     world.server.disconnect(host.store)

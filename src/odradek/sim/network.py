@@ -9,7 +9,7 @@ process's peers see a reset; a paused one's see silence.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,15 @@ class Network:
         for endpoint in sorted(self.connections, key=lambda endpoint: endpoint.id):
             if (endpoint.host, endpoint.peer_host) == (one, other):
                 endpoint.reset()
+
+    def break_clients(self, host: str, brokers: Collection[str]) -> None:
+        """Break the connections of clients to a broker: some now, some in the next response."""
+        for endpoint in sorted(self.connections, key=lambda endpoint: endpoint.id):
+            if endpoint.host == host and endpoint.peer_host not in brokers:
+                if self.rng.random() < 0.5:
+                    endpoint.reset()
+                else:
+                    endpoint.breaks_at_next_write = True
 
     def power_off(self, host: str) -> None:
         self.dark.add(host)
@@ -233,6 +242,7 @@ class _Endpoint(asyncio.Transport):
         self.inbox: deque[bytes] = deque()  # arrived, not yet given to the protocol
         self.arrival = 0.0  # when the last bytes on the way will be there: streams are ordered
         self.finished = False  # the peer has closed its side after what is in the inbox
+        self.breaks_at_next_write = False  # in the middle of it
         network.connections.add(self)
 
     def join(self, peer: "_Endpoint") -> None:
@@ -328,10 +338,25 @@ class _Endpoint(asyncio.Transport):
 
     def _send(self, content: bytes) -> None:
         network = self.network
+        breaks = self.breaks_at_next_write and len(content) > 1
+        if breaks:
+            content = content[: network.rng.randrange(1, len(content))]
         network.bytes_sent += len(content)
         due = network.loop.time() + self.link.delay(network.rng, len(content))
         self.arrival = max(self.arrival, due)
         network.loop.call_at(self.arrival, self._arrive, content, context=self.peer.process.context)
+        if breaks:
+            self._break()
+
+    def _break(self) -> None:
+        """Lost on this side now, on the other once it has what is on its way."""
+        self.breaks_at_next_write = False
+        self.closing = True
+        self.unsent.clear()
+        loop, error = self.network.loop, ConnectionResetError(104, "reset")
+        loop.call_soon(self._lose, error, context=self.process.context)
+        peer = self.peer
+        loop.call_at(self.arrival, peer._lose, error, context=peer.process.context)
 
     def _reset_if_still_cut_later(self) -> None:
         oldest = self.unsent[0]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
-from .faults import Fault, Kind, draw_damage, draw_faults, draw_twins
+from .faults import Fault, Kind, draw_broken_clients, draw_damage, draw_faults, draw_twins
 from .workload import Load
 from .world import World
 
@@ -72,6 +72,7 @@ def _faults(world: World, rng: random.Random, brokers: range, seconds: float) ->
     faults = [
         *draw_faults(rng, brokers, seconds),
         *draw_damage(world.dice("damage"), brokers, seconds),
+        *draw_broken_clients(world.dice("clients"), brokers, seconds),
         *draw_twins(world.dice("twins"), brokers, seconds),
     ]
     return sorted(faults, key=lambda fault: fault.at)
