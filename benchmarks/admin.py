@@ -2,7 +2,7 @@
 
 A broker process with one topic and group is asked every question many times, and again when it has
 ten thousand. Figures are CPU time of the broker per question, which a busy machine disturbs less
-than the clock, without what the broker uses when nobody asks; the ratio is what should be one.
+than the clock, less what an idle broker uses; the ratio is what should be one.
 """
 
 import asyncio

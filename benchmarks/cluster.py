@@ -1,7 +1,7 @@
 """A cluster of three real broker processes on the embedded store: coming up, standing by, failing.
 
 Wall time is what counts here: from the first `fork` until clients can work, and from the signal
-that kills a process until somebody else does its work. Memory is the resident set, shared
+that kills a process until another process does its work. Memory is the resident set, shared
 pages counted in each process that has them. A busy machine makes all of it worse.
 """
 
@@ -54,7 +54,7 @@ def times_to_start(brokers: int) -> None:
 
 
 def standing_by(partitions: int) -> None:
-    """Memory and CPU of a cluster that nobody uses."""
+    """Memory and CPU of an idle cluster."""
     with Cluster(brokers=BROKERS, config=CONFIG) as cluster:
         asyncio.run(create(cluster, "many", partitions))
         cluster.wait_until(lambda: in_sync(cluster, "many", BROKERS), "full ISRs", 300)
@@ -93,7 +93,7 @@ async def time_to_write(cluster: Cluster, topic: str, victim: int) -> float:
     for connection in itertools.cycle(connections.values()):
         if await is_taken(connection, topic):
             break
-        assert time.perf_counter() - begun < PATIENCE_S, "nobody takes a write"
+        assert time.perf_counter() - begun < PATIENCE_S, "no broker accepts a write"
         await asyncio.sleep(POLL_S)
     seconds = time.perf_counter() - begun
     for connection in connections.values():
@@ -107,7 +107,7 @@ async def is_taken(connection: Connection, topic: str) -> bool:
 
 
 def controller_deaths(partitions: int) -> None:
-    """The controller is killed: until the next is in office, and until all is led and served."""
+    """The controller is killed: until the next is active, and until every partition is served."""
     elected, served = [], []
     with Cluster(brokers=BROKERS, config=CONFIG) as cluster:
         asyncio.run(create(cluster, "many", partitions))
@@ -119,7 +119,7 @@ def controller_deaths(partitions: int) -> None:
             elected.append(to_office)
             served.append(to_service)
             cluster.start(victim)
-    show(f"controller of {partitions} partitions killed, next in office", elected)
+    show(f"controller of {partitions} partitions killed, next one active", elected)
     show("... and every partition is led and served", served)
 
 

@@ -1,4 +1,4 @@
-"""What taking office and a broker's failure cost the controller, and how that grows.
+"""The cost of a failover and of a broker's failure to the controller, and how it grows.
 
 Run: python -m benchmarks controller. Five brokers, replication factor 3, the embedded store in a
 file. Brokers are stand-ins that acknowledge each request at once, so the figures are the
@@ -106,7 +106,7 @@ async def at_rest(controller: Controller, without: int | None = None) -> None:
 async def measure(
     partitions: int, directory: Path, memory: bool = False
 ) -> tuple[float, float, int]:
-    """CPU seconds of taking office and of a broker's failure, and bytes the context holds."""
+    """CPU seconds of a failover and of a broker's failure, and bytes the context holds."""
     url = f"sqlite:{directory / 'metadata.db'}"
     outside = ClusterStore(open_store(url))
     await outside.store.start()
@@ -119,7 +119,7 @@ async def measure(
     await fill(outside, partitions)
     term = await outside.controller_epoch()
     assert term is not None
-    # Registered before the topics were filled: nobody came back.
+    # Registered before the topics were filled: no broker has restarted since.
     await outside.resign_controller(term.fence)
 
     store = ClusterStore(open_store(url))
@@ -163,7 +163,7 @@ def main() -> None:
     size = SIZES[1]
     with tempfile.TemporaryDirectory() as directory:
         _, _, held = asyncio.run(measure(size, Path(directory), memory=True))
-    print(f"memory held after taking office: {held / size:,.0f} bytes for each partition")
+    print(f"memory held after the failover: {held / size:,.0f} bytes for each partition")
 
 
 if __name__ == "__main__":

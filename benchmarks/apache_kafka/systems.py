@@ -54,7 +54,7 @@ class System(Members[Member]):
             self.zookeeper.stop()
 
     def controller(self) -> int:
-        """The active controller, as somebody who runs has it; -1 if nobody knows one that runs."""
+        """The active controller according to any running broker; -1 if none names a running one."""
         for broker in self.running():
             view = self.metadata(broker)
             if view is not None and view.controller_id in self.running():

@@ -25,7 +25,7 @@ Counts = Mapping[tuple[Any, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What is missing, what nobody sent, what is there twice, and where counts differ."""
+    """Missing clicks, clicks that were never sent, duplicates, and wrong counts."""
 
     acknowledged: int
     landed: int
@@ -50,7 +50,7 @@ class Audit:
             f"  {self.dead:>9,} among the dead letters",
             f"  {len(self.missing):>9,} missing",
             f"  {len(self.repeated):>9,} in the lake more than once",
-            f"  {len(self.unexplained):>9,} that nobody sent",
+            f"  {len(self.unexplained):>9,} that were never sent",
             f"  {self.windows:>9,} counts per minute and page, {len(self.wrong_counts)} wrong",
         ]
         if self.dead_repeated:

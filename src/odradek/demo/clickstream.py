@@ -90,7 +90,7 @@ class ClickStream:
                 await delivery
                 self.acknowledged.add(number)
             except Exception:
-                # Nobody knows whether it arrived; the audit allows for either.
+                # Whether it arrived is unknown; the audit allows for either.
                 self.uncertain.add(number)
 
         task = asyncio.ensure_future(settle())

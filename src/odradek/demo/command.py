@@ -65,9 +65,9 @@ def demo(seconds: int | None, chaos: bool, rate: int, data: Path | None) -> None
 
 def _heed_signals(job: "Job") -> None:
     def stop(number: int, frame: FrameType | None) -> None:
-        if job.told.is_set():
+        if job.stop_requested.is_set():
             raise KeyboardInterrupt
-        job.told.set()
+        job.stop_requested.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
@@ -92,13 +92,13 @@ def _tell(job: "Job") -> None:
     """One line for each batch and for whatever happens."""
     from odradek.spark.pipeline.progress import LogLines
 
-    lines, told = LogLines(), 0
+    lines, printed = LogLines(), 0
     while True:
         is_over = not job.is_alive()
         events = job.scene().events
-        for _, text, _ in events[told:]:
+        for _, text, _ in events[printed:]:
             click.echo(text, err=True)
-        told = len(events)
+        printed = len(events)
         if job.pipeline is not None and not is_over:
             for line in lines.new(job.pipeline):
                 click.echo(line, err=True)

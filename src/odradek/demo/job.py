@@ -1,6 +1,6 @@
 """What the demo does, from the first broker to the audit, and what a view of it may ask.
 
-The work is done on a thread of its own; whoever looks asks for a `Scene` and never waits for the
+The work is done on a thread of its own; a view asks for a `Scene` and never waits for the
 cluster or for Spark.
 """
 
@@ -105,13 +105,13 @@ class Report:
 
 
 class Job(threading.Thread):
-    """The demo. `told` ends the stream; what is left is landed and audited nevertheless."""
+    """The demo. `stop_requested` ends the stream; the rest is still landed and audited."""
 
     def __init__(self, home: Path, rate_per_s: int, seconds: int | None, chaos: bool) -> None:
         from odradek.demo.clickstream import ClickStream
 
         super().__init__(name="demo", daemon=True)
-        self.told = threading.Event()
+        self.stop_requested = threading.Event()
         self.report: Report | None = None
         self.failure: Exception | None = None
         self.pipeline: Run | None = None
@@ -229,14 +229,14 @@ class Job(threading.Thread):
         self.pipeline.stop()
 
     def _watch(self) -> None:
-        """Until the time is over or somebody stops it."""
+        """Until the time is over or a stop is requested."""
         self._ready_s = self._elapsed_s()
         self._stage = RUNNING
         chaos = threading.Thread(target=self._kill_and_start, daemon=True)
         if self._chaos:
             chaos.start()
         assert self.pipeline is not None
-        while not self.told.wait(LOOK_S):
+        while not self.stop_requested.wait(LOOK_S):
             self.pipeline.goes_on()
             if self._seconds is not None and self._elapsed_s() >= self._ready_s + self._seconds:
                 break

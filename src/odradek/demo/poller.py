@@ -1,4 +1,4 @@
-"""Looks at a cluster again and again, on a thread of its own, so that nobody waits for an answer.
+"""Polls a cluster on a thread of its own, so that the view never waits for a response.
 
 A broker that has just been killed takes a while to be missed; whether its process runs is known at
 once.

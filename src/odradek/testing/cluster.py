@@ -64,7 +64,7 @@ class ClusterError(Exception):
 
 
 class Cluster:
-    """N broker processes. See the module's text."""
+    """Broker processes on one metadata store, and the ways in which they can fail."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Cluster:
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
             "group.initial.rebalance.delay.ms": 0,
-            # On one machine whatever is to pass passes in no time, and somebody waits for the end.
+            # On one machine a retry can follow soon, and a test is waiting for the shutdown.
             "controlled.shutdown.retry.backoff.ms": 250,
             **({"odradek.faults.enable": True} if faults else {}),
             **(config or {}),
@@ -155,7 +155,7 @@ class Cluster:
                 process.stdin.close()
 
     def _stop_all(self) -> None:
-        """One after the other, so that each has somebody to hand its leaderships to."""
+        """One after the other, so that each can hand its leaderships to another broker."""
         for broker in self.running():
             try:
                 self.stop(broker)
@@ -164,7 +164,7 @@ class Cluster:
 
     def running(self) -> list[int]:
         """The brokers whose process is alive, paused or not."""
-        # Of a copy: whoever shows the cluster asks while another thread starts it.
+        # A copy, because another thread may be starting brokers.
         processes = list(self._processes.items())
         return [broker for broker, process in processes if process.poll() is None]
 
@@ -186,7 +186,7 @@ class Cluster:
         self.wait_until(lambda: self._is_known(broker), f"broker {broker}")
 
     def kill(self, broker: int) -> None:
-        """SIGKILL: the process is gone before this returns, and has done nothing in farewell."""
+        """SIGKILL, without a controlled shutdown. The process has ended when this returns."""
         process = self._process(broker)
         process.kill()
         process.wait()
@@ -215,7 +215,7 @@ class Cluster:
         self._paused.discard(broker)
 
     def log_of(self, broker: int) -> Path:
-        """The file with what the broker had to say."""
+        """The file that the broker logs to."""
         return self.data_dir / f"broker-{broker}.log"
 
     def port_of(self, broker: int) -> int:
@@ -449,8 +449,8 @@ _choosing = threading.Lock()
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, from a range nobody is given by chance, and that no other
-    cluster of this process needs again."""
+    """Ports without a listener, below the ephemeral range, that no other cluster of this process
+    has reserved."""
     held = {port for cluster in _holding for port in cluster._ports.values()}
     found: list[int] = []
     candidate = FIRST_PORT + os.getpid() * 7 % (LAST_PORT - FIRST_PORT)

@@ -57,4 +57,4 @@ class LoggedRequest:
     version: int
     client_id: str
     topics: tuple[str, ...]
-    fault: str  # what was done to it: error, delay or drop; empty for nothing
+    fault: str  # the fault injected: error, delay or drop; empty for none

@@ -70,7 +70,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails shows what its brokers had to say."""
+    """The report of a failed test includes the end of each broker's log."""
     report = yield
     if report.failed:
         for name in FIXTURES:
