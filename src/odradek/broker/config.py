@@ -83,7 +83,7 @@ _RELATED: Mapping[str, tuple[str, ...]] = {
     for name, _ in topic.synonyms
     if len(topic.synonyms) > 1 and name != "log.flush.scheduler.interval.ms"
 }
-# Settings that exist only while somebody has set them: they are not told otherwise.
+# Settings that exist only while they are set: DescribeConfigs leaves them out otherwise.
 _DYNAMIC_ONLY = frozenset(
     {
         "leader.replication.throttled.rate",
@@ -139,7 +139,7 @@ class BrokerConfig:
         return parse_listeners(self.text("listeners") or "", self._protocols(), "listeners")
 
     def advertised_listeners(self) -> list[Listener]:
-        """What clients are told to connect to: the listeners themselves unless set."""
+        """The addresses that clients get in metadata: the listeners themselves unless set."""
         written = self.text("advertised.listeners")
         if not written:
             return self.listeners()

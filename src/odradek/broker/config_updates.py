@@ -45,7 +45,7 @@ async def alter_each(
     *,
     validate_only: bool,
 ) -> list[R]:
-    """Changes the settings of each resource as `change_of` it says, and answers for each."""
+    """Applies `change_of(resource)` to each resource and returns one result per resource."""
     answers = []
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     for resource in resources:
@@ -89,7 +89,7 @@ async def _alter(
     before = await broker.store.config(kind, entity)
     settings = change(before)
     # In a cluster with another kind of broker there may be settings that only that one knows, or
-    # lets change. They are kept, and stand in nobody's way: only who sets one anew is refused.
+    # lets change. They are kept and do not get in the way: only setting one again is refused.
     asked = {key: text for key, text in settings.items() if before.get(key) != text}
     if kind is ConfigKind.TOPICS:
         known = {key: text for key, text in settings.items() if key in TOPIC_SETTINGS}

@@ -1,7 +1,7 @@
 """Settings that change while the broker runs, followed through the store.
 
-Whoever writes a setting leaves a notification; this broker reads the entity it names again, and
-tells whoever honours it: logs, quotas, throttles, limits of connections. Notifications carry a
+A writer of settings leaves a notification; this broker reads the entity it names again and passes
+the values on: to logs, quotas, throttles, limits of connections. Notifications carry a
 number, so nothing is missed over a lost session and nothing is done twice.
 docs/spec/interchange-with-apache-kafka.md section B.1.
 

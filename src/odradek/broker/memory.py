@@ -79,7 +79,7 @@ class Turns(Generic[W]):
         self._waiting: deque[W] = deque()
 
     def may_grow(self, connection: W) -> bool:
-        """Whether this connection reads on; else it waits, and is told."""
+        """Whether this connection reads on; else it waits, and `grow_on` is called."""
         if not self._budget.is_spent or self._holder is connection:
             return True
         if self._holder is None:

@@ -43,7 +43,7 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """The state of one partition as the controller last told it."""
+    """The state of one partition as the controller last sent it."""
 
     controller_epoch: int
     leader: int
@@ -198,8 +198,8 @@ class MetadataCache:
     ) -> list[MetadataResponseTopic]:
         """One answer for each known topic asked for (None asks for all); others are left out.
 
-        Metadata v6+ is told LISTENER_NOT_FOUND (`report_missing_listeners`) where older ones get
-        LEADER_NOT_AVAILABLE; v0 is told of replicas without endpoint (`report_missing_replicas`).
+        Metadata v6+ gets LISTENER_NOT_FOUND (`report_missing_listeners`) where older ones get
+        LEADER_NOT_AVAILABLE; v0 reports replicas without endpoint (`report_missing_replicas`).
         """
         view = (listener, report_missing_listeners, report_missing_replicas)
         answers = []

@@ -9,7 +9,7 @@ __all__ = ["ProducerIds"]
 
 
 class ProducerIds:
-    """Gives each asker an id that nobody else in the cluster has."""
+    """Gives each producer an id that is unique in the cluster."""
 
     def __init__(self, store: ClusterStore, broker_id: int) -> None:
         self._store = store

@@ -7,7 +7,7 @@ counts, and all connections it counts for share it. Without authentication every
 - request_percentage: the share of a second in which this broker may work for the client
 - controller_mutation_rate: partitions a second that the client may have created and deleted
 
-Who goes over is answered at once, told for how long to be quiet, and not listened to for as long.
+A client over its quota is answered at once with a throttle time, and is not read for that long.
 A fetch that would go over comes back empty, so that it costs nothing, and a change of topics is
 refused with THROTTLING_QUOTA_EXCEEDED where the client knows that error.
 """
@@ -111,7 +111,7 @@ class ClientQuotas:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.are_set = False
-        # Whether time is to be measured, which nobody should pay for without need.
+        # Whether time is to be measured, which costs something for every request.
         self.limit_time = False
         self._now = now
         self._limits: dict[Entity, Mapping[str, float]] = {}

@@ -1,8 +1,8 @@
 """Topics made, extended and deleted: what the admin APIs, automatic creation and internal topics
 share.
 
-Any broker may write a new topic to the store; the controller sees it and does the rest. Whoever
-asked waits until this broker's own metadata shows the result.
+Any broker may write a new topic to the store; the controller sees it and does the rest. The
+request waits until this broker's own metadata shows the result.
 docs/spec/controller-and-replication.md section 1.3.
 """
 
@@ -49,7 +49,7 @@ def _unlimited(partitions: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic somebody wants. Counts of -1 take the broker's defaults."""
+    """A topic to be created. Counts of -1 take the broker's defaults."""
 
     name: str
     partitions: int = DEFAULT
@@ -163,7 +163,7 @@ class Topics:
         validate_topic(self._config, config)
 
     async def create_automatically(self, name: str, wait_ms: int) -> ErrorCode:
-        """Creates a topic somebody asked about; NONE once its leaders are known here.
+        """Creates a topic that a client asked about; NONE once its leaders are known here.
 
         Who only asked about it must have looked at `auto.create.topics.enable` first.
         """
@@ -256,7 +256,7 @@ class Topics:
         try:
             await self._store.request_deletion(name)
         except NodeExists:
-            pass  # somebody asked before: wait for the same deletion
+            pass  # requested before: wait for the same deletion
 
     # Waiting
 
@@ -340,6 +340,6 @@ def _name_error(name: str) -> ErrorCode | None:
 
 
 def _before_leaders(error: ErrorCode) -> ErrorCode:
-    """What a client that only asked about a topic is told: to ask again, unless that is no use."""
+    """A client that only asked about a topic gets a retriable error, unless retrying is useless."""
     transient = {ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT}
     return ErrorCode.LEADER_NOT_AVAILABLE if error in transient else error

@@ -119,7 +119,7 @@ class GroupCoordinator:
             self.leave_office(partition)
 
     def _dismiss(self, group: Group) -> None:
-        """The group is not ours any more: whoever waits looks for its new coordinator."""
+        """The group has another coordinator: members that wait are sent there."""
         group.transition(GroupState.DEAD, self._clock())
         self._stop_waiting(group)
         for member in group.members.values():
@@ -555,7 +555,7 @@ class GroupCoordinator:
         self._answer_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
 
     def touch(self, group: Group, member: Member) -> None:
-        """A sign of life: the member's session begins anew."""
+        """A sign of life: restarts the member's session."""
         self._sessions.extend(group, member, member.session_timeout_ms)
 
     def _session_ended(self, group: Group, member: Member) -> None:

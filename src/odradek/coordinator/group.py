@@ -143,7 +143,7 @@ class Group:
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         # In the log, and not yet in `offsets`: what waits for its replicas, by what it waits with.
         self.committing: dict[Future[ErrorCode], dict[TopicPartition, CommittedOffset]] = {}
-        # A group nobody has joined in its first generation waits for stragglers.
+        # A group without a member in its first generation waits for stragglers.
         self.member_arrived = False
 
     def transition(self, target: GroupState, now_ms: int) -> None:
@@ -229,7 +229,7 @@ class Group:
         )
 
     def elect_joined_leader(self) -> bool:
-        """A leader that did not rejoin gives way to one that did; False when nobody did."""
+        """A leader that did not rejoin gives way to one that did; False when none did."""
         if self.leader is not None and self.members[self.leader].joining is not None:
             return True
         joined = next((m.id for m in self.members.values() if m.joining is not None), None)

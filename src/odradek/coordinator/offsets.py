@@ -1,9 +1,9 @@
 """What groups have read: committed, asked for, forgotten in time.
 
 A commit is answered when every in-sync replica of the offsets topic has it, and only then can it be
-fetched. An offset goes when nobody needs it: its group is empty for `offsets.retention.minutes`, or
-its topic is no longer subscribed to for as long (KIP-211). docs/spec/controller-and-replication.md
-section 7.
+fetched. An offset expires when no consumer needs it: its group is empty for
+`offsets.retention.minutes`, or its topic is no longer subscribed to for as long (KIP-211).
+docs/spec/controller-and-replication.md section 7.
 """
 
 import asyncio
@@ -209,12 +209,12 @@ class GroupOffsets:
 
 
 def java_length(text: str) -> int:
-    """Of which a limit on bytes speaks in Kafka: 16-bit units of the string."""
+    """Length in UTF-16 units, which is what Kafka's byte limit actually counts."""
     return len(text.encode("utf-16-le")) // 2
 
 
 def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """The offsets of a group that nobody needs any more."""
+    """The offsets of a group that have expired."""
 
     def is_over(committed: CommittedOffset, since_ms: int) -> bool:
         if committed.expire_timestamp >= 0:
@@ -222,7 +222,7 @@ def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition
         return now_ms - since_ms >= retention_ms
 
     if group.protocol_type is None:
-        # Nobody ever joined: a consumer that assigns itself, and is alive while it commits.
+        # No member ever joined: a consumer that assigns itself, and is alive while it commits.
         return [tp for tp, c in group.offsets.items() if is_over(c, c.commit_timestamp)]
     if group.state is GroupState.EMPTY:
         since = group.state_timestamp

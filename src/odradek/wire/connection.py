@@ -61,7 +61,7 @@ class Connection(FrameProtocol):
         self._held: list[tuple[list[Buffer], _Pending | None]] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._connected: asyncio.Future[None] = self._loop.create_future()
-        # Called when the connection is gone, whoever ended it.
+        # Called when the connection is gone, whichever side ended it.
         self.on_lost: Callable[[], None] = _no_op
 
     @classmethod
@@ -258,7 +258,7 @@ class Connection(FrameProtocol):
             pending.timer.cancel()
             if not pending.future.done():
                 pending.future.set_exception(self._broken())
-                # Whoever still waits is told; one that was cancelled meanwhile is no news.
+                # A caller that still waits gets the error; one that was cancelled does not need it.
                 pending.future.exception()
 
     def statistics(self) -> dict[str, int]:

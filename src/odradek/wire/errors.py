@@ -145,7 +145,7 @@ MESSAGE_LENGTH_MAX = 1000
 
 
 class KafkaError(Exception):
-    """A failure that a client is told of by its code."""
+    """A failure that a response reports with its error code."""
 
     def __init__(self, error: ErrorCode, message: str = "") -> None:
         # A message may quote what a client sent, and must fit into a string of the response.

@@ -9,12 +9,12 @@ the event loop asks for the buffer, fills it and hands it over in one step.
 
 Outgoing. Parts of frames are gathered and written once per turn of the loop; small ones are joined,
 large ones go to the socket as they are. While the peer does not read, what is left waits here and
-`outgoing_bytes` says how much, so that whoever produces it can stop. Whoever gets no answer that
-would tell waits with `drain` until the operating system has all of it.
+`outgoing_bytes` says how much, so that its producer can stop. A sender that gets no answer waits
+with `drain` until the operating system has all of it.
 
 Bounds. A size below zero or above `frame_bytes_max` ends the connection before anything is
 allocated. A claimed size costs nothing: a frame's buffer begins small and grows with what has
-really arrived. A subclass is told of every change of these buffers and of what waits to be sent, so
+really arrived. A subclass hears of every change of these buffers and of what waits to be sent, so
 that it can keep a budget over many connections.
 """
 
@@ -284,7 +284,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         waiting, self._drains = self._drains, []
         for drain in waiting:
             if drain.done():
-                continue  # whoever waited has given up
+                continue  # the waiter has given up
             if failure is None:
                 drain.set_result(None)
             else:

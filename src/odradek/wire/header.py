@@ -6,7 +6,7 @@ docs/spec/interchange-with-apache-kafka.md section A.1.
 A request header names the API, its version, the number by which the answer is known, and the
 client. From the API's first flexible version on it ends with tagged fields, while the client id
 stays a classic string. Two exceptions: ControlledShutdown v0 has no client id, and the header of an
-answer to ApiVersions has no tagged fields, for whoever asks cannot know yet what we understand.
+answer to ApiVersions has no tagged fields, because its client cannot know yet what we understand.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if has_client_id(api_key, version):
             client_id, position = _client_id(frame, position)
         if version >= api.flexible_from:
-            # Nobody tags a request header, so there is nearly always just this zero.
+            # No client tags a request header, so there is nearly always just this zero.
             position = skip_tagged(frame, position) if frame[position] else position + 1
     except (UnpackError, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"request header: {error}") from error

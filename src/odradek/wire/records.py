@@ -149,7 +149,7 @@ def decode_records(buffer: Buffer, header: BatchHeader, size_max: int = SIZE_MAX
 def iterate_records(
     buffer: Buffer, header: BatchHeader, size_max: int = SIZE_MAX
 ) -> Iterator[Record]:
-    """The records one by one, for whoever need not hold them all. Damage may show late."""
+    """The records one by one, for a caller that need not hold them all. Damage may show late."""
     data = _body(buffer, header, size_max)
     count = header.record_count
     if not 0 <= count <= len(data) // RECORD_BYTES_MIN:

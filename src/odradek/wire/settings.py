@@ -84,7 +84,7 @@ JAVA_BLANKS = "".join(map(chr, range(33)))
 
 
 def parse(setting: Setting, text: str | None) -> Value:
-    """The typed value of what somebody wrote. Raises KafkaError(INVALID_CONFIG) with the reason."""
+    """The typed value of a text. Raises KafkaError(INVALID_CONFIG) with the reason."""
     if text is None:
         return None
     text = text.strip(JAVA_BLANKS)
@@ -228,7 +228,7 @@ _BROKER = (
     _number(INT, "reserved.broker.max.id", 1000, "Ids above this may be given out.", 0),
     _text("broker.rack", None, "The rack this broker stands in, for placement and closest reads."),
     _text("listeners", "PLAINTEXT://127.0.0.1:9092", "Where to listen; port 0 takes a free one."),
-    _text("advertised.listeners", None, "What clients are told to connect to."),
+    _text("advertised.listeners", None, "The addresses that clients get in metadata."),
     _text("inter.broker.listener.name", None, "The listener that brokers talk over."),
     _text("log.dir", None, "The one log directory, if log.dirs is not set."),
     _text("log.dirs", None, "The log directories, separated by commas."),
