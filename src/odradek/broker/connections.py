@@ -31,6 +31,7 @@ __all__ = ["Connections"]
 
 # How often clients are looked for that hold too much, while a budget is spent.
 RELIEF_S = 0.25
+LAST_TRIM_S = 10.0
 IDLE_CHECKS = 10
 IDLE_PAUSE_S_MIN = 0.01
 
@@ -64,6 +65,7 @@ class Connections:
         )
         self.turns: Turns[ClientConnection] = Turns(self.request_budget)
         self._relief: asyncio.TimerHandle | None = None
+        self._last_trim: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._servers: list[AbstractServer] = []
         self._open: dict[ClientConnection, None] = {}
@@ -159,6 +161,10 @@ class Connections:
         budgets = (self.request_budget, self.response_budget)
         if not any(budget.is_under_pressure for budget in budgets):
             return_free_memory()
+            if self._last_trim is not None:
+                self._last_trim.cancel()
+            # Some of it is free only once the garbage collector has been by.
+            self._last_trim = self._loop.call_later(LAST_TRIM_S, return_free_memory)
             return
         now = self._loop.time()
         self._disconnect(
@@ -227,7 +233,7 @@ class Connections:
     async def close(self) -> None:
         """Ends everything: listening, connections, and requests still under way."""
         self.stop_accepting()
-        for timer in (self._idle_timer, self._relief):
+        for timer in (self._idle_timer, self._relief, self._last_trim):
             if timer is not None:
                 timer.cancel()
         for connection in list(self._open):
