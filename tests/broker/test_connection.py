@@ -179,7 +179,6 @@ async def test_an_unexpected_error_is_logged_and_answered(
         assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         with pytest.raises(ConnectionError):
             await (await made.connect(1)).request(DescribeLogDirsRequest(topics=None), 2)
-        monkeypatch.setattr(made.brokers[1].replicas, "hosted", broken)
         response = await connection.request(MetadataRequest(topics=[]), 9)
         assert response.brokers
         connection.send_no_response(produce_request("t", batch_of(b"a"), acks=0), 9)

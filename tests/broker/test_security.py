@@ -26,6 +26,10 @@ from odradek.security.acls import (
 )
 from odradek.security.client import ClientSecurity
 from odradek.security.scram import MECHANISMS, ScramCredential, salted_password
+from odradek.store import paths, payloads
+from odradek.store.cluster import ClusterStore
+from odradek.store.memory import MemoryStore
+from odradek.store.paths import ConfigKind
 from odradek.wire.api import ApiKey
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -35,6 +39,7 @@ from odradek.wire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from odradek.wire.messages.describe_acls import DescribeAclsRequest
 from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -124,7 +129,7 @@ class Secured:
         )
         endpoint = next(each for each in self.broker.endpoints if each.listener == listener)
         connection = await Connection.open(
-            endpoint.host, endpoint.port, client_id="test", timeout=20, **security.options
+            endpoint.host, endpoint.port, client_id="test", timeout=20, security=security
         )
         self._connections.append(connection)
         return connection
@@ -572,3 +577,47 @@ async def test_wrong_security_refuses_the_start(
     with pytest.raises(KafkaError, match=complaint):
         async with running(tmp_path, authority, server, **settings):
             pass
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+async def test_brokers_replicate_over_a_secured_listener(
+    tmp_path: Path, authority: Authority, server: Identity, protocol: str
+) -> None:
+    """SCRAM over TLS between brokers, whose user is in the store before the first one starts."""
+    jaas = f'{SCRAM} required username="broker" password="pw";'
+    settings = secured(
+        authority,
+        server,
+        security_inter_broker_protocol=protocol,
+        sasl_mechanism_inter_broker_protocol="SCRAM-SHA-512",
+        super_users="User:broker",
+        **AUTHORIZED,
+    )
+    settings["listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config"] = jaas
+    async with cluster(tmp_path, brokers=0, **settings) as made:
+        store = ClusterStore(MemoryStore(made.server), lambda: 0)
+        await store.store.start()
+        await store.prepare()
+        credential = ScramCredential.from_password(MECHANISMS["SCRAM-SHA-512"], "pw", b"salt" * 4)
+        await store.store.create(
+            paths.config(ConfigKind.USERS, "broker"),
+            payloads.encode_config({"SCRAM-SHA-512": credential.encode()}),
+        )
+        for broker_id in (1, 2, 3):
+            await made.start(broker_id)
+        clients = Secured(made, authority)
+        try:
+            clients.broker = made.controller
+            admin = await clients.log_in("broker", "pw", "SCRAM-SHA-512", "SASL_SSL")
+            topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
+            created = await admin.request(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+            assert created.topics[0].error_code == 0
+            leader = made.controller.cache.partition("t", 0)
+            assert leader is not None
+            clients.broker = made.brokers[leader.leader]
+            producer = await clients.log_in("broker", "pw", "SCRAM-SHA-512", "SASL_SSL")
+            answer = await producer.request(produce_request("t"), 8)
+            assert answer.responses[0].partition_responses[0].error_code == 0, "all three have it"
+        finally:
+            clients.close()
+            await store.store.close()

@@ -77,7 +77,8 @@ class Connections:
         # Where brokers have a listener to themselves: clients cannot keep them out, and only there
         # are they believed to be brokers.
         names = {listener.name for listener in config.listeners()}
-        self.inter_broker_only = config.inter_broker_listener() if len(names) > 1 else None
+        brokers = names & {config.inter_broker_listener(), config.control_plane_listener()}
+        self.broker_listeners = frozenset(brokers) if names > brokers else None
         self._take_limits(frozenset())
         config.on_change(self._take_limits)
 
@@ -132,7 +133,8 @@ class Connections:
         self._open[connection] = None
         self._by_host[connection.host] += 1
         limit = self._overrides.get(connection.host, self._max_per_host)
-        if len(self._open) > self._max and connection.listener != self.inter_broker_only:
+        is_broker = connection.listener in (self.broker_listeners or ())
+        if len(self._open) > self._max and not is_broker:
             self._refuse(connection, f"more than {self._max} connections")
         elif self._by_host[connection.host] > limit:
             self._refuse(connection, f"more than {limit} connections from {connection.host}")

@@ -19,6 +19,7 @@ the store, or who guesses a broker's epoch, is not kept out by this: that takes 
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Protocol
 
 from odradek.store.api import StoreError
@@ -55,14 +56,14 @@ class ControlRequestGuard:
         self._controller_epoch = 0
         self._refused = 0
 
-    def check_listener(self, listener: str, only: str | None, sender: str) -> None:
+    def check_listener(self, listener: str, only: Collection[str] | None, sender: str) -> None:
         """Raises KafkaError unless brokers talk over this listener; `only` is None for any."""
-        if only is not None and listener != only:
+        if only is not None and listener not in only:
             self._refuse(
                 sender,
                 KafkaError(
                     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                    f"requests between brokers are served on the listener {only} only",
+                    f"requests between brokers are served on {', '.join(sorted(only))} only",
                 ),
             )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.store.api import StoreError
 from odradek.wire.connection import Connection
-from odradek.wire.errors import DecodeError, ErrorCode
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -89,7 +89,11 @@ async def _ask(broker: "Broker") -> tuple[int | None, str | None]:
         if endpoint is None:
             return controller_id, "there is no controller"
         connection = await Connection.open(
-            endpoint.host, endpoint.port, client_id=str(broker.id), timeout=timeout_s
+            endpoint.host,
+            endpoint.port,
+            client_id=str(broker.id),
+            timeout=timeout_s,
+            security=broker.security.inter_broker,
         )
         try:
             response: ControlledShutdownResponse = await connection.request(
@@ -97,7 +101,7 @@ async def _ask(broker: "Broker") -> tuple[int | None, str | None]:
             )
         finally:
             connection.close()
-    except (ConnectionError, TimeoutError, StoreError, DecodeError) as error:
+    except (ConnectionError, TimeoutError, StoreError, DecodeError, KafkaError) as error:
         return controller_id, str(error) or type(error).__name__
     return controller_id, _problem(response)
 

@@ -167,7 +167,7 @@ class Routes:
         if route.key in CLUSTER_ACTIONS:
             self.broker.control.check_listener(
                 context.connection.listener,
-                self.broker.connections.inter_broker_only,
+                self.broker.connections.broker_listeners,
                 context.sender,
             )
 

@@ -243,7 +243,11 @@ class Broker:
             self.logs,
             self.store,
             self.cache,
-            config.make(ReplicaConfig, inter_broker_listener_name=config.inter_broker_listener()),
+            config.make(
+                ReplicaConfig,
+                inter_broker_listener_name=config.inter_broker_listener(),
+                security=self.security.inter_broker,
+            ),
             topic_configs=self.settings.read_topics,
         )
         self.topics = Topics(
@@ -253,7 +257,10 @@ class Broker:
             self.id,
             self.store,
             config.make(
-                ControllerConfig, inter_broker_listener_name=config.inter_broker_listener()
+                ControllerConfig,
+                inter_broker_listener_name=config.control_plane_listener()
+                or config.inter_broker_listener(),
+                security=self.security.control_plane,
             ),
             journal=Journal(self.clock, sink=RotatingFile(self._disk, self._journal_path())),
             register=self._register_again,

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 from odradek.controller.requests import ControlRequest
 from odradek.store.payloads import BrokerRegistration, Endpoint
-from odradek.wire.errors import DecodeError
+from odradek.wire.errors import DecodeError, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
@@ -122,7 +122,7 @@ class Channel:
         while True:
             try:
                 return await attempt()
-            except (ConnectionError, TimeoutError, OSError, DecodeError) as error:
+            except (ConnectionError, TimeoutError, OSError, DecodeError, KafkaError) as error:
                 self.retries += 1
                 log.info("broker %d was not reached: %s", self.broker_id, error)
                 if self._connection is not None:

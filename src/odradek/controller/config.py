@@ -5,6 +5,7 @@ The value is shared and not frozen: what Kafka lets change while a broker runs i
 
 from dataclasses import dataclass
 
+from odradek.wire.connection import ConnectionSecurity
 from odradek.wire.settings import configured
 
 
@@ -13,6 +14,8 @@ class ControllerConfig:
     """Kafka's names in snake case; the last three are ours, where Kafka has no limit."""
 
     inter_broker_listener_name: str = "PLAINTEXT"
+    # How that listener of other brokers is connected to; None: in plain text.
+    security: ConnectionSecurity | None = None
     unclean_leader_election_enable: bool = configured("unclean.leader.election.enable")
     delete_topic_enable: bool = configured("delete.topic.enable")
     auto_leader_rebalance_enable: bool = configured("auto.leader.rebalance.enable")

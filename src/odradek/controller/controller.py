@@ -475,6 +475,7 @@ class Controller:
             port,
             client_id=str(self.broker_id),
             timeout=self.config.request_timeout_ms / 1000,
+            security=self.config.security,
         )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from odradek.wire.connection import ConnectionSecurity
 from odradek.wire.settings import configured
 
 __all__ = ["ReplicaConfig"]
@@ -16,6 +17,8 @@ class ReplicaConfig:
     """One broker's settings for its replicas."""
 
     inter_broker_listener_name: str = "PLAINTEXT"
+    # How that listener of other brokers is connected to; None: in plain text.
+    security: ConnectionSecurity | None = None
     num_replica_fetchers: int = configured("num.replica.fetchers")
     replica_fetch_backoff_ms: int = configured("replica.fetch.backoff.ms")
     replica_fetch_max_bytes: int = configured("replica.fetch.max.bytes")

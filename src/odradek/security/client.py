@@ -161,17 +161,13 @@ class SaslLogin:
 
 @dataclass(frozen=True, repr=False)
 class ClientSecurity:
-    """How to connect: the options of `Connection.open` for one set of settings."""
+    """How to connect, for one set of settings: what `Connection.open` takes as its security."""
 
     tls: ssl.SSLContext | None = None
     login: SaslLogin | None = None
 
     def __repr__(self) -> str:
         return f"ClientSecurity(tls={self.tls is not None}, login={self.login!r})"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"tls": self.tls, "login": self.login}
 
     @classmethod
     def read(

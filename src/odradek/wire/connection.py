@@ -18,7 +18,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from odradek.wire.api import APIS
 from odradek.wire.errors import DecodeError
@@ -29,7 +29,7 @@ from odradek.wire.tls import TlsLayer
 if TYPE_CHECKING:
     from odradek.wire.schema import Message
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "ConnectionSecurity"]
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 TIMEOUT_S = 30.0
@@ -45,6 +45,16 @@ class _Pending(NamedTuple):
     version: int
     future: "asyncio.Future[Any]"
     timer: asyncio.TimerHandle
+
+
+class ConnectionSecurity(Protocol):
+    """What protects a connection that we open; nothing does without one."""
+
+    @property
+    def tls(self) -> ssl.SSLContext | None: ...
+    @property
+    def login(self) -> "Callable[[Connection], Awaitable[None]] | None":
+        """Logs in on a connection that has just been made."""
 
 
 class Connection(FrameProtocol):
@@ -73,16 +83,15 @@ class Connection(FrameProtocol):
         client_id: str = "odradek",
         max_response_bytes: int = RESPONSE_BYTES_MAX,
         timeout: float = TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-        login: "Callable[[Connection], Awaitable[None]] | None" = None,
+        security: "ConnectionSecurity | None" = None,
     ) -> "Connection":
         """Connects, and logs in, within `timeout` seconds; each request has as long by default."""
         connection = cls(client_id, max_response_bytes, timeout)
         try:
             async with asyncio.timeout(timeout):
-                await connection._connect(host, port, tls)
-                if login is not None:
-                    await login(connection)
+                await connection._connect(host, port, None if security is None else security.tls)
+                if security is not None and security.login is not None:
+                    await security.login(connection)
         except TimeoutError:
             connection.close()
             raise

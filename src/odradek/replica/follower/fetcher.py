@@ -223,7 +223,7 @@ class ReplicaFetcher:
                 connection = await self._connect()
                 while connection is self._connection and not connection.closed:
                     await self._step(connection)
-            except (ConnectionError, TimeoutError, DecodeError, OSError) as error:
+            except (ConnectionError, TimeoutError, DecodeError, KafkaError, OSError) as error:
                 logger.info("fetcher of broker %d: %s", self.leader_id, error)
                 await self._after_failure()
             except Exception:
@@ -244,6 +244,7 @@ class ReplicaFetcher:
                 max_response_bytes=self._config.replica_fetch_response_max_bytes
                 + RESPONSE_OVERHEAD_BYTES,
                 timeout=self._config.replica_socket_timeout_ms / 1000,
+                security=self._config.security,
             )
             self._connected_to = endpoint
             self._session.restart(keep_id=True)
