@@ -4,6 +4,7 @@ docs/spec/controller-and-replication.md section 5.2.
 """
 
 from odradek.log.log import Log
+from odradek.replica.leader.fetch_state import FetchItem
 from odradek.wire.errors import ErrorCode, KafkaError
 
 __all__ = ["divergence", "diverges"]
@@ -26,11 +27,9 @@ def divergence(offset: int, last_fetched_epoch: int, log: Log) -> tuple[int, int
     return None
 
 
-def diverges(offset: int, last_fetched_epoch: int, log: Log) -> bool:
-    """Whether such a fetch is refused or answered with a divergence; -1 asks for no check."""
-    if last_fetched_epoch < 0:
-        return False
+def diverges(item: FetchItem, log: Log) -> bool:
+    """Whether such a fetch is refused or answered with a divergence."""
     try:
-        return divergence(offset, last_fetched_epoch, log) is not None
+        return divergence(item.offset, item.last_fetched_epoch, log) is not None
     except KafkaError:
         return True

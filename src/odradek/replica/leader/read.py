@@ -72,6 +72,7 @@ class Reader:
         summary = ReadSummary()
         left = min(params.max_bytes, params.room())
         whole_first = not params.hard_limit
+        is_follower = params.is_follower
         for item in items:
             try:
                 partition = item.partition or self._partitions[item.tp]
@@ -83,7 +84,7 @@ class Reader:
                 summary.byte_count += size
                 left = max(0, left - size)
                 whole_first = False
-                if params.is_follower and self._is_metered(partition, params.replica_id):
+                if is_follower and self._is_metered(partition, params.replica_id):
                     self._quota.record(size)
             elif (
                 data.error_code != ErrorCode.NONE
@@ -106,12 +107,15 @@ class Reader:
         log = partition.log_for(item.leader_epoch, leader_only=params.leader_only)
         is_throttled = False
         if params.is_follower:
-            partition.leader.check_follower(
-                params.replica_id, has_epoch=item.leader_epoch != NO_EPOCH
-            )
-            is_throttled = (
-                self._is_metered(partition, params.replica_id) and self._quota.is_exceeded
-            )
+            leader = partition.leader
+            if params.replica_id not in leader.followers:
+                raise leader.unknown_follower(
+                    params.replica_id, has_epoch=item.leader_epoch != NO_EPOCH
+                )
+            if log.config.leader_replication_throttled_replicas:
+                is_throttled = (
+                    self._is_metered(partition, params.replica_id) and self._quota.is_exceeded
+                )
         elif self._select_by_rack and params.rack_id and params.may_read_follower:
             preferred = self._preferred_replica(params, item, partition, log)
             if preferred is not None:
@@ -143,7 +147,8 @@ class Reader:
     def _is_metered(self, partition: Partition, follower_id: int) -> bool:
         """Whether what this follower reads counts against the quota: it is not in sync, and its
         topic throttles what this broker sends as leader."""
-        throttled = partition.local_log.config.leader_replication_throttled_replicas
+        log = partition.replica.log
+        throttled = log and log.config.leader_replication_throttled_replicas
         if not throttled:
             return False
         return follower_id not in partition.leader.isr.committed and is_throttled_replica(

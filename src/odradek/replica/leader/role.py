@@ -187,13 +187,12 @@ class LeaderRole:
 
     # Followers
 
-    def check_follower(self, replica_id: int, *, has_epoch: bool) -> None:
-        """Refuse a fetch of a broker that is no replica, as far as is known in this epoch."""
-        if replica_id not in self.followers:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH if has_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {replica_id} is no replica of {self.replica.tp}",
-            )
+    def unknown_follower(self, replica_id: int, *, has_epoch: bool) -> KafkaError:
+        """The error for a fetch of a broker that is no replica, as far as this epoch knows."""
+        return KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH if has_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"broker {replica_id} is no replica of {self.replica.tp}",
+        )
 
     def observe(self, item: FetchItem, now: float) -> bool:
         """A follower's fetch names this partition: note how far it has come.
@@ -207,10 +206,10 @@ class LeaderRole:
             follower is None
             or item.leader_epoch not in (NO_EPOCH, self.epoch)
             or not log.start_offset <= item.offset <= log.end_offset
-            or diverges(item.offset, item.last_fetched_epoch, log)
+            or (item.last_fetched_epoch >= 0 and diverges(item, log))
         ):
             return False
-        self._record_fetch(follower, item, now)
+        self._record_fetch(follower, item, log, now)
         return True
 
     def observe_unnamed(self, item: FetchItem, link: FollowerLink, now: float) -> None:
@@ -221,17 +220,15 @@ class LeaderRole:
             del item.owner.outside_isr[item]
         elif follower.source is not link and item.leader_epoch == self.epoch:
             # What was known of it was dropped with a change of the ISR, and is known again now.
-            self._record_fetch(follower, item, now)
+            self._record_fetch(follower, item, self.replica.open_log, now)
         else:
             self.maybe_expand_isr(follower, link)
 
-    def _record_fetch(self, follower: Follower, item: FetchItem, now: float) -> None:
+    def _record_fetch(self, follower: Follower, item: FetchItem, log: Log, now: float) -> None:
         owner, link = item.owner, item.owner.link
         old_end, old_start = follower.log_end, follower.log_start
         follower.source = link
-        follower.record_fetch(
-            item.offset, item.log_start_offset, self.replica.open_log.end_offset, now
-        )
+        follower.record_fetch(item.offset, item.log_start_offset, log.end_offset, now)
         if follower.id not in self.isr.maximal:
             owner.outside_isr[item] = None
             if link is not None:
@@ -323,7 +320,7 @@ class LeaderRole:
         """The last stable offset moves with it and never by itself."""
         replica, context = self.replica, self._context
         log = replica.open_log
-        if len(self.isr.committed) < self.min_isr:
+        if len(self.isr.committed) < min(log.config.min_insync_replicas, len(self.replicas)):
             return
         mark = high_watermark(
             log.end_offset,
