@@ -189,7 +189,7 @@ class Actor(Host):
     """A host of the world that does what a transcript says. Takes the place of a puppet."""
 
     def __init__(self, world: World, broker_id: int, *, stands_for_office: bool) -> None:
-        super().__init__(world, broker_id)
+        super().__init__(world, broker_id, f"broker-{broker_id}")
         self.stands_for_office = stands_for_office
         self.deeds: list[tuple[str, str]] = []
         self.requests: list[str] = []
