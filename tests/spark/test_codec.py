@@ -351,7 +351,7 @@ print(len(kernels.read_records.signatures))
 
 def test_a_process_that_finds_no_compiled_loops_has_a_child_make_them_all(tmp_path: Path) -> None:
     program = """
-from odradek.spark.compiling import ENTRIES, are_kept, compile_all, compile_apart
+from odradek.spark.compilation import ENTRIES, are_kept, compile_all, compile_apart
 print(are_kept())
 compile_apart()
 print(are_kept())

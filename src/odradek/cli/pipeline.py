@@ -55,8 +55,8 @@ def run(file: Path, master: str | None, once: bool) -> None:
     """
     from dataclasses import replace
 
+    from odradek.spark.pipeline.packages import ship_packages
     from odradek.spark.pipeline.runner import PipelineFailed, Run
-    from odradek.spark.pipeline.shipping import ship_packages
     from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
     from odradek.spark.session import NoJava, is_local, open_session
 

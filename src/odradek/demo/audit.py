@@ -14,7 +14,7 @@ from typing import Any
 from odradek.client.blocking import Blocking
 from odradek.client.reader import EARLIEST, LATEST, offsets_at
 from odradek.demo.clickstream import LAST_PAGE
-from odradek.spark.pipeline.decoding import HEADER_PREFIX
+from odradek.spark.pipeline.formats import HEADER_PREFIX
 from odradek.wire.records import Record
 
 ID = re.compile(rb'"id": (\d+)')

@@ -16,8 +16,8 @@ from odradek.spark.errors import OptionError, plainly
 from odradek.spark.filters import Wanted, wanted_by
 from odradek.spark.lookup import Lookup, Offsets
 from odradek.spark.options import SourceOptions
+from odradek.spark.range_reader import RangePartition, partitions_of, read_range
 from odradek.spark.ranges import OffsetRange, split
-from odradek.spark.reading import RangePartition, partitions_of, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,7 +4,7 @@ No Python object per record: a batch goes through in one call. Every read is che
 of the buffer before it is made, since the bytes come from a network; a kernel that meets nonsense
 returns its position as a negative number and the caller says where it was.
 
-Compiled once (`compiling`) and kept on disk, beside this file or in the user's cache, so a Spark
+Compiled once (`compilation`) and kept on disk, beside this file or in the user's cache, so a Spark
 worker only loads them; where nothing can be kept each worker compiles for itself, which takes it a
 second or two and some memory. All arrays that are only read are read-only (`arrays.frozen`): the
 compiler makes another version for those that are not.

@@ -202,7 +202,7 @@ class _Sending:
 
     async def _send_to(self, topic: str, batch: "pa.RecordBatch") -> None:
         # Here, so that planning a query does not load the compiler.
-        from odradek.spark.compiling import compile_apart
+        from odradek.spark.compilation import compile_apart
         from odradek.spark.encode import Columns, encode_rows, partitions_of, rows_by_partition
 
         compile_apart()

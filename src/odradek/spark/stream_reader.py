@@ -33,8 +33,8 @@ from odradek.spark.position import (
     progress,
     ranges_between,
 )
+from odradek.spark.range_reader import RangePartition, partitions_of, read_range
 from odradek.spark.ranges import OffsetRange, Offsets, limit_batch, nested_offsets, split
-from odradek.spark.reading import RangePartition, partitions_of, read_range
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from odradek.spark.pipeline.compacting import recover
-from odradek.spark.pipeline.decoding import as_letters, decode
+from odradek.spark.pipeline.formats import as_letters, decode
 from odradek.spark.pipeline.lake import FrameRows, Lake
 from odradek.spark.pipeline.spec import AVAILABLE_NOW, Pipeline, Sink, SpecError, Watermark
 

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from odradek.spark.pipeline.explaining import MISFIT, NO_VALUE, reason
+from odradek.spark.pipeline.reasons import MISFIT, NO_VALUE, reason
 
 SCHEMA = StructType([StructField("id", IntegerType()), StructField("name", StringType())])
 

@@ -79,7 +79,7 @@ class RangeReader:
 
     def rows(self) -> "Iterator[pa.RecordBatch]":
         # Here, so that planning a query does not load the compiler.
-        from odradek.spark.compiling import compile_apart
+        from odradek.spark.compilation import compile_apart
         from odradek.spark.decode import Decoder
 
         compile_apart()

@@ -47,7 +47,7 @@ def _decode_text(spark: "SparkSession", frame: "DataFrame", how: Decode) -> Deco
     from pyspark.sql.functions import col, from_csv, from_json, udf
     from pyspark.sql.types import StringType, StructType
 
-    from odradek.spark.pipeline.explaining import reason
+    from odradek.spark.pipeline.reasons import reason
 
     schema = declared_schema(spark, how.schema)
     marked = StructType([*schema.fields]).add(CORRUPT, StringType())
@@ -100,7 +100,7 @@ def _avro_mapper(text: str, confluent: bool) -> Any:
         import pyarrow as pa
 
         from odradek.spark.pipeline import avro
-        from odradek.spark.pipeline.explaining import NO_VALUE
+        from odradek.spark.pipeline.reasons import NO_VALUE
         from odradek.wire.errors import DecodeError
 
         codec = avro.load_schema(text)

@@ -61,7 +61,7 @@ def compile_apart() -> None:
     # A worker finds our code where its driver told it, which only its own path knows.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(
-        [sys.executable, "-m", "odradek.spark.compiling"],
+        [sys.executable, "-m", "odradek.spark.compilation"],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ import pytest
 from odradek.client.reader import EARLIEST, Batches, OffsetAt
 from odradek.spark.errors import DataLoss, MalformedRecord
 from odradek.spark.options import source_options
-from odradek.spark.reading import DOUBTS_MAX, RangeBounds, RangeReader
+from odradek.spark.range_reader import DOUBTS_MAX, RangeBounds, RangeReader
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
