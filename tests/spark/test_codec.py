@@ -351,12 +351,13 @@ print(len(kernels.read_records.signatures))
 
 def test_a_process_that_finds_no_compiled_loops_has_a_child_make_them_all(tmp_path: Path) -> None:
     program = """
-from odradek.spark.compilation import ENTRIES, are_kept, compile_all, compile_apart
-print(are_kept())
+from odradek.spark.compilation import are_kept, compile_apart, records
+loops = records()
+print(are_kept(loops))
 compile_apart()
-print(are_kept())
-compile_all()
-print(sum(sum(entry.stats.cache_misses.values()) for entry in ENTRIES))
+print(are_kept(loops))
+loops.exercise()
+print(sum(sum(entry.stats.cache_misses.values()) for entry in loops.entries))
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -40,6 +40,7 @@ VERBS: Mapping[str, Verb] = {
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),
     "journal": Verb("odradek.cli.journal", "journal", "What the controller did, and why."),
     "pipeline": Verb("odradek.cli.pipeline", "pipeline", "Run Spark pipelines on topics."),
+    "table": Verb("odradek.cli.table", "table", "Look at Delta tables, and keep them in order."),
     "demo": Verb("odradek.demo.command", "demo", "A cluster, a live stream, a pipeline, an audit."),
     "zookeeper": Verb("odradek.cli.zookeeper", "zookeeper", "Run a ZooKeeper server."),
     "simulate": Verb("odradek.cli.simulate", "simulate", "A simulated cluster under faults."),

@@ -1,4 +1,4 @@
-"""`odradek pipeline`: run a pipeline from its file, and compact its lakes."""
+"""`odradek pipeline`: run a pipeline from its file, and compact its tables."""
 
 import signal
 import sys
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from odradek.spark.pipeline.spec import Pipeline
 
 REFRESH_S = 0.5
-MEGABYTE = 1024 * 1024
 FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
@@ -129,29 +128,31 @@ def _summarise(running: "Run") -> None:
 
 @pipeline.command(epilog="Example: odradek pipeline compact clicks.toml")
 @FILE
-@click.option("--sink", "sinks", multiple=True, help="Only this lake; may be repeated.")
+@click.option("--sink", "sinks", multiple=True, help="Only this table; may be repeated.")
 @click.option("--target-mb", default=128, show_default=True, help="The size of a file to aim at.")
-def compact(file: Path, sinks: tuple[str, ...], target_mb: int) -> None:
-    """Merge the small files of a pipeline's lakes, while it may be running."""
-    from odradek.spark.pipeline.compacting import Busy, Unreadable
-    from odradek.spark.pipeline.compacting import compact as compact_lake
-    from odradek.spark.pipeline.lake import Lake
+@click.option("--min-files", default=8, show_default=True, help="Rewrite no fewer than this.")
+def compact(file: Path, sinks: tuple[str, ...], target_mb: int, min_files: int) -> None:
+    """Rewrite the small files of a pipeline's tables as few, while it may be running."""
+    from odradek.cli.table import amount, compacted
+    from odradek.spark.errors import TableError
+    from odradek.spark.tables.location import Location
+    from odradek.spark.tables.table import Table, mend
 
     spec = _load(file)
-    lakes = {sink.name: sink for sink in spec.sinks if sink.kind == "parquet"}
-    if unknown := sorted(set(sinks) - set(lakes)):
-        raise click.ClickException(f"no lake {', '.join(unknown)}; there are {', '.join(lakes)}")
-    for name in sinks or lakes:
-        lake = Lake(lakes[name].path, name)
-        if not lake.path.is_dir():
-            click.echo(f"{name}: nothing has landed in {lake.path} yet")
+    tables = {sink.name: sink for sink in spec.sinks if sink.kind == "table"}
+    if unknown := sorted(set(sinks) - set(tables)):
+        raise click.ClickException(f"no table {', '.join(unknown)}; there are {', '.join(tables)}")
+    for name in sinks or tables:
+        location = Location.of(tables[name].path, tables[name].storage)
+        if location.log is not None and not location.log.is_dir():
+            click.echo(f"{name}: nothing has landed in {location.uri} yet")
             continue
         try:
-            for done in compact_lake(lake, target_mb * MEGABYTE):
-                click.echo(
-                    f"{name}/{done.directory}: {done.files_before} files of "
-                    f"{done.bytes_before / MEGABYTE:.1f} MB became {done.files_after} of "
-                    f"{done.bytes_after / MEGABYTE:.1f} MB"
-                )
-        except (Busy, Unreadable, OSError) as error:
+            mend(location)
+            table = Table(location)
+            before = table.data_files()
+            compacted(table, target_mb, min_files)
+            table.refresh()
+            click.echo(f"{name}: {amount(before)} became {amount(table.data_files())}")
+        except (TableError, OSError) as error:
             raise click.ClickException(str(error)) from None

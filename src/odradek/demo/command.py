@@ -2,7 +2,7 @@
 
 Three brokers; a generator that counts what the cluster acknowledged; a Spark pipeline that decodes
 the clicks, counts them per minute and page, and lands both; a view of all of it. At the end the
-books are balanced: what was acknowledged is in the lake or among the dead letters, once, and the
+books are balanced: what was acknowledged is in the table or among the dead letters, once, and the
 counts agree. With chaos, brokers are killed meanwhile and the books must still balance.
 """
 
@@ -30,7 +30,7 @@ VIEW_S = 0.25
 )
 @click.option("--chaos", is_flag=True, help="Kill brokers, one after the other.")
 @click.option("--rate", default=500, show_default=True, help="Clicks per second.")
-@click.option("--data", type=click.Path(path_type=Path), help="Keep the lake in this directory.")
+@click.option("--data", type=click.Path(path_type=Path), help="Keep the tables in this directory.")
 def demo(seconds: int | None, chaos: bool, rate: int, data: Path | None) -> None:
     """A cluster, a live stream and a Spark pipeline that lands it; then an audit.
 

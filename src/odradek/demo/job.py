@@ -61,14 +61,17 @@ FROM clicks GROUP BY window(at, '1 minute'), page
 
 [[sink]]
 from = "events"
-kind = "parquet"
+kind = "table"
 path = "lake/events"
 partition_by = ["day"]
+compact = {{ every = 10 }}
 
 [[sink]]
 from = "counts"
-kind = "parquet"
+kind = "table"
 path = "lake/counts"
+mode = "update"
+merge_on = ["minute", "page"]
 
 [dead_letters]
 topic = "clicks.dead"
@@ -88,7 +91,7 @@ class Report:
     flowing_s: float
     first_batch_s: float | None
     batches: int
-    files: int
+    tables: list[str]
     killed: int
 
     def lines(self) -> list[str]:
@@ -100,7 +103,7 @@ class Report:
         return [
             *self.audit.lines(),
             f"{rate:,.0f} clicks/s for {self.flowing_s:.0f} s{killed}",
-            f"{self.batches} batches made {self.files} files, the first {first}",
+            f"{self.batches} batches, the first {first}; {'; '.join(self.tables)}",
         ]
 
 
@@ -298,7 +301,8 @@ class Job(threading.Thread):
     def _finish(self) -> Report:
         """Stop the clicks, land the rest, and compare the books."""
         from odradek.demo.audit import audit
-        from odradek.spark.pipeline.lake import data_files
+        from odradek.spark.tables.location import Location
+        from odradek.spark.tables.table import Table
 
         flowing_s = self._elapsed_s() - self._flowing_s
         self._stage = "landing what is left"
@@ -316,8 +320,12 @@ class Job(threading.Thread):
             self._client,
             LETTERS,
         )
-        files = sum(1 for _ in data_files(lake))
-        return Report(found, flowing_s, self._first_batch_s, batches, files, self._killed)
+        landed = {name: Table(Location.of(lake / name)) for name in (EVENTS, "counts")}
+        tables = [
+            f"{name} is at version {table.delta.version()}, {len(table.data_files())} files"
+            for name, table in landed.items()
+        ]
+        return Report(found, flowing_s, self._first_batch_s, batches, tables, self._killed)
 
     def _land_the_rest(self) -> int:
         """How many batches there were, when all has landed."""

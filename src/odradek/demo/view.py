@@ -156,7 +156,7 @@ def _stream(scene: Scene, width: int) -> "Table":
         Text.assemble((f"{scene.sent:,}", "bold"), f" sent, {under_way:,} under way"),
         Text.assemble(
             (f"{scene.landed:,}", "bold"),
-            " in the lake, ",
+            " in the table, ",
             (f"{scene.dead:,} dead letters", "yellow" if scene.dead else ""),
         ),
     )

@@ -36,7 +36,11 @@ class BadRow(ValueError):
     """A row that cannot become a record."""
 
 
-COMPLETE = (OptionError, DataLoss, MalformedRecord, BadRow, KafkaError, OSError)
+class TableError(Exception):
+    """What is wrong with a table, or with what was asked of it; says what to do."""
+
+
+COMPLETE = (OptionError, DataLoss, MalformedRecord, BadRow, TableError, KafkaError, OSError)
 
 
 @contextmanager

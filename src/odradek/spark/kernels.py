@@ -47,7 +47,7 @@ class _Announcement(event.Listener):
         self._said = False
 
     def on_start(self, event: Any) -> None:
-        if not self._said and event.data["dispatcher"].py_func.__module__ == __name__:
+        if not self._said and event.data["dispatcher"].py_func.__module__.startswith("odradek."):
             self._said = True
             logger.warning("compiling the loops that read and write records, once")
 

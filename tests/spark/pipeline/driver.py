@@ -3,9 +3,9 @@
     python driver.py FILE.toml MOMENT
 
 It opens its session, says "ready" and waits for a line. Moments: "writing" (the first file of a
-batch is there), "stage", "decide" (after that step of landing a batch), "clean_up" (the same, and
-dead letters were sent), "checkpoint" (Spark has noted a batch as done), and "never": then it runs
-to the end of what is there and says how many rows landed in the lake.
+batch is there), "stage", "place" (after that step of landing a batch), "put" (the version is there,
+and not synced), "landed" (the same, and dead letters were sent), "checkpoint" (Spark has noted a
+batch as done), and "never": then it runs to the end of what is there and says how many rows landed.
 """
 
 import os
@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from odradek.spark.pipeline import runner
-from odradek.spark.pipeline.lake import FrameRows, Lake
+from odradek.spark.pipeline import runner, table_sink
 from odradek.spark.pipeline.runner import Run
 from odradek.spark.pipeline.spec import load
 from odradek.spark.session import open_session
+from odradek.spark.tables.append import STAGING, Staging
+from odradek.spark.tables.table import Table
 
 SINK = "events"
 
@@ -67,32 +68,28 @@ def stop_after(owner: Any, name: str) -> threading.Event:
     return happened
 
 
+def die_before(owner: Any, name: str) -> None:
+    setattr(owner, name, lambda *_: die())
+
+
 def prepare_death(moment: str, home: Path) -> None:
     commits = home / "checkpoint" / SINK / "commits"
     if moment == "writing":
-        staging = home / "lake" / f"_{SINK}" / "staging"
+        staging = home / "lake" / SINK / STAGING
         known = set(staging.rglob("*.parquet"))
         die_when(lambda: bool(set(staging.rglob("*.parquet")) - known))
     elif moment == "stage":
-        die_after(FrameRows, "write_to")
+        die_after(Staging, "_stage")
+    elif moment == "place":
+        die_after(Staging, "_place")
+    elif moment == "put":
+        die_before(Table, "_make_durable")
+    elif moment == "landed":
+        letters_sent = stop_after(runner, "_write")
+        die_after(table_sink, "append", letters_sent.wait)
     elif moment == "checkpoint":
         done = set(os.listdir(commits))
         die_when(lambda: any(name.isdigit() for name in set(os.listdir(commits)) - done))
-    elif moment != "never":
-        # A batch that was decided before is finished first; the next that is new is the last.
-        is_new = threading.Event()
-        write = FrameRows.write_to
-
-        def write_to(self: FrameRows, directory: Path) -> int:
-            is_new.set()
-            return write(self, directory)
-
-        FrameRows.write_to = write_to  # type: ignore[method-assign]  # this process only tests
-        if moment == "clean_up":
-            letters_sent = stop_after(runner, "_write")
-            die_after(Lake, moment, lambda: is_new.is_set() and letters_sent.wait())
-        else:
-            die_after(Lake, moment, is_new.is_set)
 
 
 def main() -> None:

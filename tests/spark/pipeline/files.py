@@ -1,4 +1,4 @@
-"""What the tests of pipelines share: a file, its lake as others see it, a topic's records."""
+"""What the tests of pipelines share: a file, its table as others see it, a topic's records."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from odradek.client.reader import LATEST, PartitionReader, offsets_at
 from odradek.wire.records import Record
@@ -31,7 +31,7 @@ def event(number: int) -> bytes:
 
 
 def pipeline_file(where: Path, cluster: Any, topic: str, more: str = "", options: str = "") -> Path:
-    """A topic of events into a lake, and `more`."""
+    """A topic of events into a table, and `more`."""
     file = where / "clicks.toml"
     file.write_text(
         f"""
@@ -52,7 +52,7 @@ schema = "number int, page string, at timestamp"
 [[sink]]
 name = "events"
 from = "clicks"
-kind = "parquet"
+kind = "table"
 path = "lake/events"
 partition_by = ["page"]
 {more}
@@ -63,15 +63,15 @@ partition_by = ["page"]
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a lake, as a reader that knows nothing but Parquet finds them."""
-    if not path.exists():
+    """The rows of a table, as a reader that knows nothing of us finds them."""
+    if not DeltaTable.is_deltatable(path):
         return []
-    found: list[dict[str, Any]] = ds.dataset(path, partitioning="hive").to_table().to_pylist()
+    found: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_table().to_pylist()
     return found
 
 
-def lake(where: Path) -> list[int]:
-    """The numbers in the lake of `pipeline_file`."""
+def landed(where: Path) -> list[int]:
+    """The numbers in the table of `pipeline_file`."""
     return sorted(row["number"] for row in rows(where / "lake" / "events"))
 
 

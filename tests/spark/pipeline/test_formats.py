@@ -63,7 +63,7 @@ FROM clicks GROUP BY window(at, '1 minute')
 
 [[sink]]
 from = "prices"
-kind = "parquet"
+kind = "table"
 path = "lake/prices"
 partition_by = ["name"]
 
@@ -79,7 +79,7 @@ kind = "console"
 
 [[sink]]
 from = "minutes"
-kind = "parquet"
+kind = "table"
 path = "lake/minutes"
 
 [dead_letters]
@@ -124,7 +124,7 @@ def landed(cluster: Any, sessions: Any, tmp_path_factory: pytest.TempPathFactory
     return Landed(home, topics, "\n".join(printed))
 
 
-def test_csv_in_a_lake_with_partitions(landed: Landed) -> None:
+def test_csv_in_a_table_with_partitions(landed: Landed) -> None:
     found = {row["number"]: row for row in rows(landed.home / "lake" / "prices")}
     assert {number: (row["name"], row["price"]) for number, row in found.items()} == {
         1: ("a", 2.5),

@@ -1,4 +1,4 @@
-"""A lake has every record once although its driver is killed between every two steps."""
+"""A table has every record once although its driver is killed between every two steps."""
 
 import signal
 from contextlib import ExitStack
@@ -6,15 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.pipeline.files import Driver, event, lake, pipeline_file, records
+from tests.spark.pipeline.files import Driver, event, landed, pipeline_file, records
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-# Each driver finds what the one before it left, and how many batches of 200 are then in the lake.
-# The first three die with a batch that nobody sees yet. The others finish what they find; the rows
-# of the batch after that are visible before Spark notes the batch as done, and when it has.
-# test_lake.py kills at every step in between.
-DEATHS = [("writing", 0), ("stage", 0), ("decide", 0), ("clean_up", 2), ("checkpoint", 2)]
+# Each driver finds what the one before it left, and how many batches of 200 are then in the table.
+# The first three die with a batch that no version has. The others find one that is there, and leave
+# it; the rows of a batch are visible before Spark notes the batch as done, and when it has.
+# tests/spark/tables/test_crash.py kills in random places, without Spark.
+DEATHS = [
+    ("writing", 0),
+    ("stage", 0),
+    ("place", 0),
+    ("put", 1),
+    ("landed", 1),
+    ("checkpoint", 1),
+]
 BATCH = 200
 RECORDS = 1200
 BROKEN = range(0, RECORDS, 50)
@@ -43,15 +50,15 @@ def test_exactly_once_through_the_death_of_the_driver_between_every_two_steps(
         for index, (moment, batches) in enumerate(DEATHS):
             code, said = drivers[index].run()
             assert code == -signal.SIGKILL, said
-            assert lake(tmp_path) == [n for n in good if n < batches * BATCH], moment
+            assert landed(tmp_path) == [n for n in good if n < batches * BATCH], moment
             drivers += [
                 stack.enter_context(Driver(file, more))
                 for more in moments[index + AHEAD : index + AHEAD + 1]
             ]
         code, said = drivers[-1].run()
     assert code == 0, said
-    assert lake(tmp_path) == good
-    assert int(said) == len([number for number in good if number >= 2 * BATCH])
+    assert landed(tmp_path) == good
+    assert int(said) == len([number for number in good if number >= BATCH])
     # Those that were sent by a driver that died of it came twice, with the same position.
     letters: dict[tuple[bytes | None, bytes | None], bytes | None] = {}
     sent = records(cluster, dead)

@@ -1,7 +1,5 @@
 """What is said of a failure, and what is told of a batch."""
 
-from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from odradek.spark.pipeline.runner import (
     Run,
     plain_text,
 )
-from odradek.spark.pipeline.spec import Pipeline, Sink
+from odradek.spark.pipeline.spec import Pipeline
 
 SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {} SQLSTATE: XXKST
 === Streaming Query ===
@@ -133,12 +131,3 @@ def test_but_not_for_ever_and_not_for_another_reason() -> None:
     with pytest.raises(PipelineFailed, match="events: the topic is gone"):
         run.wait()
     assert len(writer.left) == 1
-
-
-def test_a_run_clears_away_what_a_killed_compaction_left(tmp_path: Path) -> None:
-    left = tmp_path / "_lake" / "compacting" / "killed"
-    left.mkdir(parents=True)
-    spark: Any = None
-    run = Run(Pipeline("p", "c", (), ()), spark)
-    run._to_lake(Sink("events", "clicks", "parquet", path=f"file:{tmp_path}/lake"), Future())
-    assert not left.exists()

@@ -29,7 +29,7 @@ SELECT page,
 
 [[sink]]
 from = "clicks"
-kind = "parquet"
+kind = "table"
 path = "lake/clicks"
 partition_by = ["page"]
 
@@ -139,12 +139,12 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
         (
             'path = "lake/clicks"',
             'path = "lake/clicks"\noptions = { compression = "zstd" }',
-            ":24: sink.options: means nothing to parquet, only to topic",
+            ":24: sink.options: means nothing to table, only to topic",
         ),
         (
             'topic = "out"',
             'topic = "out"\npartition_by = ["page"]',
-            ":30: sink.partition_by: means nothing to topic, only to parquet",
+            ":30: sink.partition_by: means nothing to topic, only to table",
         ),
         (
             "options = {",
@@ -170,7 +170,7 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
         ('name = "counts"', 'name = "Clicks"', ":14: step.name: there is a view clicks already"),
         ('name = "counts"', 'name = "a b"', ":14: step.name: letters, digits and _"),
         ('from = "counts"', 'from = "count"', ":27: sink.from: there is no view count; there are"),
-        ('kind = "topic"', 'kind = "kafka"', ":28: sink.kind: must be parquet, topic, console"),
+        ('kind = "topic"', 'kind = "kafka"', ":28: sink.kind: must be table, topic, console"),
         ('topic = "out"\n', "", ":26: sink.topic: is missing"),
         ('mode = "update"', 'mode = "upsert"', ":30: sink.mode: must be append, update"),
         ('from = "counts"', 'from = "counts"\nname = "clicks"', ":28: sink.name: another sink"),
@@ -178,7 +178,24 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
         (
             "partition_by",
             "mode = 'update'\npartition_by",
-            ":24: sink.mode: a lake is only appended",
+            ":24: sink.mode: update needs merge_on",
+        ),
+        ('kind = "table"', 'kind = "parquet"', r':22: sink.kind: .* table: kind = "table"'),
+        ("partition_by", 'merge_on = ["page"]\npartition_by', ":24: sink.merge_on: is for mode"),
+        ("partition_by", 'history = "long"\npartition_by', ':24: sink.history: .*"7 days"'),
+        ("partition_by", 'new_columns = "yes"\npartition_by', ":24: sink.new_columns: must be ref"),
+        ("partition_by", "compact = { evry = 1 }\npartition_by", "sink.compact.evry: .* every?"),
+        ("partition_by", "compact = { every = -1 }\npartition_by", ":24: .*a number of 0 or more"),
+        (
+            "partition_by",
+            'properties = { "delta.enableDeletionVectors" = true }\npartition_by',
+            ":24: sink.properties.delta.enableDeletionVectors: is not supported",
+        ),
+        ('path = "lake/clicks"', 'path = "gs://b/c"', ":23: sink.path: .*local directory or s3"),
+        (
+            '"spark.sql.shuffle.partitions" = 4',
+            '"spark.sql.parquet.outputTimestampType" = "INT96"',
+            ":36: spark.*: a table's times are TIMESTAMP_MICROS",
         ),
         ('bootstrap = "h:1"', "", "kafka.bootstrap.servers must be given"),
         ('bootstrap = "h:1"', 'bootstrap = "h:1"\ntrigger = "now"', ":3: trigger: .*available-now"),
@@ -190,6 +207,41 @@ def test_what_is_wrong_and_where(old: str, new: str, message: str) -> None:
     assert old in GOOD
     with pytest.raises(SpecError, match=message):
         parse(GOOD.replace(old, new, 1), FILE)
+
+
+STATIC = """
+[[source]]
+name = "pages"
+kind = "table"
+path = "lake/pages"
+static = true
+
+[[source]]
+name = "people"
+kind = "csv"
+path = "people.csv"
+schema = "user string, country string"
+options = { header = true }
+"""
+
+
+def test_what_a_stream_is_joined_with() -> None:
+    _, pages, people = parse(GOOD.replace("[[step]]", f"{STATIC}\n[[step]]"), FILE).sources
+    assert (pages.kind, pages.path, pages.static) == ("table", "/somewhere/lake/pages", True)
+    assert (people.kind, people.static, people.options) == ("csv", True, {"header": "true"})
+    for old, new, message in (
+        ('schema = "user string, country string"', "", "source: csv needs a schema"),
+        ("user string", "user strng", "source.schema: column user: there is no type strng"),
+        ('path = "people.csv"', "", "source.path: is missing"),
+        ("static = true", 'topics = ["a"]', "source.topics: means nothing to table, only to topic"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            parse(GOOD.replace("[[step]]", f"{STATIC.replace(old, new)}\n[[step]]"), FILE)
+    only = GOOD[GOOD.index("[[step]]") :].replace("FROM clicks", "FROM pages")
+    with pytest.raises(SpecError, match="one source at least must be a stream"):
+        parse(
+            f'checkpoint = "c"\n{STATIC}{only}'.replace('from = "clicks"', 'from = "pages"'), FILE
+        )
 
 
 def test_nothing_to_read_or_to_write() -> None:

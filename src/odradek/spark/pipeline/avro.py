@@ -3,6 +3,9 @@
 Spark's `from_avro` is in a jar that PySpark does not ship. A schema is turned into one function per
 type, and into the Arrow type of what it returns. Unions are those that mean "or null"; a schema
 that refers to itself is refused, since a column has a finite type.
+
+Batches are decoded by a compiled program (`avro_program`) that knows good from bad and not why.
+The functions here decode the bad ones, to say why, and are what the program is tested against.
 """
 
 import decimal
@@ -29,11 +32,28 @@ class AvroSchemaError(ValueError):
     """A schema that cannot be used."""
 
 
+class Node(NamedTuple):
+    """A type as the compiled decoder (`avro_program`) sees it: what it is, and what it is made of.
+
+    `number` is the size of a fixed, the precision of a decimal or the real branch of a union;
+    `children` are fields, items, or the value of a map. `names` are fields, symbols, or of a union
+    "" for each branch; `defaults` has those that the fields have, and `aliases` their other names.
+    """
+
+    kind: str
+    children: tuple["Codec", ...] = ()
+    number: int = 0
+    names: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = {}
+    aliases: Mapping[str, tuple[str, ...]] = {}
+
+
 class Codec(NamedTuple):
-    """How a type is read, and what it is in Arrow."""
+    """How a type is read, what it is in Arrow, and what it is made of."""
 
     read: Read
     type: pa.DataType
+    node: Node
 
 
 def load_schema(text: str) -> Codec:
@@ -127,14 +147,14 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 PRIMITIVES: Mapping[str, Codec] = {
-    "null": Codec(_read_null, pa.null()),
-    "boolean": Codec(_read_boolean, pa.bool_()),
-    "int": Codec(_read_int, pa.int32()),
-    "long": Codec(_read_long, pa.int64()),
-    "float": Codec(_read_packed("<f"), pa.float32()),
-    "double": Codec(_read_packed("<d"), pa.float64()),
-    "bytes": Codec(_read_bytes, pa.binary()),
-    "string": Codec(_read_string, pa.string()),
+    "null": Codec(_read_null, pa.null(), Node("null")),
+    "boolean": Codec(_read_boolean, pa.bool_(), Node("boolean")),
+    "int": Codec(_read_int, pa.int32(), Node("int")),
+    "long": Codec(_read_long, pa.int64(), Node("long")),
+    "float": Codec(_read_packed("<f"), pa.float32(), Node("float")),
+    "double": Codec(_read_packed("<d"), pa.float64(), Node("double")),
+    "bytes": Codec(_read_bytes, pa.binary(), Node("bytes")),
+    "string": Codec(_read_string, pa.string(), Node("string")),
 }
 UTC_MICROSECONDS = pa.timestamp("us", tz="UTC")
 
@@ -185,13 +205,14 @@ def _part(schema: dict[str, Any], name: str, kind: type[T]) -> T:
 def _logical(schema: dict[str, Any]) -> Codec | None:
     kind, logical = schema["type"], schema.get("logicalType")
     if kind == "int" and logical == "date":
-        return Codec(_read_int, pa.date32())
+        return Codec(_read_int, pa.date32(), Node("int"))
     if kind == "long" and logical == "timestamp-micros":
-        return Codec(_read_long, UTC_MICROSECONDS)
+        return Codec(_read_long, UTC_MICROSECONDS, Node("long"))
     if kind == "long" and logical == "timestamp-millis":
-        return Codec(_mapped(_read_long, _milliseconds), UTC_MICROSECONDS)
+        return Codec(_mapped(_read_long, _milliseconds), UTC_MICROSECONDS, Node("millis"))
     if kind == "string" and logical == "uuid":
-        return Codec(_mapped(_read_string, lambda value: str(uuid.UUID(value))), pa.string())
+        read_uuid = _mapped(_read_string, lambda value: str(uuid.UUID(value)))
+        return Codec(read_uuid, pa.string(), Node("uuid"))
     if kind in ("bytes", "fixed") and logical == "decimal":
         precision = _part(schema, "precision", int)
         scale = _part({"scale": 0, **schema}, "scale", int)
@@ -205,7 +226,9 @@ def _logical(schema: dict[str, Any]) -> Codec | None:
                 raise ValueError(f"a decimal of more than {precision} digits")
             return decimal.Decimal(digits).scaleb(-scale, context)
 
-        return Codec(_mapped(read, number), pa.decimal128(precision, scale))
+        size = -1 if kind == "bytes" else _part(schema, "size", int)
+        arrow = pa.decimal128(precision, scale)
+        return Codec(_mapped(read, number), arrow, Node("decimal", number=size))
     return None
 
 
@@ -241,7 +264,9 @@ def _union(branches: list[Any], named: dict[str, Codec], inside: tuple[str, ...]
             raise DecodeError(f"the union at byte {position} has no branch {branch}")
         return codecs[branch].read(data, after)
 
-    return Codec(read, real[0].type)
+    index = codecs.index(real[0])
+    node = Node("union", (real[0],), index, ("",) * len(codecs))
+    return Codec(read, real[0].type, node)
 
 
 def _record(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
@@ -264,7 +289,15 @@ def _record(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, 
                 raise DecodeError(f"field {name}: {error}") from None
         return values, position
 
-    return Codec(read, pa.struct([pa.field(name, codec.type) for name, codec in fields]))
+    given = [field for field in schema["fields"] if isinstance(field, dict)]
+    node = Node(
+        "record",
+        tuple(codec for _, codec in fields),
+        names=tuple(name for name, _ in fields),
+        defaults={field["name"]: field["default"] for field in given if "default" in field},
+        aliases={field["name"]: tuple(field.get("aliases", ())) for field in given},
+    )
+    return Codec(read, pa.struct([pa.field(name, codec.type) for name, codec in fields]), node)
 
 
 def _enum(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
@@ -278,7 +311,7 @@ def _enum(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ..
             raise DecodeError(f"the enum at byte {position} has no symbol {index}")
         return symbols[index], end
 
-    return Codec(read, pa.string())
+    return Codec(read, pa.string(), Node("enum", names=tuple(symbols)))
 
 
 def _items(read_item: Read) -> Read:
@@ -302,7 +335,8 @@ def _items(read_item: Read) -> Read:
 
 def _array(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
     item = _codec(_part(schema, "items", object), named, inside)
-    return Codec(_items(item.read), pa.list_(pa.field("element", item.type)))
+    kind = pa.list_(pa.field("element", item.type))
+    return Codec(_items(item.read), kind, Node("array", (item,)))
 
 
 def _map(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
@@ -313,7 +347,7 @@ def _map(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...
         item, position = value.read(data, position)
         return (key, item), position
 
-    return Codec(_items(read_entry), pa.map_(pa.string(), value.type))
+    return Codec(_items(read_entry), pa.map_(pa.string(), value.type), Node("map", (value,)))
 
 
 def _read_fixed(size: int) -> Read:
@@ -321,4 +355,5 @@ def _read_fixed(size: int) -> Read:
 
 
 def _fixed(schema: dict[str, Any], named: dict[str, Codec], inside: tuple[str, ...]) -> Codec:
-    return Codec(_read_fixed(_part(schema, "size", int)), pa.binary())
+    size = _part(schema, "size", int)
+    return Codec(_read_fixed(size), pa.binary(), Node("fixed", number=size))

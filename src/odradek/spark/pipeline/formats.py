@@ -8,6 +8,7 @@ and the position in its headers.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odradek.spark.pipeline.avro import load_schema
 from odradek.spark.pipeline.spec import Decode, Source
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def decode(spark: "SparkSession", frame: "DataFrame", source: Source) -> Decoded
     how = source.decode
     if how.format == "raw":
         return Decoded(frame, None)
-    if how.format == "avro":
-        return _decode_avro(frame, how)
+    if how.format in ("avro", "protobuf"):
+        return _decode_in_arrow(frame, how)
     return _decode_text(spark, frame, how)
 
 
@@ -76,51 +77,72 @@ def declared_schema(spark: "SparkSession", text: str) -> "StructType":
     return schema
 
 
-def _decode_avro(frame: "DataFrame", how: Decode) -> Decoded:
+def _decode_in_arrow(frame: "DataFrame", how: Decode) -> Decoded:
+    """Decode in Python's workers, a batch at a time."""
     import pyarrow as pa
     from pyspark.sql.functions import col
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StringType, StructType
 
-    from odradek.spark.pipeline.avro import load_schema
+    if how.format == "avro":
+        assert how.schema_file is not None
+        text = how.schema_file.read_text(encoding="utf-8")
+        kind, mapper = load_schema(text).type, _avro_mapper(text, how.confluent, how.registry)
+    else:
+        from odradek.spark.pipeline.protobuf import event_type
 
-    assert how.schema_file is not None
-    text = how.schema_file.read_text(encoding="utf-8")
-    event = from_arrow_schema(pa.schema([pa.field("event", load_schema(text).type)]))["event"]
+        assert how.descriptor_file is not None
+        descriptors = how.descriptor_file.read_bytes()
+        kind = event_type(descriptors, how.message)
+        mapper = _protobuf_mapper(descriptors, how.message, how.confluent)
+    event = from_arrow_schema(pa.schema([pa.field("event", kind)]))["event"]
     out = StructType([*frame.schema.fields, event]).add("reason", StringType())
-    tried = frame.mapInArrow(_avro_mapper(text, how.confluent), out)
+    tried = frame.mapInArrow(mapper, out)
     assert isinstance(event.dataType, StructType)
     columns = [col(f"event.`{name}`") for name in event.dataType.fieldNames()]
     events = tried.where(col("reason").isNull()).select(*columns, _record())
     return Decoded(events, tried.where(col("reason").isNotNull()))
 
 
-def _avro_mapper(text: str, confluent: bool) -> Any:
+def _avro_mapper(text: str, confluent: bool, registry: str) -> Any:
     def decode_batches(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        import pyarrow as pa
+        from odradek.spark.compilation import compile_apart
+        from odradek.spark.pipeline.avro_program import AvroDecoder
+        from odradek.spark.pipeline.registry import Registry, RegistryDecoder
 
-        from odradek.spark.pipeline import avro
-        from odradek.spark.pipeline.reasons import NO_VALUE
-        from odradek.wire.errors import DecodeError
-
-        codec = avro.load_schema(text)
+        compile_apart("avro")
+        plain = AvroDecoder(text)
+        registered = RegistryDecoder(Registry(registry), plain) if registry else None
         for batch in batches:
-            events: list[dict[str, Any] | None] = []
-            reasons: list[str | None] = []
-            for value in batch["value"].to_pylist():
-                try:
-                    if value is None:
-                        raise DecodeError(NO_VALUE)
-                    events.append(avro.decode(codec, value, confluent=confluent))
-                    reasons.append(None)
-                except DecodeError as error:
-                    events.append(None)
-                    reasons.append(f"not Avro of the schema: {error}")
-            columns = [*batch.columns, pa.array(events, codec.type), pa.array(reasons, pa.string())]
-            names = [*batch.schema.names, "event", "reason"]
-            yield pa.RecordBatch.from_arrays(columns, names)
+            if registered is not None:
+                decoded = registered.decode(batch["value"])
+            else:
+                decoded = plain.decode(batch["value"], confluent=confluent)
+            yield _with_events(batch, decoded.events, decoded.reasons, "Avro of the schema")
 
     return decode_batches
+
+
+def _protobuf_mapper(descriptors: bytes, message: str, confluent: bool) -> Any:
+    def decode_batches(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        from odradek.spark.pipeline.protobuf import ProtobufDecoder
+
+        decoder = ProtobufDecoder(descriptors, message, confluent)
+        for batch in batches:
+            decoded = decoder.decode(batch["value"])
+            yield _with_events(batch, decoded.events, decoded.reasons, f"a {message}")
+
+    return decode_batches
+
+
+def _with_events(
+    batch: "pa.RecordBatch", events: "pa.Array", reasons: list[str | None], what: str
+) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    told = pa.array([one and f"not {what}: {one}" for one in reasons], pa.string())
+    names = [*batch.schema.names, "event", "reason"]
+    return pa.RecordBatch.from_arrays([*batch.columns, events, told], names)
 
 
 def as_letters(letters: "DataFrame", pipeline: str) -> "DataFrame":

@@ -6,20 +6,28 @@ sink that is added later begins at the beginning. A query that fails ends the ru
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from odradek.spark.pipeline.compacting import recover
+from odradek.spark.errors import TableError
 from odradek.spark.pipeline.formats import as_letters, decode
-from odradek.spark.pipeline.lake import FrameRows, Lake
-from odradek.spark.pipeline.spec import AVAILABLE_NOW, Pipeline, Sink, SpecError, Watermark
+from odradek.spark.pipeline.spec import (
+    AVAILABLE_NOW,
+    Pipeline,
+    Sink,
+    Source,
+    SpecError,
+    Watermark,
+)
+from odradek.spark.pipeline.table_sink import TableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    Batch = Callable[[DataFrame, int], None]
+    Land = Callable[[DataFrame, int], int]
 
 SETTLE_TIMEOUT_S = 60.0
 POLL_S = 0.05
@@ -29,7 +37,7 @@ BATCHES_REMEMBERED = 100
 INITIALIZING = "Initializing"
 NOT_UP = "Python worker failed to connect back"
 RESTARTS_MAX = 10
-IS_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*:")
+COMMIT_GROUP = "commitgroup"
 # The line of a failure that is ours, among what Spark wraps around it.
 OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
 # Of somebody else's, the last line of Python's traceback; Spark appends the plan of the query.
@@ -40,6 +48,13 @@ PLAN = "\n=== Streaming Query ==="
 
 class PipelineFailed(Exception):
     """A query of the pipeline failed; says which and why."""
+
+
+class JavaEnded(PipelineFailed):
+    """Spark's Java process is not there any more."""
+
+    def __init__(self) -> None:
+        super().__init__("the Java process of Spark has ended; the pipeline goes on where it was")
 
 
 class Stopping(Exception):
@@ -63,49 +78,108 @@ class RowsOut:
 
 
 class Run:
-    """The queries of a pipeline on a session, from `start` until `stop` or their end."""
+    """The queries of a pipeline on a session, from `start` until `stop` or their end.
 
-    def __init__(self, pipeline: Pipeline, spark: "SparkSession") -> None:
+    `tell` hears what is being done until the first batches report for themselves."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: "SparkSession",
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self.pipeline = pipeline
         self.queries: dict[str, StreamingQuery] = {}
         self._spark = spark
+        self._tell = tell
         self._stopping = threading.Event()
         self._rows: dict[str, RowsOut] = {}
         self._writers: dict[str, Any] = {}
+        self._tables: list[TableSink] = []
         self._restarts_left = RESTARTS_MAX
 
     def start(self) -> None:
         """Build the views and start every query; SpecError if Spark refuses what the file says."""
-        from pyspark.errors import AnalysisException, ParseException
-
-        letters: dict[str, DataFrame] = {}
-        where = ""
         try:
-            for source in self.pipeline.sources:
-                where = f"source {source.name}"
-                raw = self._spark.readStream.format("odradek").options(**source.options).load()
-                decoded = decode(self._spark, raw, source)
-                self._view(source.name, decoded.events, source.watermark)
-                if decoded.letters is not None and self.pipeline.dead_letters:
-                    letters[source.name] = decoded.letters
-            for step in self.pipeline.steps:
-                where = f"step {step.name}"
-                self._view(step.name, self._spark.sql(step.sql), step.watermark)
-            for sink in self.pipeline.sinks:
-                where = f"sink {sink.name}"
-                self._check_columns(sink)
-            for sink in self.pipeline.sinks:
-                where = f"sink {sink.name}"
-                self._start_sink(sink)
-            for name, frame in letters.items():
-                where = f"dead letters of {name}"
-                self._start_letters(name, frame)
-        except (AnalysisException, ParseException) as error:
-            self.stop()
-            raise SpecError(f"{self.pipeline.name}: {where}: {plain_text(error)}") from None
+            with java_is_there():
+                letters = self._build_views("")
+                sinks = self.pipeline.sinks
+                frames = {}
+                for sink in sinks:
+                    with self._in_file(f"sink {sink.name}"):
+                        self._check_columns(sink)
+                with_letters = letters if self.pipeline.dead_letters else {}
+                # Queries that share a source have read it to different places.
+                has_own_views = len(sinks) + len(with_letters) > 1 and self._has_commit_group()
+                for sink in sinks:
+                    if has_own_views:
+                        self._build_views(sink.name)
+                    frames[sink.name] = self._spark.table(sink.view)
+                for sink in sinks:
+                    with self._in_file(f"sink {sink.name}"):
+                        self._start_sink(sink, frames[sink.name])
+                for source in with_letters:
+                    name = f"{DEAD_LETTERS}_{source}"
+                    frame = (self._build_views(name) if has_own_views else letters)[source]
+                    with self._in_file(f"dead letters of {source}"):
+                        self._start_letters(name, source, frame)
         except BaseException:
             self.stop()
             raise
+
+    @contextmanager
+    def _in_file(self, where: str) -> Iterator[None]:
+        """What Spark refuses is the file's fault, and is said with its place."""
+        from pyspark.errors import AnalysisException, ParseException
+
+        try:
+            yield
+        except (AnalysisException, ParseException) as error:
+            raise SpecError(f"{self.pipeline.name}: {where}: {plain_text(error)}") from None
+
+    # Views
+
+    def _has_commit_group(self) -> bool:
+        return any(
+            name.lower() == COMMIT_GROUP
+            for source in self.pipeline.sources
+            for name in source.options
+        )
+
+    def _build_views(self, query: str) -> "dict[str, DataFrame]":
+        """Make every view, for one query if it is named; what could not be decoded, by source."""
+        letters: dict[str, DataFrame] = {}
+        for source in self.pipeline.sources:
+            with self._in_file(f"source {source.name}"):
+                raw = self._read(source, query)
+                decoded = decode(self._spark, raw, source)
+                self._view(source.name, decoded.events, source.watermark)
+                if decoded.letters is not None:
+                    letters[source.name] = decoded.letters
+        for step in self.pipeline.steps:
+            with self._in_file(f"step {step.name}"):
+                self._view(step.name, self._spark.sql(step.sql), step.watermark)
+        return letters
+
+    def _read(self, source: Source, query: str) -> "DataFrame":
+        if source.kind == "topic":
+            options = {
+                name: f"{value}-{query}" if query and name.lower() == COMMIT_GROUP else value
+                for name, value in source.options.items()
+            }
+            return self._spark.readStream.format("odradek").options(**options).load()
+        reader: Any = self._spark.read if source.static else self._spark.readStream
+        if source.kind == "table":
+            from odradek.spark.tables.source import TableSource
+
+            self._spark.dataSource.register(TableSource)
+            reader = reader.format(TableSource.name())
+        else:
+            reader = reader.format(source.kind)
+        if source.schema:
+            reader = reader.schema(source.schema)
+        frame: DataFrame = reader.options(**source.options).load(source.path)
+        return frame
 
     def _view(self, name: str, frame: "DataFrame", watermark: Watermark | None) -> None:
         if watermark is not None:
@@ -116,6 +190,7 @@ class Run:
         """Before the first query starts, rather than in its first batch."""
         columns = self._spark.table(sink.view).columns
         named = [("partition_by", name) for name in sink.partition_by]
+        named += [("merge_on", name) for name in sink.merge_on]
         if sink.key and "value" not in columns:
             named.append(("key", sink.key))
         for field, name in named:
@@ -127,25 +202,18 @@ class Run:
 
     # Queries
 
-    def _start_sink(self, sink: Sink) -> None:
-        frame = self._spark.table(sink.view)
-        if sink.kind == "parquet" and IS_REMOTE.match(sink.path):
-            # Spark's own sink for file systems where a rename is no rename.
-            writer = frame.writeStream.format("parquet").option("path", sink.path)
-            if sink.partition_by:
-                writer = writer.partitionBy(*sink.partition_by)
-            self._start(sink.name, writer)
-            return
+    def _start_sink(self, sink: Sink, frame: "DataFrame") -> None:
         identity: Future[str] = Future()
         land = {
-            "parquet": self._to_lake,
+            "table": self._to_table,
             "topic": self._to_topic,
             "console": self._to_console,
-        }[sink.kind](sink, identity)
+        }[sink.kind](sink, frame, identity)
+        # A table takes what changed as an upsert and the whole as an overwrite.
         query = self._start(sink.name, self._batches(sink.name, frame, land).outputMode(sink.mode))
         identity.set_result(query.id)
 
-    def _start_letters(self, source: str, frame: "DataFrame") -> None:
+    def _start_letters(self, name: str, source: str, frame: "DataFrame") -> None:
         of_source = next(one for one in self.pipeline.sources if one.name == source)
         options = {
             "kafka.bootstrap.servers": of_source.bootstrap,
@@ -155,12 +223,9 @@ class Run:
         def send(batch: "DataFrame", number: int) -> int:
             return _write(as_letters(batch, self.pipeline.name), options)
 
-        name = f"{DEAD_LETTERS}_{source}"
         self._start(name, self._batches(name, frame, send))
 
-    def _batches(
-        self, name: str, frame: "DataFrame", land: "Callable[[DataFrame, int], int]"
-    ) -> Any:
+    def _batches(self, name: str, frame: "DataFrame", land: "Land") -> Any:
         def batch(rows: "DataFrame", number: int) -> None:
             if self._stopping.is_set():
                 raise Stopping
@@ -180,6 +245,7 @@ class Run:
         return self._begin(name)
 
     def _begin(self, name: str) -> "StreamingQuery":
+        self._tell(f"{name}: starting, and waiting for its first batch")
         query: StreamingQuery = self._writers[name].start()
         self.queries[name] = query
         # One after the other: each starts Python processes, which Spark gives 10 s to come up.
@@ -188,25 +254,25 @@ class Run:
 
     # Sinks: each takes a batch and says how many rows it was
 
-    def _to_lake(self, sink: Sink, identity: "Future[str]") -> "Callable[[DataFrame, int], int]":
-        recover(Lake(sink.path, sink.name))
+    def _to_table(self, sink: Sink, frame: "DataFrame", identity: "Future[str]") -> "Land":
+        table = TableSink(sink, self.pipeline)
+        try:
+            table.open(frame)
+        except TableError as error:
+            raise SpecError(f"{sink.where}: sink {sink.name}: {error}") from None
+        self._tables.append(table)
+        return lambda rows, number: table.land(rows, number, identity.result())
 
-        def land(rows: "DataFrame", number: int) -> int:
-            # A checkpoint that was thrown away counts its batches from 0 again: not the same ones.
-            lake = Lake(sink.path, f"{sink.name}-{identity.result()}")
-            return lake.land(number, FrameRows(rows, sink.partition_by)).rows
-
-        return land
-
-    def _to_topic(self, sink: Sink, identity: "Future[str]") -> "Callable[[DataFrame, int], int]":
+    def _to_topic(self, sink: Sink, frame: "DataFrame", identity: "Future[str]") -> "Land":
+        bootstraps = [source.bootstrap for source in self.pipeline.sources if source.bootstrap]
         options = {
-            "kafka.bootstrap.servers": self.pipeline.sources[0].bootstrap,
+            "kafka.bootstrap.servers": next(iter(bootstraps), ""),
             **sink.options,
             "topic": sink.topic,
         }
         return lambda rows, number: _write(as_records(rows, sink.key), options)
 
-    def _to_console(self, sink: Sink, identity: "Future[str]") -> "Callable[[DataFrame, int], int]":
+    def _to_console(self, sink: Sink, frame: "DataFrame", identity: "Future[str]") -> "Land":
         def show(rows: "DataFrame", number: int) -> int:
             count = rows.count()
             if count:
@@ -225,16 +291,20 @@ class Run:
         """Whether there is a query that has not ended; PipelineFailed if one has failed.
 
         One whose Python was too slow, as it may be where the machine is busy, is started again."""
-        is_going = self.is_active()
-        for name, query in list(self.queries.items()):
-            error = query.exception()
-            if error is None or self._stopping.is_set():
-                continue
-            if NOT_UP not in str(error) or not self._restarts_left:
-                raise PipelineFailed(f"{name}: {plain_text(error)}")
-            self._restarts_left -= 1
-            self._begin(name)
-            is_going = True
+        with java_is_there():
+            is_going = self.is_active()
+            for name, query in list(self.queries.items()):
+                error = query.exception()
+                if error is None or self._stopping.is_set():
+                    continue
+                if NOT_UP not in str(error) or not self._restarts_left:
+                    raise PipelineFailed(f"{name}: {plain_text(error)}")
+                self._restarts_left -= 1
+                self._begin(name)
+                is_going = True
+        if not is_going and self.pipeline.trigger == AVAILABLE_NOW:
+            while self._tables:
+                self._tables.pop().tidy()
         return is_going
 
     def wait(self) -> None:
@@ -246,13 +316,30 @@ class Run:
     def stop(self) -> None:
         """Let batches that have begun end, begin no other, and stop."""
         self._stopping.set()
-        for query in self.queries.values():
-            _wait_while(query, lambda status: status["isTriggerActive"])
-            query.stop()
+        try:
+            with java_is_there():
+                for query in self.queries.values():
+                    _wait_while(query, lambda status: status["isTriggerActive"])
+                    query.stop()
+        except JavaEnded:
+            pass  # and its queries with it
 
     def rows_out(self, name: str) -> RowsOut:
-        """What the sink of a query has taken in this run; Spark's own file sink does not say."""
+        """What the sink of a query has taken in this run."""
         return self._rows.get(name) or RowsOut()
+
+
+@contextmanager
+def java_is_there() -> Iterator[None]:
+    """JavaEnded in place of the many things that are raised when Java was killed."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError:
+        raise  # Java's own words
+    except (Py4JError, ConnectionError) as error:
+        raise JavaEnded from error
 
 
 def _wait_while(query: "StreamingQuery", holds: Callable[[Mapping[str, Any]], bool]) -> None:

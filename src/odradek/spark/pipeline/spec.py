@@ -11,21 +11,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.spark.errors import OptionError
+from odradek.spark.errors import OptionError, TableError
 from odradek.spark.options import source_options
 from odradek.spark.pipeline.avro import load_schema
 from odradek.spark.pipeline.ddl import DdlError, check_schema
 from odradek.spark.pipeline.toml_lines import Lines
 from odradek.spark.pipeline.toml_lines import Path as Where
+from odradek.spark.tables.location import Location
+from odradek.spark.tables.schema import NEW_COLUMNS, REFUSE
 
 # What can be decoded and where it can go, each with the fields that only it heeds.
 FORMATS = {
     "json": "schema options",
     "csv": "schema options",
-    "avro": "schema_file confluent",
+    "avro": "schema_file confluent registry",
+    "protobuf": "descriptor_file message confluent",
     "raw": "",
 }
-KINDS = {"parquet": "path partition_by", "topic": "topic key options", "console": ""}
+SINKS = {
+    "table": "path partition_by merge_on new_columns history compact properties storage",
+    "topic": "topic key options",
+    "console": "",
+}
+SOURCES = {
+    "topic": "topics pattern bootstrap starting decode",
+    "table": "path static storage",
+    "parquet": "path schema",
+    "csv": "path schema",
+}
+FORBIDDEN_PROPERTIES = ("delta.enabledeletionvectors", "delta.columnmapping.mode")
+TIMESTAMPS, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 MODES = ("append", "update", "complete")
 AVAILABLE_NOW = "available-now"
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -54,20 +69,29 @@ class Decode:
     schema_file: Path | None = None
     confluent: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
+    registry: str = ""
+    descriptor_file: Path | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Topics, decoded, as a view."""
+    """A view to begin with: topics decoded, the versions of a table, or something static.
+
+    What is static is read again for each batch of a stream that is joined with it."""
 
     name: str
     options: Mapping[str, str]
-    decode: Decode
+    decode: Decode = Decode("raw")
     watermark: Watermark | None = None
+    kind: str = "topic"
+    path: str = ""
+    schema: str = ""
+    static: bool = False
 
     @property
     def bootstrap(self) -> str:
-        return self.options[BOOTSTRAP]
+        return self.options.get(BOOTSTRAP, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +104,17 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Compact:
+    """When the small files of a table are rewritten, and as what."""
+
+    every: int = 100
+    target_mb: int = 128
+    min_files: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Sink:
-    """Where a view goes."""
+    """Where a view goes. `where` is its place in the file, for complaints."""
 
     name: str
     view: str
@@ -89,9 +122,16 @@ class Sink:
     mode: str = "append"
     path: str = ""
     partition_by: tuple[str, ...] = ()
+    merge_on: tuple[str, ...] = ()
+    new_columns: str = REFUSE
+    history: str = ""
+    compact: Compact = Compact()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict)
     topic: str = ""
     key: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +190,8 @@ class _Reader:
         sources = tuple(self._source(table, bootstrap) for table in top.tables("source"))
         if not sources:
             raise self.error((), "a [[source]] is needed: the topics to read")
+        if all(source.static for source in sources):
+            raise self.error(("source",), "one source at least must be a stream")
         steps = tuple(self._step(table) for table in top.tables("step"))
         sinks = tuple(self._sink(table) for table in top.tables("sink"))
         if not sinks:
@@ -158,6 +200,10 @@ class _Reader:
         for index, name in enumerate(names):
             if name in names[:index]:
                 raise self.error(("sink", index, "name"), f"another sink is called {name}")
+        spark = top.texts("spark")
+        has_tables = any(sink.kind == "table" for sink in sinks)
+        if has_tables and spark.get(TIMESTAMPS, MICROSECONDS) != MICROSECONDS:
+            raise self.error(("spark", TIMESTAMPS), f"a table's times are {MICROSECONDS}")
         dead = top.table("dead_letters", "topic")
         return Pipeline(
             name=top.text("name", self._path.stem),
@@ -168,7 +214,7 @@ class _Reader:
             master=top.text("master", "local[*]"),
             trigger=trigger,
             dead_letters=dead.text("topic") if dead else "",
-            spark=top.texts("spark"),
+            spark=spark,
         )
 
     def error(self, where: Where, text: str) -> SpecError:
@@ -217,9 +263,41 @@ class _Reader:
         return Watermark(inner.text("column"), delay)
 
     def _source(self, values: tuple[dict[str, Any], Where], bootstrap: str) -> Source:
-        table = self._table(
-            *values, "name topics pattern bootstrap starting options decode watermark"
+        known = " ".join(("name kind options watermark", *SOURCES.values()))
+        table = self._table(*values, known)
+        kind = table.one_of("kind", SOURCES, "topic")
+        table.refuse_idle(kind, SOURCES)
+        if kind == "topic":
+            return self._topics(table, bootstrap)
+        name, schema = self._name(table), table.text("schema", "")
+        if kind == "csv" and not schema:
+            raise self.error(table.where, 'csv needs a schema, such as "id int, at timestamp"')
+        if schema:
+            self._check_ddl(table, schema)
+        path = self._local(table.text("path"))
+        options = table.texts("options")
+        if kind == "table":
+            self._location(table, path)
+            stored = table.texts("storage").items()
+            options |= {f"storage.{name}": value for name, value in stored}
+        static = kind != "table" or table.flag("static")
+        return Source(
+            name, options, Decode("raw"), self._watermark(table), kind, path, schema, static
         )
+
+    def _location(self, table: "_Table", path: str) -> None:
+        try:
+            Location.of(path)
+        except TableError as error:
+            raise self.error((*table.where, "path"), str(error)) from None
+
+    def _check_ddl(self, table: "_Table", schema: str) -> None:
+        try:
+            check_schema(schema)
+        except DdlError as error:
+            raise self.error((*table.where, "schema"), str(error)) from None
+
+    def _topics(self, table: "_Table", bootstrap: str) -> Source:
         options = table.texts("options")
         # Spark reads the names of options in any case.
         for name in [name for name in options if name.lower() == BOOTSTRAP]:
@@ -242,65 +320,132 @@ class _Reader:
         return Source(name, options, self._decode(table), self._watermark(table))
 
     def _decode(self, source: "_Table") -> Decode:
-        table = source.table("decode", "format schema schema_file confluent options")
+        known = " ".join(("format", *FORMATS.values()))
+        table = source.table("decode", known)
         if table is None:
             return Decode("raw")
         format = table.one_of("format", FORMATS)
-        schema, file = table.text("schema", ""), table.text("schema_file", "")
-        schema_file = Path(self._local(file)) if file else None
+        schema = table.text("schema", "")
+        how = Decode(
+            format,
+            schema,
+            self._file(table, "schema_file"),
+            table.flag("confluent"),
+            table.texts("options"),
+            table.text("registry", ""),
+            self._file(table, "descriptor_file"),
+            table.text("message", ""),
+        )
         if format == "avro":
-            if schema_file is None or schema:
-                raise self.error(table.where, "avro is decoded by the schema of a schema_file")
-            if not schema_file.is_file():
-                raise self.error((*table.where, "schema_file"), f"there is no file {schema_file}")
-            try:
-                load_schema(schema_file.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise self.error((*table.where, "schema_file"), str(error)) from None
+            self._check_avro(table, how)
+        elif format == "protobuf":
+            self._check_protobuf(table, how)
         elif format == "raw":
-            if schema or file:
+            if schema or how.schema_file:
                 raise self.error(table.where, "raw is not decoded and takes no schema")
         elif not schema:
             raise self.error(
                 table.where, f'{format} needs a schema, such as "id int, at timestamp"'
             )
         else:
-            try:
-                check_schema(schema)
-            except DdlError as error:
-                raise self.error((*table.where, "schema"), str(error)) from None
-        how = Decode(format, schema, schema_file, table.flag("confluent"), table.texts("options"))
+            self._check_ddl(table, schema)
         table.refuse_idle(format, FORMATS)
         return how
+
+    def _file(self, table: "_Table", name: str) -> Path | None:
+        text = table.text(name, "")
+        return Path(self._local(text)) if text else None
+
+    def _check_avro(self, table: "_Table", how: Decode) -> None:
+        if how.schema_file is None or how.schema:
+            raise self.error(table.where, "avro is decoded by the schema of a schema_file")
+        if how.registry and not how.confluent:
+            raise self.error((*table.where, "registry"), "needs confluent = true")
+        where = (*table.where, "schema_file")
+        if not how.schema_file.is_file():
+            raise self.error(where, f"there is no file {how.schema_file}")
+        try:
+            load_schema(how.schema_file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise self.error(where, str(error)) from None
+
+    def _check_protobuf(self, table: "_Table", how: Decode) -> None:
+        from odradek.spark.pipeline.protobuf import event_type
+
+        if how.descriptor_file is None or not how.message:
+            raise self.error(table.where, "protobuf needs a descriptor_file and a message")
+        where = (*table.where, "descriptor_file")
+        if not how.descriptor_file.is_file():
+            raise self.error(where, f"there is no file {how.descriptor_file}")
+        try:
+            event_type(how.descriptor_file.read_bytes(), how.message)
+        except ValueError as error:
+            raise self.error(where, str(error)) from None
 
     def _step(self, values: tuple[dict[str, Any], Where]) -> Step:
         table = self._table(*values, "name sql watermark")
         return Step(self._name(table), table.text("sql"), self._watermark(table))
 
     def _sink(self, values: tuple[dict[str, Any], Where]) -> Sink:
-        table = self._table(*values, "name from kind mode path partition_by topic key options")
-        kind = table.one_of("kind", KINDS)
+        known = " ".join(("name from kind mode", *SINKS.values()))
+        table = self._table(*values, known)
+        if table.text("kind") == "parquet":
+            raise self.error((*table.where, "kind"), 'files are landed as a table: kind = "table"')
+        kind = table.one_of("kind", SINKS)
         view = table.text("from")
         if view not in self._views:
             views = ", ".join(sorted(self._views))
             raise self.error((*table.where, "from"), f"there is no view {view}; there are {views}")
         mode = table.one_of("mode", MODES, "append")
-        if kind == "parquet" and mode != "append":
-            raise self.error((*table.where, "mode"), "a lake is only appended to")
-        table.refuse_idle(kind, KINDS)
+        table.refuse_idle(kind, SINKS)
         name = table.text("name", view)
         if not NAME.fullmatch(name):
             raise self.error((*table.where, "name"), "letters, digits and _ make a name")
-        return Sink(
+        sink = Sink(
             name=name,
             view=view,
             kind=kind,
             mode=mode,
-            path=self._local(table.text("path")) if kind == "parquet" else "",
+            path=self._local(table.text("path")) if kind == "table" else "",
             partition_by=tuple(table.names("partition_by")),
+            merge_on=tuple(table.names("merge_on")),
+            new_columns=table.one_of("new_columns", NEW_COLUMNS, REFUSE),
+            history=table.text("history", ""),
+            compact=self._compact(table),
+            properties=table.texts("properties"),
+            storage=table.texts("storage"),
             topic=table.text("topic") if kind == "topic" else "",
             key=table.text("key", ""),
             options=table.texts("options"),
+            where=f"{self._path}:{self._lines.of(table.where)}",
+        )
+        if kind == "table":
+            self._check_table(table, sink)
+        return sink
+
+    def _check_table(self, table: "_Table", sink: Sink) -> None:
+        self._location(table, sink.path)
+        if sink.mode == "update" and not sink.merge_on:
+            raise self.error(
+                (*table.where, "mode"), 'update needs merge_on, such as merge_on = ["minute"]'
+            )
+        if sink.merge_on and sink.mode != "update":
+            raise self.error((*table.where, "merge_on"), 'is for mode = "update"')
+        if sink.history and not INTERVAL.fullmatch(sink.history):
+            raise self.error((*table.where, "history"), 'a time such as "7 days"')
+        for name in sink.properties:
+            if name.lower() in FORBIDDEN_PROPERTIES:
+                raise self.error((*table.where, "properties", name), "is not supported")
+
+    def _compact(self, table: "_Table") -> Compact:
+        inner = table.table("compact", "every target_mb min_files")
+        default = Compact()
+        if inner is None:
+            return default
+        return Compact(
+            inner.number("every", default.every),
+            inner.number("target_mb", default.target_mb, at_least=1),
+            inner.number("min_files", default.min_files, at_least=2),
         )
 
 
@@ -342,6 +487,12 @@ class _Table:
         value = self._values.get(name, False)
         if not isinstance(value, bool):
             raise self._error(name, f"must be true or false, got {value!r}")
+        return value
+
+    def number(self, name: str, default: int, at_least: int = 0) -> int:
+        value = self._values.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+            raise self._error(name, f"must be a number of {at_least} or more, got {value!r}")
         return value
 
     def names(self, name: str) -> list[str]:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 Path = tuple[str | int, ...]
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
+# A dot inside quotes parts nothing.
+_PART = re.compile(r"""\s*(?:"[^"]*"|'[^']*'|[^."']+)""")
 _KEY = re.compile(r"""\s*((?:[A-Za-z0-9_.\-]|"[^"]*"|'[^']*')+)\s*=""")
 
 
@@ -55,4 +57,4 @@ class Lines:
 
 
 def _parts(dotted: str) -> list[str]:
-    return [part.strip().strip("\"'") for part in dotted.split(".")]
+    return [part.strip().strip("\"'") for part in _PART.findall(dotted)]

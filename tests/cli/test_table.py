@@ -1,0 +1,84 @@
+"""`odradek table`: what each verb says, to people and to programs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.spark.tables.rows import land, numbers
+
+from odradek.cli.table import INSTALL, table
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    landed = numbers(tmp_path / "t")
+    for batch in range(9):
+        land(landed, batch, [batch, batch + 100])
+    return tmp_path / "t"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(table, [str(one) for one in arguments])
+
+
+def told(*arguments: object) -> Any:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+def test_what_it_is_and_what_was_done_to_it(root: Path) -> None:
+    about = told("info", root)
+    assert (about["rows"], about["files"], about["version"]) == (18, 9, 9)
+    assert "rows        18" in run("info", root).output
+    assert [one["version"] for one in told("history", root, "--limit", 2)] == [9, 8]
+    assert run("history", root).output.startswith("VERSION")
+
+
+def test_rows_now_and_then(root: Path) -> None:
+    assert {row["x"] for row in told("show", root, "--version", 1)} == {0, 100}
+    assert len(told("show", root, "--limit", 3)) == 3
+    assert run("show", root, "--limit", 1).output.splitlines()[0] == "X"
+    beyond = run("show", root, "--version", 99)
+    assert beyond.exit_code == 1
+    assert beyond.output == f"Error: {root}: versions 0 to 9 can be read, not 99\n"
+
+
+def test_it_is_kept_in_order(root: Path) -> None:
+    assert "9 files of " in run("compact", root).output
+    assert told("compact", root)["files_before"] == 1
+    assert told("vacuum", root, "--dry-run") == {"removed": [], "dry_run": True}
+    assert "0 files removed" in run("vacuum", root).output
+    assert told("restore", root, "--version", 2) == {"version": 11, "like": 2}
+    assert told("check", root)["rows"] == 4
+    assert "a time such as" in run("vacuum", root, "--older-than", "soon").output
+
+
+def test_check_ends_with_1_where_something_is_missing(root: Path) -> None:
+    assert run("check", root).exit_code == 0
+    next(root.glob("*.parquet")).unlink()
+    done = run("check", root)
+    assert done.exit_code == 1
+    assert ".parquet: " in done.output
+
+
+def test_a_torn_entry_is_mended_by_a_verb_that_writes(root: Path) -> None:
+    (root / "_delta_log" / f"{9:020d}.json").write_bytes(b"")
+    done = run("compact", root)
+    assert done.exit_code == 0
+    assert "put aside" in done.output
+
+
+def test_without_the_extra_one_line_says_what_to_install(root: Path) -> None:
+    program = (
+        "import sys; sys.modules['deltalake'] = None; from odradek.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "table", "info", root], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"Error: {INSTALL}\n"

@@ -1,0 +1,299 @@
+"""The commit: once or not at all, whoever else commits; and what a power failure leaves."""
+
+import itertools
+import json
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import CommitProperties
+from tests.spark.tables.rows import NUMBERS, found, land, numbers, schema_of, written
+
+from odradek.spark.errors import TableError
+from odradek.spark.tables import table as module
+from odradek.spark.tables.compaction import compact
+from odradek.spark.tables.location import Location
+from odradek.spark.tables.table import LAST_CHECKPOINT, TORN, Batch, Table, entries, mend
+
+
+def test_a_batch_that_comes_again_is_landed_once(tmp_path: Path) -> None:
+    table = numbers(tmp_path / "t")
+    assert land(table, 0, [1, 2]) == (1, 2)
+    assert land(table, 0, [1, 2]) == (None, 0)
+    assert land(numbers(tmp_path / "t"), 0, [1, 2]) == (None, 0)
+    # One that is older than the last is there too, though the library would take it.
+    assert land(table, 1, [3]) == (2, 1)
+    assert land(table, 0, [1, 2]) == (None, 0)
+    # A checkpoint thrown away counts from 0 under another id.
+    assert land(table, 0, [4], writer="r/s") == (3, 1)
+    assert found(tmp_path / "t") == [1, 2, 3, 4]
+
+
+def test_a_batch_without_rows_commits_nothing(tmp_path: Path) -> None:
+    table = numbers(tmp_path / "t")
+    assert land(table, 0, [], files=0) == (None, 0)
+    assert table.delta.version() == 0
+
+
+def test_two_drivers_land_one_batch_once(tmp_path: Path) -> None:
+    one, other = numbers(tmp_path / "t"), numbers(tmp_path / "t")
+
+    def meanwhile() -> list[module.DataFile]:
+        assert land(other, 0, [1]).version == 1
+        return [written(tmp_path / "t", pa.table({"x": [1]}))]
+
+    from odradek.spark.tables.append import append
+
+    assert append(one, Batch("q/s", 0), NUMBERS, meanwhile) == (None, 0)
+    assert found(tmp_path / "t") == [1]
+
+
+# The two traps of the library that the protocol works around. If an upgrade changes either, it is
+# seen here.
+
+
+def test_the_library_lets_two_compactions_of_one_version_through(tmp_path: Path) -> None:
+    for first in range(0, 50, 10):
+        write_deltalake(tmp_path / "t", pa.table({"x": range(first, first + 10)}), mode="append")
+    one, other = DeltaTable(tmp_path / "t"), DeltaTable(tmp_path / "t")
+    one.optimize.compact()
+    other.optimize.compact()
+    assert len(found(tmp_path / "t")) == 100, "fixed upstream: our own compaction may go"
+
+
+def test_a_handle_of_the_library_does_not_see_its_own_commit(tmp_path: Path) -> None:
+    table = numbers(tmp_path / "t")
+    handle = table.delta
+    added = written(tmp_path / "t", pa.table({"x": [1]})).added()
+    once = CommitProperties(max_commit_retries=0)
+    handle.create_write_transaction([added], "append", handle.schema(), commit_properties=once)
+    assert handle.version() == 0
+    with pytest.raises(CommitFailedError):
+        handle.create_write_transaction([added], "append", handle.schema(), commit_properties=once)
+    handle.update_incremental()
+    assert handle.version() == 1
+
+
+def crowd(root: Path, writers: int, batches: int, compactors: int) -> list[int]:
+    """Writers that land and compactors that rewrite, all at once; the numbers landed."""
+    numbers(root)
+    stop, errors = threading.Event(), []
+
+    def write(number: int) -> None:
+        table = Table(Location.of(root))
+        for batch in range(batches):
+            land(table, batch, [number * batches + batch], writer=f"w{number}/s")
+
+    def rewrite() -> None:
+        table = Table(Location.of(root))
+        while not stop.is_set():
+            list(compact(table, min_files=2))
+
+    def guarded(work: object, *arguments: int) -> None:
+        try:
+            work(*arguments)  # type: ignore[operator]  # one of the two above
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    landing = [threading.Thread(target=guarded, args=(write, n)) for n in range(writers)]
+    rewriting = [threading.Thread(target=guarded, args=(rewrite,)) for _ in range(compactors)]
+    for thread in (*landing, *rewriting):
+        thread.start()
+    for thread in landing:
+        thread.join()
+    stop.set()
+    for thread in rewriting:
+        thread.join()
+    assert not errors
+    return list(range(writers * batches))
+
+
+def test_writers_and_compactors_at_once_leave_every_row_once(tmp_path: Path) -> None:
+    landed = crowd(tmp_path / "t", writers=3, batches=12, compactors=2)
+    assert found(tmp_path / "t") == landed
+
+
+def test_without_our_own_compare_and_swap_rows_would_come_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same two compactions with the library's retries: what rule 1 is for."""
+    table = numbers(tmp_path / "t")
+    for batch in range(8):
+        land(table, batch, [batch])
+    one, other = Table(table.location), Table(table.location)
+    plain = CommitProperties.__init__
+
+    def with_retries(self: CommitProperties, *arguments: object, **named: object) -> None:
+        plain(self, arguments[0] if arguments else None)  # type: ignore[arg-type]  # as given
+
+    list(compact(one))
+    monkeypatch.setattr(CommitProperties, "__init__", with_retries)
+    monkeypatch.setattr(other, "refresh", lambda: None)  # as a handle of the library stays behind
+    next(iter(compact(other)))
+    assert found(tmp_path / "t") == sorted([*range(8), *range(8)])
+
+
+def test_a_swap_that_never_wins_ends_with_a_sentence(tmp_path: Path) -> None:
+    table, other = numbers(tmp_path / "t"), numbers(tmp_path / "t")
+    batches = itertools.count()
+
+    def decide() -> module.Change:
+        land(other, next(batches), [1], writer="o/s")
+        return table.commit_files([])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "TURNS_MAX", 3)
+        with pytest.raises(TableError, match="not committed in 3 attempts"):
+            table.swap(decide)
+
+
+# After a power failure
+
+
+@pytest.mark.parametrize("tear", ["emptied", "cut", "zeroed"])
+def test_a_torn_last_entry_is_put_aside_and_its_batch_lands_once(
+    tmp_path: Path, tear: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = numbers(tmp_path / "t")
+    land(table, 0, [1])
+    land(table, 1, [2])
+    assert table.location.log is not None
+    last = entries(table.location.log)[-1]
+    whole = last.read_bytes()
+    torn = {"emptied": b"", "cut": whole[: len(whole) // 2], "zeroed": bytes(len(whole))}[tear]
+    last.write_bytes(torn)
+    table = numbers(tmp_path / "t")
+    assert "put aside" in caplog.text
+    assert any(name.startswith(TORN) for name in os.listdir(last.parent))
+    assert land(table, 1, [2]).version == 2
+    assert found(tmp_path / "t") == [1, 2]
+
+
+@pytest.mark.parametrize("text", [b"", b"{"])
+def test_a_torn_entry_that_is_not_the_last_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
+    table = numbers(tmp_path / "t")
+    land(table, 0, [1])
+    land(table, 1, [2])
+    assert table.location.log is not None
+    (table.location.log / f"{1:020d}.json").write_bytes(text)
+    with pytest.raises(TableError, match=r"0001\.json: this log entry is torn"):
+        numbers(tmp_path / "t")
+
+
+def test_a_torn_checkpoint_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_VERSIONS", 3)
+    table = numbers(tmp_path / "t")
+    for batch in range(4):
+        land(table, batch, [batch])
+    assert table.location.log is not None
+    (checkpoint,) = table.location.log.glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    assert "_last_checkpoint: torn" in str(mend(table.location))
+    assert not (table.location.log / LAST_CHECKPOINT).exists()
+    checkpoint.unlink()
+    assert land(numbers(tmp_path / "t"), 4, [4]).version == 5
+    assert found(tmp_path / "t") == list(range(5))
+
+
+def test_a_whole_table_needs_no_mending(tmp_path: Path) -> None:
+    assert mend(Location.of(tmp_path / "none")) is None
+    land(numbers(tmp_path / "t"), 0, [1])
+    assert mend(Location.of(tmp_path / "t")) is None
+
+
+# Columns
+
+
+def test_columns_that_do_not_fit_are_refused_with_both_types(tmp_path: Path) -> None:
+    numbers(tmp_path / "t")
+    with pytest.raises(TableError, match="column x is long in the table and string in the view"):
+        numbers(tmp_path / "t", schema_of(x="string"))
+    with pytest.raises(TableError, match='no column y; new_columns = "add" adds it'):
+        numbers(tmp_path / "t", schema_of(x="long", y="date"))
+    with pytest.raises(TableError, match="column X: the table has x"):
+        numbers(tmp_path / "t", schema_of(X="long"), new_columns="add")
+    with pytest.raises(TableError, match="partitioned by nothing"):
+        numbers(tmp_path / "t", partition_by=["x"])
+
+
+def test_a_new_column_is_added_and_null_before(tmp_path: Path) -> None:
+    table = numbers(tmp_path / "t")
+    land(table, 0, [1])
+    table = numbers(tmp_path / "t", schema_of(x="long", y="string"), new_columns="add")
+    from odradek.spark.tables.append import append
+
+    rows = pa.table({"x": [2], "y": ["b"]})
+    append(
+        table,
+        Batch("q/s", 1),
+        schema_of(x="long", y="string"),
+        lambda: [written(tmp_path / "t", rows)],
+    )
+    # A frame with fewer columns fits, and what it lacks is null.
+    land(numbers(tmp_path / "t"), 2, [3])
+    list(compact(table, min_files=2))
+    assert sorted(map(str, found_pairs(tmp_path / "t"))) == ["(1, None)", "(2, 'b')", "(3, None)"]
+
+
+def found_pairs(root: Path) -> list[tuple[object, object]]:
+    rows = DeltaTable(root).to_pyarrow_table().to_pylist()
+    return [(row["x"], row["y"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a b": "long"}, "column 'a b': a table's names"),
+        ({"v": "void"}, "column v: a table has no type void"),
+        ({"v": "interval day"}, "column v: a table has no type interval day"),
+    ],
+)
+def test_what_delta_has_no_word_for_is_refused(
+    tmp_path: Path, columns: dict[str, str], message: str
+) -> None:
+    with pytest.raises(TableError, match=message):
+        numbers(tmp_path / "t", schema_of(**columns))
+
+
+# Other people's tables
+
+
+def test_a_table_written_by_the_library_is_appended_to(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "t", pa.table({"x": [1]}))
+    assert land(numbers(tmp_path / "t"), 0, [2]).version == 1
+    write_deltalake(tmp_path / "t", pa.table({"x": [3]}), mode="append")
+    assert found(tmp_path / "t") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping"])
+def test_a_table_that_needs_what_we_lack_is_refused_by_name(tmp_path: Path, feature: str) -> None:
+    numbers(tmp_path / "t")
+    entry = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": [feature],
+                "writerFeatures": [feature],
+            }
+        if "metaData" in action and feature == "columnMapping":
+            action["metaData"]["configuration"]["delta.columnMapping.mode"] = "name"
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(TableError, match=feature):
+        Table(Location.of(tmp_path / "t"))
+
+
+def test_where_a_table_can_be() -> None:
+    assert Location.of("file:/a/b").uri == Location.of("file:///a/b").uri == "/a/b"
+    assert Location.of("s3://bucket/a/").root is None
+    with pytest.raises(TableError, match="a local directory or s3://"):
+        Location.of("gs://bucket/a")
+    with pytest.raises(TableError, match="there is no table"):
+        Table(Location.of("/nowhere/at/all"))
