@@ -104,6 +104,7 @@ async def test_where_brokers_have_a_listener_clients_of_another_are_not_believed
         tmp_path,
         listeners="CLIENTS://127.0.0.1:0,INTERNAL://127.0.0.1:0",
         inter_broker_listener_name="INTERNAL",
+        listener_security_protocol_map="CLIENTS:PLAINTEXT,INTERNAL:PLAINTEXT",
     ) as made:
         await made.create_topic("t")
         epochs = await current(made)

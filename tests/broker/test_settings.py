@@ -265,8 +265,9 @@ async def test_settings_that_only_another_kind_of_broker_knows_are_kept_and_told
         kept = await store.config(ConfigKind.TOPICS, "t")
         assert kept == {foreign: "1000", throttle: "*"}
         told = (await describe(connection, TOPIC, "t"))[foreign]
-        assert (told.value, told.config_source, told.config_type) == ("1000", 1, 0)
-        assert [(each.name, each.value) for each in told.synonyms] == [(foreign, "1000")]
+        # A setting of a type that is not known here may be a password, as in Kafka.
+        assert (told.value, told.config_source, told.config_type) == (None, 1, 0)
+        assert [(each.name, each.value) for each in told.synonyms] == [(foreign, None)]
         done = await change(connection, TOPIC, "t", (foreign, SET, "2000"))
         assert done[0] is ErrorCode.INVALID_CONFIG
         done = await change(connection, TOPIC, "t", (foreign, DELETE, None))
