@@ -4,6 +4,7 @@ Exit codes: 0 success; 1 something was not done; 2 a usage error; 130 interrupte
 """
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 import click
 from click.decorators import FC
 
+from odradek.wire.connection import HandshakeFailed
 from odradek.wire.errors import EncodeError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
+CONFIG_VARIABLE = "ODRADEK_COMMAND_CONFIG"
+OTHERS_CAN_READ = 0o044
 TIMEOUT_S = 15.0
 COMPLETION_TIMEOUT_S = 1.0
 
@@ -42,6 +46,16 @@ ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "see `odradek reassign list`",
     ErrorCode.BROKER_NOT_AVAILABLE: "start it first",
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: "wait, or raise controller_mutation_rate",
+    **dict.fromkeys(
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
+        "an administrator grants it with `odradek acls add`",
+    ),
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "the settings come from --command-config",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic",
 }
 
@@ -82,21 +96,78 @@ def with_cluster(command: Callable[Concatenate["Blocking", P], None]) -> Callabl
         metavar="SECONDS",
         help="How long to wait for the cluster.",
     )
+    @click.option(
+        "--command-config",
+        envvar=CONFIG_VARIABLE,
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False),
+        help="A properties file with client settings: security.protocol, sasl.*, ssl.*.",
+    )
+    @click.option(
+        "--command-property",
+        "properties",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="One client setting, over those of the file. Secrets belong in the file.",
+    )
     @functools.wraps(command)
-    def connected(*args: Any, bootstrap_server: str, timeout: float, **options: Any) -> None:
-        from odradek.client import Blocking
-
-        with explained(), connect(bootstrap_server, timeout, Blocking) as cluster:
+    def connected(
+        *args: Any,
+        bootstrap_server: str,
+        timeout: float,
+        command_config: str | None,
+        properties: tuple[str, ...],
+        **options: Any,
+    ) -> None:
+        settings = client_settings(command_config, properties)
+        with explained(), connect(bootstrap_server, timeout, settings) as cluster:
             command(cluster, *args, **options)
 
     return connected
 
 
-def connect(bootstrap: str, timeout_s: float, client: type["Blocking"]) -> "Blocking":
+def connect(bootstrap: str, timeout_s: float, settings: Mapping[str, str]) -> "Blocking":
+    from odradek.client import Blocking
+    from odradek.security.client_settings import InvalidSecurity
+
     try:
-        return client(bootstrap, client_id="odradek-cli", timeout_s=timeout_s)
+        return Blocking(bootstrap, client_id="odradek-cli", timeout_s=timeout_s, security=settings)
+    except InvalidSecurity as error:
+        raise click.UsageError(str(error)) from None
     except ValueError as error:
         raise click.UsageError(f"--bootstrap-server: {error}") from None
+
+
+def client_settings(file: str | None, properties: tuple[str, ...]) -> dict[str, str]:
+    """The settings of a file, and over them those of the command line."""
+    settings = {} if file is None else read_properties(file)
+    if properties:
+        from odradek.security.client_settings import SECRET_SETTINGS
+
+        written = assignments(properties, "--command-property")
+        for name in sorted(SECRET_SETTINGS & written.keys()):
+            raise click.UsageError(
+                f"{name} is a secret, and other users can see a command line: put it into a file"
+                " for --command-config"
+            )
+        settings |= written
+    return settings
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """A properties file; warns of one that others can read, if there is a secret in it."""
+    from odradek.log.checkpoints import decode_properties
+    from odradek.security.client_settings import SECRET_SETTINGS
+
+    try:
+        with open(path, encoding="latin-1") as opened:
+            is_open = os.fstat(opened.fileno()).st_mode & OTHERS_CAN_READ
+            settings = decode_properties(opened.read())
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from None
+    if is_open and not SECRET_SETTINGS.isdisjoint(settings):
+        click.echo(f"Warning: other users can read the secrets in {path}: chmod 600", err=True)
+    return settings
 
 
 @contextmanager
@@ -114,6 +185,8 @@ def explained() -> Iterator[None]:
         raise click.ClickException(
             "the cluster did not answer in time; is it busy, or --timeout too short?"
         ) from None
+    except HandshakeFailed as error:
+        raise click.ClickException(str(error)) from None
     except OSError as error:
         if error.filename is not None:
             raise click.ClickException(f"{error.filename}: {error.strerror}") from None
@@ -157,10 +230,12 @@ def _completions(
     from odradek.client import Blocking
 
     bootstrap = context.params.get("bootstrap_server") or BOOTSTRAP
+    file, properties = context.params.get("command_config"), context.params.get("properties")
     try:
-        with Blocking(bootstrap, timeout_s=COMPLETION_TIMEOUT_S) as cluster:
+        settings = client_settings(file, tuple(properties or ()))
+        with Blocking(bootstrap, timeout_s=COMPLETION_TIMEOUT_S, security=settings) as cluster:
             return [name for name in ask(cluster) if name.startswith(incomplete)]
-    except (KafkaError, OSError, TimeoutError, ValueError):
+    except (KafkaError, OSError, TimeoutError, ValueError, click.ClickException):
         return []
 
 

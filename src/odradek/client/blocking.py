@@ -9,7 +9,7 @@ One loop, on the calling thread, that runs only while a call is being made.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, Self, TypeVar
 
@@ -34,6 +34,7 @@ class Blocking:
         missing_topic_s: float = MISSING_TOPIC_S,
         rack: str = "",
         rng: Random | None = None,
+        security: Mapping[str, str] | None = None,
     ) -> None:
         self.client = Client(
             bootstrap,
@@ -42,6 +43,7 @@ class Blocking:
             missing_topic_s=missing_topic_s,
             rack=rack,
             rng=rng,
+            security=security,
         )
         self.admin = Admin(self.client)
         self.groups = Groups(self.client)

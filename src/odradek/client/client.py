@@ -15,6 +15,8 @@ from typing import Any, Self, TypeVar
 from odradek.client.connections import Address, BrokerConnection, ConnectionPool, parse_addresses
 from odradek.client.metadata import Metadata
 from odradek.client.retries import STALE_METADATA, RetryBudget, error_code, is_retriable
+from odradek.client.security import connection_security
+from odradek.wire.connection import HandshakeFailed
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -45,14 +47,19 @@ class Client:
         missing_topic_s: float = MISSING_TOPIC_S,
         rack: str = "",
         rng: Random | None = None,
+        security: Mapping[str, str] | None = None,
     ) -> None:
+        """`security` has settings by Java's or librdkafka's names: `security.protocol`,
+        `sasl.*`, `ssl.*`; others among them are left alone. Raises InvalidSecurity."""
         self.bootstrap = parse_addresses(bootstrap)
         self.timeout_s = timeout_s
         self.missing_topic_s = missing_topic_s
         self.rack = rack
         self.rng = rng or Random()
         self.metadata = Metadata()
-        self._connections = ConnectionPool(client_id, timeout_s)
+        self._connections = ConnectionPool(
+            client_id, timeout_s, connection_security(security or {})
+        )
         self._coordinators: dict[str, int] = {}
         self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
         self._refreshes = 0
@@ -98,6 +105,8 @@ class Client:
                 try:
                     connection = await self._connections.get(address)
                     return await connection.request(message, timeout=self.timeout_s * ATTEMPT_SHARE)
+                except HandshakeFailed:
+                    raise
                 except (OSError, TimeoutError) as error:
                     failures[address] = error
             reasons = "; ".join(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from odradek import __version__
 from odradek.wire.api import APIS, ApiKey
-from odradek.wire.connection import Connection
+from odradek.wire.connection import Connection, ConnectionSecurity
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek.wire.schema import Message
@@ -113,8 +113,11 @@ class BrokerConnection:
 class ConnectionPool:
     """The open connections of one client."""
 
-    def __init__(self, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, client_id: str, timeout_s: float, security: ConnectionSecurity | None = None
+    ) -> None:
         self._client_id = client_id
+        self._security = security
         self._timeout_s = timeout_s
         self._connections: dict[Address, asyncio.Task[BrokerConnection]] = {}
         self._opened = 0
@@ -145,6 +148,7 @@ class ConnectionPool:
             address.port,
             client_id=self._client_id,
             timeout=min(CONNECT_TIMEOUT_S, self._timeout_s),
+            security=self._security,
         )
         self._opened += 1
         try:

@@ -8,6 +8,7 @@ once.
 import asyncio
 from random import Random
 
+from odradek.wire.connection import HandshakeFailed
 from odradek.wire.errors import ErrorCode, KafkaError
 
 # These mean that the client's metadata is out of date: refresh it before the next try.
@@ -55,7 +56,7 @@ def is_retriable(error: Exception) -> bool:
     """Whether to retry: the connection failed, or the broker answered with a retriable error."""
     if isinstance(error, KafkaError):
         return error.error in RETRIABLE
-    return isinstance(error, OSError | TimeoutError)
+    return isinstance(error, OSError | TimeoutError) and not isinstance(error, HandshakeFailed)
 
 
 class RetryBudget:

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from odradek.security.bearer_tokens import token_source
+from odradek.security.client_settings import InvalidSecurity, java_settings
 from odradek.security.exchange import SaslError
 from odradek.security.jaas import InvalidJaas, JaasEntry, parse_jaas
 from odradek.security.oauthbearer import oauth_token
@@ -41,10 +42,6 @@ logger = logging.getLogger(__name__)
 Offload: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 # Logs a connection in that has just been made.
 Login: TypeAlias = Callable[[Connection], Awaitable[None]]
-
-
-class InvalidSecurity(ValueError):
-    """Settings that cannot be used; the message names the setting, never a secret."""
 
 
 async def _in_place(work: Callable[[], Any]) -> Any:
@@ -114,6 +111,11 @@ class SaslLogin:
                 f"sasl.mechanism {self.mechanism} is not enabled; the broker has"
                 f" {', '.join(answer.mechanisms) or 'none'}",
             )
+        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_SASL_STATE,
+                "security.protocol: this listener of the broker takes no login",
+            )
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code), "the broker refuses to authenticate")
 
@@ -123,14 +125,17 @@ class SaslLogin:
             nonlocal lifetime_ms
             reply = await send(SaslAuthenticateRequest(auth_bytes=token), version)
             if reply.error_code:
-                raise KafkaError(ErrorCode(reply.error_code), reply.error_message or "")
+                reason = reply.error_message or "the broker rejects the login"
+                raise KafkaError(ErrorCode(reply.error_code), f"{reason}; check sasl.jaas.config")
             lifetime_ms = reply.session_lifetime_ms if version >= 1 else 0
             return bytes(reply.auth_bytes)
 
         try:
             await self._exchange(exchange)
         except SaslError as error:
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED, f"{error}; check sasl.jaas.config"
+            ) from None
         return lifetime_ms
 
     async def _exchange(self, send: Callable[[bytes], Awaitable[bytes]]) -> None:
@@ -178,7 +183,8 @@ class ClientSecurity:
         now_ms: Callable[[], int],
         offload: Offload = _in_place,
     ) -> "ClientSecurity":
-        """From settings by Java's names. Raises InvalidSecurity."""
+        """From settings by Java's names, or librdkafka's. Raises InvalidSecurity."""
+        settings = java_settings(settings, read_file)
         protocol = settings.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise InvalidSecurity(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["InvalidJaas", "JaasEntry", "Module", "parse_jaas", "parse_jaas_file"]
+__all__ = ["InvalidJaas", "JaasEntry", "Module", "jaas_text", "parse_jaas", "parse_jaas_file"]
 
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 _FORBIDDEN = frozenset(
@@ -87,6 +87,17 @@ def parse_jaas(text: str) -> JaasEntry:
     if rest != len(tokens):
         raise InvalidJaas("a JAAS setting has exactly one login module")
     return entry
+
+
+def jaas_text(module: str, **options: str) -> str:
+    """The inverse of `parse_jaas`."""
+    pairs = (f"{name}={_quoted(value)}" for name, value in options.items())
+    return " ".join([module, "required", *pairs]) + ";"
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def parse_jaas_file(text: str) -> dict[str, JaasEntry]:

@@ -29,10 +29,29 @@ from odradek.wire.tls import TlsLayer
 if TYPE_CHECKING:
     from odradek.wire.schema import Message
 
-__all__ = ["Connection", "ConnectionSecurity"]
+__all__ = ["Connection", "ConnectionSecurity", "HandshakeFailed"]
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 TIMEOUT_S = 30.0
+
+
+# What to look at when OpenSSL gives these reasons.
+TLS_ADVICE = {
+    "CERTIFICATE_VERIFY_FAILED": "check ssl.truststore.location, and that the broker's certificate"
+    " names this host (ssl.endpoint.identification.algorithm)",
+    "WRONG_VERSION_NUMBER": "this listener does not speak TLS; check security.protocol",
+}
+OTHER_TLS_ADVICE = "check ssl.keystore.location and ssl.enabled.protocols"
+
+
+class HandshakeFailed(ConnectionError):
+    """The peers do not agree on TLS: another attempt with the same settings ends the same way."""
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    detail = getattr(error, "verify_message", "")
+    advice = TLS_ADVICE.get(error.reason or "", OTHER_TLS_ADVICE)
+    return f"TLS: {error.reason or error}{f' ({detail})' if detail else ''}; {advice}"
 
 
 def _no_op() -> None:
@@ -95,9 +114,11 @@ class Connection(FrameProtocol):
         except TimeoutError:
             connection.close()
             raise
+        except HandshakeFailed:
+            raise
         except ssl.SSLError as error:
-            raise ConnectionError(
-                f"cannot connect to {host}:{port}: TLS: {error.reason or error}"
+            raise HandshakeFailed(
+                f"cannot connect to {host}:{port}: {_tls_reason(error)}"
             ) from error
         except OSError as error:
             if isinstance(error, socket.gaierror):
@@ -254,11 +275,15 @@ class Connection(FrameProtocol):
         self.close()
 
     def _broken(self) -> ConnectionError:
-        return ConnectionError(str(self._failure or f"the connection to {self.peer} is closed"))
+        kind = HandshakeFailed if isinstance(self._failure, HandshakeFailed) else ConnectionError
+        return kind(str(self._failure or f"the connection to {self.peer} is closed"))
 
     def _abandon(self, error: Exception | None) -> None:
         if error is not None and self._failure is None:
-            self._failure = ConnectionError(f"the connection to {self.peer} broke: {error}")
+            if isinstance(error, ssl.SSLError):
+                self._failure = HandshakeFailed(f"{self.peer}: {_tls_reason(error)}")
+            else:
+                self._failure = ConnectionError(f"the connection to {self.peer} broke: {error}")
         self._pending.extend(pending for _, pending in self._held or () if pending is not None)
         if self._held is not None:
             self._held.clear()

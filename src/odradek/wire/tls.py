@@ -127,6 +127,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._handshakes = handshakes
         self._on_failure = on_failure
         self._timer: asyncio.TimerHandle | None = None
+        self._failure: ssl.SSLError | None = None
         self._handshake_bytes = 0
         self._is_step_queued = False
         self._is_connected = False
@@ -157,9 +158,11 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._queue.clear()
         self.queued_bytes = 0
         if self._is_connected:
-            self._protocol.connection_lost(error)
+            self._protocol.connection_lost(error or self._failure)
         else:
-            self._report(error or ConnectionError("closed during the TLS handshake"))
+            self._report(
+                error or ConnectionError("closed during the TLS handshake; does it speak TLS?")
+            )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._scratch
@@ -278,6 +281,8 @@ class TlsLayer(asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             self._send_ciphertext()
             logger.info("closing a connection, TLS failed: %s", error.reason or error)
+            # In TLS 1.3 a server that rejects our certificate says so after the handshake.
+            self._failure = error
             self.plain.close()
             return False
         # More may be here already: the socket stays quiet until this turn's share is digested.
