@@ -1,4 +1,4 @@
-"""The cost of a failover and of a broker's failure to the controller, and how it grows.
+"""What failover and a broker's failure cost the controller, and how that grows.
 
 Run: python -m benchmarks controller. Five brokers, replication factor 3, the embedded store in a
 file. Brokers are stand-ins that acknowledge each request at once, so the figures are the
@@ -22,7 +22,7 @@ from odradek.controller.requests import ControlRequest
 from odradek.log.disk import RealDisk
 from odradek.store import open_store
 from odradek.store.cluster import ClusterStore
-from odradek.store.payloads import BrokerRegistration, Endpoint, PartitionState, TopicNode
+from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr, TopicNode
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -84,8 +84,8 @@ async def fill(store: ClusterStore, partitions: int) -> None:
         lists = {p: replicas_of(p) for p in range(PARTITIONS_PER_TOPIC)}
         await store.create_topic(topic, TopicNode(lists))
         for p, replicas in lists.items():
-            states[TopicPartition(topic, p)] = PartitionState(replicas[0], 0, replicas, 1)
-    term = await store.controller_epoch()
+            states[TopicPartition(topic, p)] = LeaderAndIsr(replicas[0], 0, replicas, 1)
+    term = await store.controller.term()
     assert term is not None
     await store.create_partition_states(states, term.fence)
 
@@ -106,24 +106,24 @@ async def at_rest(controller: Controller, without: int | None = None) -> None:
 async def measure(
     partitions: int, directory: Path, memory: bool = False
 ) -> tuple[float, float, int]:
-    """CPU seconds of a failover and of a broker's failure, and bytes the context holds."""
+    """CPU seconds of failover and of a broker's failure, and bytes the context holds."""
     url = f"sqlite:{directory / 'metadata.db'}"
     outside = ClusterStore(open_store(url))
-    await outside.store.start()
+    await outside.session.start()
     await outside.prepare()
     endpoint = (Endpoint("127.0.0.1", 9092),)
     for id in range(1, BROKERS + 1):
         await outside.register_broker(BrokerRegistration(id, -1, endpoint))
     # Nodes of topics are written in an earlier controller's term.
-    await outside.elect_controller(BROKERS)
+    await outside.controller.elect(BROKERS)
     await fill(outside, partitions)
-    term = await outside.controller_epoch()
+    term = await outside.controller.term()
     assert term is not None
-    # Registered before the topics were filled: no broker has restarted since.
-    await outside.resign_controller(term.fence)
+    # Registered before the topics were filled: nobody came back.
+    await outside.controller.resign(term.fence)
 
     store = ClusterStore(open_store(url))
-    await store.store.start()
+    await store.session.start()
     journal = Journal(lambda: 0, sink=RotatingFile(RealDisk(), str(directory / "journal.jsonl")))
     config = ControllerConfig(auto_leader_rebalance_enable=False)
     controller = Controller(1, store, config, journal=journal, connect=connect)
@@ -138,13 +138,13 @@ async def measure(
     tracemalloc.stop()
 
     begin = time.process_time()
-    await outside.store.delete(f"/brokers/ids/{VICTIM}")
+    await outside.session.delete(f"/brokers/ids/{VICTIM}")
     await at_rest(controller, without=VICTIM)
     failure = time.process_time() - begin
 
     await controller.stop()
-    await store.store.close()
-    await outside.store.close()
+    await store.session.close()
+    await outside.session.close()
     return takeover, failure, held
 
 
@@ -163,7 +163,7 @@ def main() -> None:
     size = SIZES[1]
     with tempfile.TemporaryDirectory() as directory:
         _, _, held = asyncio.run(measure(size, Path(directory), memory=True))
-    print(f"memory held after the failover: {held / size:,.0f} bytes for each partition")
+    print(f"memory held after failover: {held / size:,.0f} bytes for each partition")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from odradek.store import open_store
 from odradek.store.api import Check, Create, Set, Store, WatchEvent
 from odradek.store.cluster import ClusterStore
-from odradek.store.payloads import PartitionState, encode_state
+from odradek.store.payloads import LeaderAndIsr, encode_state
 from odradek.store.zookeeper_server import CannotStart, ZooKeeperServer
 from odradek.wire.topics import TopicPartition
 
@@ -119,7 +119,7 @@ async def load(store: Store, total: int) -> None:
     cluster = ClusterStore(store)
     await cluster.prepare()
     topics = [f"t{total}-{number}" for number in range(total // PARTITIONS_PER_TOPIC)]
-    data = encode_state(PartitionState(1, 0, (1, 2, 3), 1))
+    data = encode_state(LeaderAndIsr(1, 0, (1, 2, 3), 1))
     for topic in topics:
         root = f"/brokers/topics/{topic}"
         await store.multi([Create(root, None), Create(f"{root}/partitions", None)])

@@ -121,7 +121,7 @@ OFFERED_CLASSES = {"Cluster"}
 # Declarations without a use in the product, with the reason they stay.
 UNUSED = {
     **dict.fromkeys(
-        words("prepare_acls acl_resources set_acls notify_acl_change acl_changes"),
+        words("prepare_acls acl_resources"),
         "the ACL layer: written for the authorizer that comes next",
     ),
     **dict.fromkeys(
@@ -129,8 +129,8 @@ UNUSED = {
         "transactions: the log is ready for the coordinator that comes next",
     ),
     **dict.fromkeys(
-        words("update_broker request_reassignment request_preferred_election"),
-        "tests write what an operator's tool would",
+        words("unlisten parse_state"),
+        "the journal as a live view and over time: written for the console that comes next",
     ),
     **dict.fromkeys(words("serialize deserialize"), "kazoo calls them on a request"),
     "wait_closed": "asyncio calls it on a server",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 
-from odradek.controller import partition_states, replica_states
+from odradek.controller import controller_election, partition_states, replica_states
 
 ARCHITECTURE = Path(__file__).parent.parent / "ARCHITECTURE.md"
 
@@ -55,9 +55,19 @@ def partition_diagram() -> str:
     return f"{diagram(edges)}\n\n{legend(partition_states.Effect)}"
 
 
+def election_diagram() -> str:
+    edges = [
+        (previous.name, target.name, why)
+        for target, sources in controller_election.TRANSITIONS.items()
+        for previous, why in sources.items()
+    ]
+    return diagram(edges)
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "replica-states": replica_diagram,
     "partition-states": partition_diagram,
+    "controller-election": election_diagram,
 }
 
 

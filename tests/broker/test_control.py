@@ -21,7 +21,7 @@ from odradek.wire.topics import TopicPartition
 
 async def current(made: Cluster) -> tuple[int, int]:
     """The controller's epoch and broker 1's own, which a client should not know."""
-    term = await made.brokers[1].store.controller_epoch()
+    term = await made.brokers[1].store.controller.term()
     assert term is not None
     return term.epoch, made.brokers[1].epoch
 

@@ -72,7 +72,7 @@ async def test_a_damaged_replica_leaves_the_isr_before_it_can_be_elected(tmp_pat
         for broker_id in (*others, leader):
             await made.stop(broker_id)
         store = ClusterStore(MemoryStore(made.server, session_timeout_ms=6000))
-        await store.store.start()
+        await store.session.start()
         (state,) = (await store.partition_states([TP])).values()
         assert await store.update_isr(TP, replace(state, isr=(*others, leader)))
         shorten(segments(made, leader)[-1])
@@ -84,7 +84,7 @@ async def test_a_damaged_replica_leaves_the_isr_before_it_can_be_elected(tmp_pat
         await until(lambda: has_all(made, leader))
         await until(lambda: made.controller.cache.partitions("t")[0].leader in others)
         assert contents(made, leader) == contents(made, others[0])
-        await store.store.close()
+        await store.session.close()
 
 
 async def test_the_last_replica_that_lost_its_tail_does_not_lead(

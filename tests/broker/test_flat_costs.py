@@ -110,7 +110,7 @@ async def others(made: Cluster, count: int) -> AsyncIterator[None]:
     broker = made.brokers[1]
     names = [f"other-{number}" for number in range(count)]
     data = payloads.encode_config({"retention.ms": "1000"})
-    await broker.store.store.multi(
+    await broker.store.session.multi(
         [Create(paths.config(paths.ConfigKind.TOPICS, name), data) for name in names]
     )
     merge(broker, names, leader=1)

@@ -166,7 +166,7 @@ async def test_a_stop_does_not_wait_for_a_store_out_of_reach(
 ) -> None:
     monkeypatch.setattr(controlled_shutdown, "STORE_TIMEOUT_S", 0.05)
     async with cluster(tmp_path, brokers=2) as made:
-        silent = made.controller.store.store
+        silent = made.controller.store.session
         assert isinstance(silent, MemoryStore)
 
         async def never(*_: object) -> None:
@@ -182,7 +182,7 @@ async def test_a_lost_session_is_registered_again(tmp_path: Path) -> None:
         await made.create_topic("t", replicas=3)
         for victim in (made.controller, made.controller):
             before = victim.epoch
-            store = victim.store.store
+            store = victim.store.session
             assert isinstance(store, MemoryStore)
             made.server.expire(store)
             await until(lambda victim=victim, before=before: victim.epoch > before)

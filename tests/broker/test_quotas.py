@@ -146,7 +146,7 @@ async def test_the_greatest_and_the_least_quotas(tmp_path: Path) -> None:
         for value in (-1.0, 0.0, float(2**63)):
             assert await alter(connection, {"user": "u"}, producer_byte_rate=value) == 0
             assert await describe(connection) == {(("user", "u"),): {"producer_byte_rate": value}}
-        stored = await made.brokers[1].store.config(ConfigKind.USERS, "u")
+        stored = await made.brokers[1].store.configs.get(ConfigKind.USERS, "u")
         assert stored == {"producer_byte_rate": str(2**63 - 1)}, "as a LONG, for other brokers"
 
 

@@ -14,7 +14,7 @@ from tests.broker.processes import BrokerProcess
 
 from odradek.store import open_store
 from odradek.store.cluster import ClusterStore
-from odradek.store.payloads import PartitionState
+from odradek.store.payloads import LeaderAndIsr
 from odradek.store.zookeeper_server import ZooKeeperServer
 from odradek.wire.topics import TopicPartition
 
@@ -78,8 +78,8 @@ def asked(url: str, question: Callable[[ClusterStore], Awaitable[bool]]) -> None
     asyncio.run(ask())
 
 
-def states(url: str) -> dict[TopicPartition, PartitionState]:
-    found: dict[TopicPartition, PartitionState] = {}
+def states(url: str) -> dict[TopicPartition, LeaderAndIsr]:
+    found: dict[TopicPartition, LeaderAndIsr] = {}
 
     async def are_in_sync(store: ClusterStore) -> bool:
         found.update(await store.partition_states(PARTITIONS))

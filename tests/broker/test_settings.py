@@ -205,7 +205,7 @@ async def test_what_a_request_says_twice_or_leaves_out_is_refused_and_changes_no
         answers = (await connection.request(request, 1)).responses
         codes = [ErrorCode(answer.error_code) for answer in answers]
         assert codes == [invalid, invalid, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        kept = await made.brokers[1].store.config(ConfigKind.TOPICS, "t")
+        kept = await made.brokers[1].store.configs.get(ConfigKind.TOPICS, "t")
         assert kept == {"retention.ms": "1000"}
 
 
@@ -259,10 +259,10 @@ async def test_settings_that_only_another_kind_of_broker_knows_are_kept_and_told
         await made.create_topic("t")
         store = made.brokers[1].store
         connection = await made.connect(1)
-        await store.set_config(ConfigKind.TOPICS, "t", {foreign: "1000"})
+        await store.configs.set(ConfigKind.TOPICS, "t", {foreign: "1000"})
         done = await change(connection, TOPIC, "t", (throttle, SET, "*"))
         assert done == (ErrorCode.NONE, None)
-        kept = await store.config(ConfigKind.TOPICS, "t")
+        kept = await store.configs.get(ConfigKind.TOPICS, "t")
         assert kept == {foreign: "1000", throttle: "*"}
         told = (await describe(connection, TOPIC, "t"))[foreign]
         # A setting of a type that is not known here may be a password, as in Kafka.
@@ -272,12 +272,12 @@ async def test_settings_that_only_another_kind_of_broker_knows_are_kept_and_told
         assert done[0] is ErrorCode.INVALID_CONFIG
         done = await change(connection, TOPIC, "t", (foreign, DELETE, None))
         assert done[0] is ErrorCode.NONE
-        assert await store.config(ConfigKind.TOPICS, "t") == {throttle: "*"}
+        assert await store.configs.get(ConfigKind.TOPICS, "t") == {throttle: "*"}
         there = {"num.io.threads": "9", "num.replica.fetchers": "2"}
-        await store.set_config(ConfigKind.BROKERS, "1", there)
+        await store.configs.set(ConfigKind.BROKERS, "1", there)
         done = await change(connection, BROKER, "1", ("log.retention.ms", SET, "99"))
         assert done == (ErrorCode.NONE, None)
-        kept = await store.config(ConfigKind.BROKERS, "1")
+        kept = await store.configs.get(ConfigKind.BROKERS, "1")
         assert kept == {**there, "log.retention.ms": "99"}
         done = await change(connection, BROKER, "1", ("num.replica.fetchers", SET, "3"))
         assert done[0] is ErrorCode.INVALID_REQUEST
@@ -290,14 +290,14 @@ async def test_what_nobody_can_read_is_left_out_and_the_rest_is_followed(
         await made.create_topic("t")
         await made.create_topic("u")
         store = made.brokers[1].store
-        await store.set_config(
+        await store.configs.set(
             ConfigKind.BROKERS, "1", {PER_ADDRESS: "127.0.0.1:many", "log.retention.ms": "99"}
         )
-        await store.set_config(ConfigKind.CLIENTS, "c", {"producer_byte_rate": "fast"})
-        await store.store.set(paths.config(ConfigKind.TOPICS, "u"), b"by hand")
-        await store.set_config(ConfigKind.TOPICS, "t", {"segment.bytes": "3000"})
+        await store.configs.set(ConfigKind.CLIENTS, "c", {"producer_byte_rate": "fast"})
+        await store.session.set(paths.config(ConfigKind.TOPICS, "u"), b"by hand")
+        await store.configs.set(ConfigKind.TOPICS, "t", {"segment.bytes": "3000"})
         for entity in ("brokers/1", "clients/c", "topics/u", "topics/", "topics/t"):
-            await store.notify_config_change(entity)
+            await store.configs.notify_change(entity)
 
         def settings(topic: str) -> tuple[int, int]:
             config = made.brokers[1].logs.logs[TopicPartition(topic, 0)].config

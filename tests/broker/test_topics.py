@@ -32,13 +32,13 @@ class BusyStore(ClusterStore):
 async def store() -> AsyncIterator[BusyStore]:
     store = BusyStore(MemoryStore(MemoryServer()))
     store.meanwhile = []
-    await store.store.start()
+    await store.session.start()
     await store.prepare()
-    await store.elect_controller(1)
+    await store.controller.elect(1)
     await store.register_broker(BrokerRegistration(1, -1, (Endpoint("h", 1, "PLAINTEXT"),)))
     await store.create_topic("t", of(3))
     yield store
-    await store.store.close()
+    await store.session.close()
 
 
 def of(count: int) -> TopicNode:

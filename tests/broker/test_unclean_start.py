@@ -20,7 +20,7 @@ from odradek.log.offload import on_the_spot
 from odradek.store.api import NodeExists
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
-from odradek.store.payloads import BrokerRegistration, Endpoint, PartitionState, TopicNode
+from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr, TopicNode
 from odradek.wire.topics import TopicPartition
 
 DISK = RealDisk()
@@ -91,10 +91,10 @@ def test_this_machine_has_one_boot_at_a_time() -> None:
 
 LED, FOLLOWED, LAST, ELSEWHERE = (TopicPartition("t", number) for number in range(4))
 STATES = {
-    LED: PartitionState(1, 5, (1, 2, 3), 1),
-    FOLLOWED: PartitionState(2, 7, (2, 1), 1),
-    LAST: PartitionState(1, 9, (1,), 1),
-    ELSEWHERE: PartitionState(2, 3, (2, 3), 1),
+    LED: LeaderAndIsr(1, 5, (1, 2, 3), 1),
+    FOLLOWED: LeaderAndIsr(2, 7, (2, 1), 1),
+    LAST: LeaderAndIsr(1, 9, (1,), 1),
+    ELSEWHERE: LeaderAndIsr(2, 3, (2, 3), 1),
 }
 
 
@@ -109,7 +109,7 @@ async def stored(server: MemoryServer) -> ClusterStore:
     await store.prepare()
     assigned = {tp.partition: (1, 2, 3) for tp in STATES}
     assigned[ELSEWHERE.partition] = (2, 3)
-    term = await store.elect_controller(2)
+    term = await store.controller.elect(2)
     await store.create_topic("t", TopicNode(assigned, {}, {}, None))
     await store.create_partition_states(STATES, term.fence)
     return store
@@ -136,11 +136,11 @@ async def test_it_leaves_every_isr_that_has_another_member(
     for untouched in (LAST, ELSEWHERE):
         assert states[untouched] == STATES[untouched]
     assert "unflushed records may be lost; removed from the ISR of 2 partitions" in caplog.text
-    await store.store.close()
+    await store.session.close()
     again = await session(server)
     assert await leave(again, 1) == {LAST}
     assert await again.partition_states(STATES) == states
-    await again.store.close()
+    await again.session.close()
 
 
 async def test_brokers_that_leave_at_the_same_time_leave_one_member() -> None:
@@ -152,7 +152,7 @@ async def test_brokers_that_leave_at_the_same_time_leave_one_member() -> None:
         assert len(state.isr) == 1, tp
         assert state.leader in (-1, *state.isr)
     for store in stores:
-        await store.store.close()
+        await store.session.close()
 
 
 async def test_an_id_that_is_taken_leaves_nothing() -> None:
@@ -163,4 +163,4 @@ async def test_an_id_that_is_taken_leaves_nothing() -> None:
         await leave(twin, 1)
     assert await store.partition_states(STATES) == STATES
     for each in (store, twin):
-        await each.store.close()
+        await each.session.close()

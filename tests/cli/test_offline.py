@@ -27,7 +27,7 @@ def test_a_setting_is_changed_in_the_store_while_no_broker_runs(tmp_path: Path) 
     async def lock_out() -> None:
         store = await opened(address)
         written = {"max.connections": "1", "log.retention.ms": "5"}
-        await store.set_config_offline(ConfigKind.BROKERS, DEFAULT_ENTITY, written)
+        await store.configs.set_offline(ConfigKind.BROKERS, DEFAULT_ENTITY, written)
         await store.store.close()
 
     async def found() -> dict[str, str]:

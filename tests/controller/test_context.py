@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from odradek.controller import partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import ControllerContext, Replica, grouped_by_broker
-from odradek.controller.leadership import Leadership, has_preferred_leader
+from odradek.controller.leadership import has_preferred_leader
 from odradek.controller.partition_states import PartitionState
-from odradek.store.payloads import BrokerRegistration, Endpoint
+from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr
 from odradek.wire.topics import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -33,8 +33,9 @@ def test_a_replica_is_online_if_its_broker_is_and_its_directory() -> None:
     partition = context.set_assignment(T0, ReplicaAssignment([3, 2, 1, 4]))
     context.shutting_down.add(2)
     context.offline_dirs[3] = {T0}
-    assert context.online_replicas(partition) == (1,)
-    assert context.online_replicas(partition, count_shutting_down=True) == (2, 1)
+    assert context.online_replicas(T0, partition.assignment) == (1,)
+    online = context.online_replicas(T0, partition.assignment, count_shutting_down=True)
+    assert online == (2, 1)
     assert context.is_replica_online(T1, 3)
 
 
@@ -66,7 +67,7 @@ def test_what_is_unknown_is_empty_and_non_existent() -> None:
     context = ControllerContext()
     assert context.partition(T0) is None
     assert context.assignment(T0).replicas == ()
-    assert context.leadership(T0) is None
+    assert context.leader_and_isr(T0) is None
     assert context.replica_state(T0, 1) is replica_states.NON_EXISTENT
     assert context.leader_epoch_for_stop(T0) == -1
     context.remove_topic("t")
@@ -76,7 +77,7 @@ def test_what_is_unknown_is_empty_and_non_existent() -> None:
 def test_partitions_without_leader_are_kept_aside() -> None:
     context = cluster(1)
     first, second, other = (
-        context.set_assignment(key, ReplicaAssignment([1])) for key in (T0, T1, U0)
+        context.set_assignment(tp, ReplicaAssignment([1])) for tp in (T0, T1, U0)
     )
     for partition in (first, second, other):
         assert partition.state is partition_states.NON_EXISTENT
@@ -95,7 +96,7 @@ def test_removing_a_topic_leaves_nothing_behind() -> None:
     context = cluster(1)
     partition = context.set_assignment(T0, ReplicaAssignment([1]))
     context.set_partition_state(partition, partition_states.OFFLINE)
-    context.set_leadership(partition, Leadership(2, 0, (1,), 1))
+    context.set_leader_and_isr(partition, LeaderAndIsr(2, 0, (1,), 1))
     context.reassigning[T0] = None
     context.offline_dirs[1] = {T0}
     context.queue_deletion("t")
@@ -123,14 +124,14 @@ def test_replicas_are_grouped_with_brokers_ascending() -> None:
     assert list(grouped_by_broker(replicas)) == [1, 3]
 
 
-keys = st.sampled_from([T0, T1, U0])
+tps = st.sampled_from([T0, T1, U0])
 ids = st.lists(st.integers(1, 4), min_size=1, max_size=3, unique=True)
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("assign"), keys, ids, ids),
-        st.tuples(st.just("lead"), keys, st.integers(-1, 4), ids),
-        st.tuples(st.just("state"), keys, st.sampled_from(PartitionState)),
-        st.tuples(st.just("forget"), keys, st.integers(1, 4)),
+        st.tuples(st.just("assign"), tps, ids, ids),
+        st.tuples(st.just("lead"), tps, st.integers(-1, 4), ids),
+        st.tuples(st.just("state"), tps, st.sampled_from(PartitionState)),
+        st.tuples(st.just("forget"), tps, st.integers(1, 4)),
         st.tuples(st.just("queue"), st.sampled_from("tu")),
         st.tuples(st.just("remove"), st.sampled_from("tu")),
     ),
@@ -152,8 +153,8 @@ def test_indexes_and_counts_say_what_a_scan_would(history: list[tuple[object, ..
             context.remove_topic(subject)  # type: ignore[arg-type]
         elif (partition := context.partition(subject)) is not None:  # type: ignore[arg-type]
             if what == "lead":
-                leadership = Leadership(rest[0], 1, tuple(rest[1]), 1)  # type: ignore[arg-type]
-                context.set_leadership(partition, leadership)
+                leader_and_isr = LeaderAndIsr(rest[0], 1, tuple(rest[1]), 1)  # type: ignore[arg-type]
+                context.set_leader_and_isr(partition, leader_and_isr)
             elif what == "state":
                 context.set_partition_state(partition, rest[0])  # type: ignore[arg-type]
             else:
@@ -161,18 +162,18 @@ def test_indexes_and_counts_say_what_a_scan_would(history: list[tuple[object, ..
     everything = list(context.partitions())
     for id in range(1, 5):
         assert set(context.replicas_on([id])) == {
-            (p.key, id) for p in everything if id in p.assignment.replicas
+            (p.tp, id) for p in everything if id in p.assignment.replicas
         }
     assert set(context.partitions_without_leader()) == {
         p
         for p in everything
         if p.state in (PartitionState.NEW, PartitionState.OFFLINE)
-        and p.key.topic not in context.topics_to_delete
+        and p.tp.topic not in context.topics_to_delete
     }
     assert context.imbalanced_partition_count == sum(
-        not has_preferred_leader(p.assignment, p.leadership)
+        not has_preferred_leader(p.assignment, p.leader_and_isr)
         for p in everything
-        if p.leadership is not None
+        if p.leader_and_isr is not None
         and p.assignment.replicas
-        and p.key.topic not in context.topics_to_delete
+        and p.tp.topic not in context.topics_to_delete
     )

@@ -7,15 +7,23 @@ from collections.abc import AsyncIterator, Awaitable
 import pytest
 from tests.controller.scenarios.cluster import PuppetCluster
 
-from odradek.controller.balance import ElectionType
+from odradek.controller import dispatch
+from odradek.controller.active import ActiveController
 from odradek.controller.brokers import Changes, compare
 from odradek.controller.controller import Controller
-from odradek.controller.events import Event, EventKind
+from odradek.controller.events import (
+    BrokerChange,
+    TermEvent,
+    TopicChange,
+    TopicDeletionStopReplicaResponseReceived,
+)
 from odradek.controller.journal import EntryKind
-from odradek.controller.requests import BatchNotEmpty
+from odradek.controller.leader_elections import ElectionType
+from odradek.controller.term import RequestsNotSent
+from odradek.store import payloads
 from odradek.store.api import Store, StoreUnavailable
-from odradek.store.cluster import ControllerMoved
 from odradek.store.memory import MemoryServer, MemoryStore
+from odradek.store.nodes import ControllerMoved
 from odradek.store.payloads import BrokerRegistration, Endpoint, TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.stop_replica import (
@@ -73,7 +81,7 @@ def questions(controller: Controller) -> list[tuple[Awaitable[object], ErrorCode
     ]
 
 
-async def test_who_is_not_in_office_refuses(cluster: Cluster) -> None:
+async def test_a_standby_controller_refuses(cluster: Cluster) -> None:
     standby = cluster.controller(2)
     assert (standby.is_active, standby.epoch) == (False, 0)
     for question, expected in questions(standby):
@@ -81,13 +89,16 @@ async def test_who_is_not_in_office_refuses(cluster: Cluster) -> None:
     assert standby.statistics()["active"] is False
 
 
-async def test_questions_that_wait_when_the_session_ends_are_answered(cluster: Cluster) -> None:
+async def test_questions_that_wait_when_the_session_ends_are_answered(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller, gate = cluster.controller(1), asyncio.Event()
 
-    async def wait() -> None:
+    async def wait(active: ActiveController, event: TermEvent) -> None:
         await gate.wait()
 
-    controller._queue.put(Event(EventKind.BROKER_CHANGE, wait))
+    monkeypatch.setattr(dispatch, "process", wait)
+    controller.put_for_term(BrokerChange(), controller.epoch)
     asked = [(asyncio.ensure_future(q), expected) for q, expected in questions(controller)]
     await asyncio.sleep(0)
     store = cluster.members[1].held.store
@@ -95,6 +106,7 @@ async def test_questions_that_wait_when_the_session_ends_are_answered(cluster: C
     cluster.server.expire(store)
     for question, expected in asked:
         assert await refusal(question) is expected
+    monkeypatch.undo()
     gate.set()
     await cluster.settle()
     assert cluster.active == [2]
@@ -107,7 +119,7 @@ async def test_a_stopped_controller_refuses(cluster: Cluster) -> None:
         assert await refusal(question) is expected
 
 
-async def test_controlled_shutdown_of_a_stranger_or_a_ghost(cluster: Cluster) -> None:
+async def test_controlled_shutdown_of_an_unknown_or_an_earlier_broker(cluster: Cluster) -> None:
     controller = cluster.controller(1)
     epoch = cluster.members[3].puppet.epoch
     unknown = controller.controlled_shutdown(9, -1)
@@ -122,7 +134,7 @@ async def test_reassignment_answers_for_each_partition(cluster: Cluster) -> None
     await cluster.make("t", (1,), (2,))
     await cluster.make("doomed", (3,))
     cluster.members[3].puppet.undeletable.add(TopicPartition("doomed", 0))
-    await cluster.admin.request_deletion("doomed")
+    await cluster.admin.requests.request_deletion("doomed")
     await cluster.settle()
     answers = await cluster.controller(1).alter_reassignments(
         {
@@ -133,7 +145,7 @@ async def test_reassignment_answers_for_each_partition(cluster: Cluster) -> None
             TopicPartition("gone", 0): [1],
         }
     )
-    assert {str(key): answer.error.name for key, answer in answers.items()} == {
+    assert {str(tp): answer.error.name for tp, answer in answers.items()} == {
         "t-0": "NONE",
         "t-1": "NO_REASSIGNMENT_IN_PROGRESS",
         "t-7": "UNKNOWN_TOPIC_OR_PARTITION",
@@ -141,7 +153,7 @@ async def test_reassignment_answers_for_each_partition(cluster: Cluster) -> None
         "gone-0": "UNKNOWN_TOPIC_OR_PARTITION",
     }
     listed = await cluster.controller(1).list_reassignments([T0, TopicPartition("t", 1)])
-    assert {str(key): str(assignment) for key, assignment in listed.items()} == {
+    assert {str(tp): str(assignment) for tp, assignment in listed.items()} == {
         "t-0": "replicas=[2,1] adding=[2] removing=[1]"
     }
     assert cluster.controller(1).is_queued_for_deletion("doomed")
@@ -153,7 +165,7 @@ async def test_electing_everywhere_mentions_only_what_changed(cluster: Cluster) 
     await cluster.kill(3)
     await cluster.settle()
     answers = await cluster.controller(1).elect_leaders(ElectionType.PREFERRED, None)
-    assert {str(key): answer.error.name for key, answer in answers.items()} == {
+    assert {str(tp): answer.error.name for tp, answer in answers.items()} == {
         "t-0": "PREFERRED_LEADER_NOT_AVAILABLE"
     }
     await cluster.start(3)
@@ -161,9 +173,7 @@ async def test_electing_everywhere_mentions_only_what_changed(cluster: Cluster) 
     await cluster.leader_of(T0).change_isr(T0, [2, 3])
     await cluster.settle()
     answers = await cluster.controller(1).elect_leaders(ElectionType.PREFERRED, None)
-    assert {str(key): (a.error.name, a.leader) for key, a in answers.items()} == {
-        "t-0": ("NONE", 3)
-    }
+    assert {str(tp): (a.error.name, a.leader) for tp, a in answers.items()} == {"t-0": ("NONE", 3)}
 
 
 async def test_unclean_by_default(cluster: Cluster) -> None:
@@ -203,12 +213,13 @@ async def test_leadership_goes_home_by_itself() -> None:
     await cluster.close()
 
 
-async def test_endpoints_that_change_are_told(cluster: Cluster) -> None:
+async def test_endpoints_that_change_are_announced(cluster: Cluster) -> None:
     before = len(cluster.members[1].puppet.requests)
     known = await cluster.admin.broker(3)
     assert known is not None
     endpoints = (*known.endpoints, Endpoint("elsewhere", 1234, "CLIENTS"))
-    await cluster.admin.update_broker(BrokerRegistration(3, known.epoch, endpoints))
+    data = payloads.encode_broker(BrokerRegistration(3, known.epoch, endpoints), 0)
+    await cluster.admin.session.set("/brokers/ids/3", data)
     await cluster.settle()
     assert "BrokerModifications broker=3" in cluster.happened(EntryKind.CONTROLLER)
     _, told = cluster.members[1].puppet.requests[-1]
@@ -221,11 +232,11 @@ async def test_topics_are_not_deleted_where_that_is_disabled() -> None:
     cluster = Cluster(delete_topic_enable=False)
     await cluster.open([1, 2], [1])
     await cluster.make("t", (1, 2))
-    await cluster.admin.request_deletion("t")
+    await cluster.admin.requests.request_deletion("t")
     await cluster.settle()
-    assert await cluster.admin.deletions() == []
+    assert await cluster.admin.requests.deletions() == []
     assert await cluster.admin.topics() == ["t"]
-    await cluster.admin.request_deletion("t")
+    await cluster.admin.requests.request_deletion("t")
     await cluster.close()
 
 
@@ -256,7 +267,7 @@ async def test_what_a_broker_answers_to_an_earlier_registration_does_not_count(
     await cluster.make("t", (3,))
     puppet = cluster.members[3].puppet
     puppet.silence()
-    await cluster.admin.request_deletion("t")
+    await cluster.admin.requests.request_deletion("t")
     await cluster.settle()
     late = StopReplicaRequest(
         broker_epoch=puppet.epoch - 1,
@@ -271,10 +282,12 @@ async def test_what_a_broker_answers_to_an_earlier_registration_does_not_count(
     )
     done = StopReplicaPartitionError(topic_name="t", partition_index=0, error_code=ErrorCode.NONE)
     controller = cluster.controller()
-    controller._on_response(
-        3, late, StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, partition_errors=[])
-    )
-    controller._on_response(3, late, StopReplicaResponse(partition_errors=[done]))
+    for response in (
+        StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, partition_errors=[]),
+        StopReplicaResponse(partition_errors=[done]),
+    ):
+        event = TopicDeletionStopReplicaResponseReceived(3, late, response)
+        controller.put_for_term(event, controller.epoch)
     await cluster.settle()
     assert cluster.happened(EntryKind.DELETION) == ["queued", "started"]
     puppet.speak()
@@ -287,7 +300,7 @@ async def test_what_failed_to_lead_can_be_deleted(cluster: Cluster) -> None:
     puppet = cluster.members[3].puppet
     await puppet.fail_directory(T0)
     await cluster.settle()
-    await cluster.admin.request_deletion("t")
+    await cluster.admin.requests.request_deletion("t")
     await cluster.settle()
     assert cluster.happened(EntryKind.DELETION) == ["queued", "started", "halted"]
     assert await cluster.admin.topics() == ["t"]
@@ -296,7 +309,7 @@ async def test_what_failed_to_lead_can_be_deleted(cluster: Cluster) -> None:
     await puppet.fail_directory(T0._replace(topic="u"))
     await cluster.settle()
     puppet.mend_directory(T0._replace(topic="u"))
-    await cluster.admin.request_deletion("u")
+    await cluster.admin.requests.request_deletion("u")
     await cluster.settle()
     assert await cluster.admin.topics() == ["t"]
 
@@ -311,15 +324,15 @@ async def test_a_topic_id_is_kept_when_a_partition_moves(cluster: Cluster) -> No
     assert (node.topic_id, node.adding) == (topic_id, {0: (2,)})
 
 
-async def test_who_cannot_take_office_gives_it_up_and_tries_again(cluster: Cluster) -> None:
-    await cluster.admin.store.set("/feature", b"{}")
+async def test_a_failed_failover_resigns_and_is_tried_again(cluster: Cluster) -> None:
+    await cluster.admin.session.set("/feature", b"{}")
     await cluster.kill(2)
-    await cluster.admin.store.delete("/controller")
+    await cluster.admin.session.delete("/controller")
     attempts = [text for text in cluster.happened(EntryKind.CONTROLLER) if "elected" in text]
     while len(attempts) < 3:
         await cluster._look()
         attempts = [text for text in cluster.happened(EntryKind.CONTROLLER) if "elected" in text]
-    await cluster.admin.store.set("/feature", b'{"version":1,"status":0,"features":{}}')
+    await cluster.admin.session.set("/feature", b'{"version":1,"status":0,"features":{}}')
     while not cluster.controller(1).is_active:
         await cluster._look()
     await cluster.settle()
@@ -352,12 +365,18 @@ async def test_an_operation_that_breaks_off_leads_to_a_new_term(cluster: Cluster
     assert cluster.members[2].puppet.replicas[T0].isr == (2,)
 
 
-async def test_who_gives_up_an_office_that_is_gone_already_goes_on(cluster: Cluster) -> None:
-    async def fail() -> None:
-        await cluster.admin.store.delete("/controller")
-        raise BatchNotEmpty("planted")
+async def test_resigning_when_the_node_is_gone_already_is_harmless(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = cluster.controller(1)
 
-    cluster.controller(1)._queue.put(Event(EventKind.TOPIC_CHANGE, fail))
+    async def fail(active: ActiveController, event: TermEvent) -> None:
+        monkeypatch.undo()
+        await cluster.admin.session.delete("/controller")
+        raise RequestsNotSent("planted")
+
+    monkeypatch.setattr(dispatch, "process", fail)
+    controller.put_for_term(TopicChange(), controller.epoch)
     while not (cluster.active and cluster.controller().epoch > 1):
         await cluster._look()
     await cluster.make("t", (2, 3))
@@ -378,15 +397,15 @@ async def test_an_error_while_an_error_is_dealt_with_is_not_the_end(
         seen.append("look")
         raise StoreUnavailable("", "disk full")
 
-    async def fail() -> None:
-        raise ControllerMoved("planted")
-
-    async def go_on() -> None:
+    async def process(active: ActiveController, event: TermEvent) -> None:
+        if isinstance(event, TopicChange):
+            raise ControllerMoved("planted")
         seen.append("next")
 
-    monkeypatch.setattr(controller, "_look_who_is_in_office", look)
-    controller._queue.put(Event(EventKind.TOPIC_CHANGE, fail))
-    controller._queue.put(Event(EventKind.TOPIC_CHANGE, go_on))
+    monkeypatch.setattr(controller.election, "check_controller_node", look)
+    monkeypatch.setattr(dispatch, "process", process)
+    controller.put_for_term(TopicChange(), controller.epoch)
+    controller.put_for_term(BrokerChange(), controller.epoch)
     await cluster.settle()
     assert seen == ["look", "next"]
 
@@ -412,8 +431,8 @@ async def test_the_journal_alone_explains_a_partition(cluster: Cluster) -> None:
     await cluster.kill(3)
     await cluster.settle()
     history = cluster.controller(1).journal.history(T0)
-    leaderships = [e for e in history if e.kind is EntryKind.LEADERSHIP]
-    assert [(e.before, e.after, e.why) for e in leaderships] == [
+    leader_and_isr = [e for e in history if e.kind is EntryKind.LEADERSHIP]
+    assert [(e.before, e.after, e.why) for e in leader_and_isr] == [
         ("", "leader=3 epoch=0 isr=[3,2]", "TopicChange new=['t'] gone=[]"),
         (
             "leader=3 epoch=0 isr=[3,2]",
@@ -453,3 +472,15 @@ def test_how_registrations_differ(
 def test_changes_are_told_briefly() -> None:
     assert str(Changes((3,), (2,), (1, 4))) == "new=[3] bounced=[2] dead=[1, 4]"
     assert not Changes()
+
+
+async def test_the_journal_names_the_client_that_asked(cluster: Cluster) -> None:
+    await cluster.make("t", (2, 3))
+    client = "127.0.0.1:5000 (client id 'admin')"
+    await cluster.controller(1).alter_reassignments({T0: [3]}, requester=client)
+    await cluster.settle()
+    asked = f"ApiPartitionReassignment t-0:[3] ({client})"
+    assert asked in cluster.happened(EntryKind.CONTROLLER)
+    journal = cluster.controller(1).journal
+    assert asked in {entry.why for entry in journal.history(T0)}
+    assert all(client not in entry.why for entry in journal.entries() if "IsrChange" in entry.why)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from odradek.controller import partition_states, replica_states
+from odradek.controller import controller_election, partition_states, replica_states
 
 ROOT = Path(__file__).parent.parent.parent
 TOOL = ROOT / "tools" / "diagrams.py"
@@ -39,6 +39,9 @@ def test_every_legal_transition_is_drawn(diagrams: ModuleType) -> None:
     drawn = diagrams.partition_diagram()
     assert drawn.count(" --> ") == sum(map(len, partition_states.VALID_PREVIOUS.values())) == 8
     assert "    OFFLINE --> ONLINE: elect\n" in drawn
+    drawn = diagrams.election_diagram()
+    assert drawn.count(" --> ") == sum(map(len, controller_election.TRANSITIONS.values())) == 14
+    assert "    ELECTED --> PAUSED: resigned\n" in drawn
 
 
 def test_what_is_between_the_markers_is_replaced_and_nothing_else(diagrams: ModuleType) -> None:

@@ -8,7 +8,7 @@ from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import Strategy
 from odradek.controller.leadership import (
     Election,
-    Leadership,
+    LeaderAndIsr,
     elect,
     has_preferred_leader,
     initial,
@@ -85,12 +85,12 @@ def test_controlled_shutdown(
     assert elections.controlled_shutdown(assignment, isr, live, shutting_down) == leader
 
 
-def held(leader: int, *isr: int) -> Leadership:
-    return Leadership(leader, 7, isr, controller_epoch=3, partition_epoch=11)
+def held(leader: int, *isr: int) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, 7, isr, controller_epoch=3, partition_epoch=11)
 
 
-def decided(leader: int, *isr: int) -> Leadership:
-    return Leadership(leader, 8, isr, controller_epoch=4, partition_epoch=11)
+def decided(leader: int, *isr: int) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, 8, isr, controller_epoch=4, partition_epoch=11)
 
 
 MOVING = ReplicaAssignment([3, 4, 1, 2], adding=[3, 4], removing=[1, 2])
@@ -118,7 +118,7 @@ MOVING = ReplicaAssignment([3, 4, 1, 2], adding=[3, 4], removing=[1, 2])
             (2, 3),
             (),
             True,
-            Election(decided(2, 2), (2, 3)),
+            Election(decided(2, 2), (2, 3), is_unclean=True),
         ),
         (
             Strategy.OFFLINE_UNCLEAN,
@@ -127,7 +127,7 @@ MOVING = ReplicaAssignment([3, 4, 1, 2], adding=[3, 4], removing=[1, 2])
             (3,),
             (),
             True,
-            Election(decided(3, 3), (3,)),
+            Election(decided(3, 3), (3,), is_unclean=True),
         ),
         # The ISR stays; the target is told.
         (
@@ -175,7 +175,7 @@ MOVING = ReplicaAssignment([3, 4, 1, 2], adding=[3, 4], removing=[1, 2])
 def test_election(
     strategy: Strategy,
     assignment: ReplicaAssignment,
-    before: Leadership,
+    before: LeaderAndIsr,
     live: tuple[int, ...],
     shutting_down: tuple[int, ...],
     unclean: bool,
@@ -191,6 +191,7 @@ def test_election(
         unclean=unclean,
     )
     assert found == expected
+    assert found is None or found.is_unclean is (found.leader_and_isr.leader not in before.isr)
 
 
 def test_the_leader_epoch_rises_also_when_the_leader_stays() -> None:
@@ -203,11 +204,11 @@ def test_the_leader_epoch_rises_also_when_the_leader_stays() -> None:
         controller_epoch=4,
     )
     assert election is not None
-    assert election.leadership == decided(1, 1, 2)
+    assert election.leader_and_isr == decided(1, 1, 2)
 
 
 def test_first_leadership() -> None:
-    assert initial((2, 3), 5) == Leadership(2, 0, (2, 3), controller_epoch=5, partition_epoch=0)
+    assert initial((2, 3), 5) == LeaderAndIsr(2, 0, (2, 3), controller_epoch=5, partition_epoch=0)
     assert initial((), 5) is None
 
 
@@ -221,7 +222,7 @@ def test_first_leadership() -> None:
         (held(1, 1, 2), 3, decided(1, 1, 2)),  # not in it: only the epoch, to fence
     ],
 )
-def test_a_replica_goes_offline(before: Leadership, replica: int, after: Leadership) -> None:
+def test_a_replica_goes_offline(before: LeaderAndIsr, replica: int, after: LeaderAndIsr) -> None:
     assert without_replica(before, replica, controller_epoch=4) == after
 
 
@@ -230,7 +231,7 @@ def test_raising_the_epoch_changes_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "leadership", "at_home"),
+    ("assignment", "leader_and_isr", "at_home"),
     [
         (ReplicaAssignment([1, 2]), held(1, 1, 2), True),
         (ReplicaAssignment([1, 2]), held(2, 1, 2), False),
@@ -239,5 +240,7 @@ def test_raising_the_epoch_changes_nothing_else() -> None:
         (ReplicaAssignment([3, 1], adding=[3], removing=[1]), held(1, 1, 3), False),
     ],
 )
-def test_imbalance(assignment: ReplicaAssignment, leadership: Leadership, at_home: bool) -> None:
-    assert has_preferred_leader(assignment, leadership) is at_home
+def test_imbalance(
+    assignment: ReplicaAssignment, leader_and_isr: LeaderAndIsr, at_home: bool
+) -> None:
+    assert has_preferred_leader(assignment, leader_and_isr) is at_home

@@ -1,148 +1,161 @@
-"""The event queue: one at a time, in order, with times for each kind.
-
-docs/spec/controller-and-replication.md section 4.3.
-"""
+"""The event queue: one at a time, in order, with times for each kind of event."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from typing import get_args
 
 import pytest
 
-from odradek.controller.events import Event, EventKind, EventQueue
-
-
-async def run(event: Event) -> None:
-    await event.process()
+from odradek.controller import events
+from odradek.controller.event_queue import EventQueue, Queued
+from odradek.controller.events import (
+    BrokerChange,
+    Event,
+    Expire,
+    ListPartitionReassignments,
+    PartitionModifications,
+    TopicChange,
+    name_of,
+)
 
 
 class Recorder:
+    """Records what the queue does; events named in `gates` wait there."""
+
     def __init__(self) -> None:
         self.seen: list[str] = []
+        self.gates: dict[Event, asyncio.Event] = {}
+        self.queue = EventQueue(self.process, self.preempt)
 
-    def event(
-        self,
-        kind: EventKind,
-        name: str,
-        wait_for: asyncio.Event | None = None,
-        subject: object = None,
-    ) -> Event:
-        async def process() -> None:
-            self.seen.append(f"begin {name}")
-            if wait_for is not None:
-                await wait_for.wait()
-            self.seen.append(f"end {name}")
+    async def process(self, queued: Queued) -> None:
+        event = queued.event
+        if isinstance(event, ListPartitionReassignments):
+            event.succeed({})
+            return
+        self.seen.append(f"begin {event}")
+        gate = self.gates.get(event)
+        if gate is not None:
+            await gate.wait()
+        self.seen.append(f"end {event}")
 
-        return Event(kind, process, lambda: self.seen.append(f"preempt {name}"), subject)
+    def preempt(self, event: Event) -> None:
+        self.seen.append(f"preempt {event}")
 
-
-async def drained(queue: EventQueue) -> None:
-    done = asyncio.Event()
-    queue.put(Event(EventKind.LIST_REASSIGNMENTS, _setting(done)))
-    await done.wait()
-    await asyncio.sleep(0)
-
-
-def _setting(done: asyncio.Event) -> Callable[[], Awaitable[None]]:
-    async def process() -> None:
-        done.set()
-
-    return process
+    async def drained(self) -> None:
+        last = ListPartitionReassignments(None)
+        self.queue.put(last)
+        await last.reply
+        await asyncio.sleep(0)
 
 
 async def test_one_at_a_time_in_order() -> None:
-    recorder, queue, gate = Recorder(), EventQueue(run), asyncio.Event()
-    queue.start()
-    queue.put(recorder.event(EventKind.BROKER_CHANGE, "a", gate))
-    queue.put(recorder.event(EventKind.TOPIC_CHANGE, "b"))
+    recorder, gate = Recorder(), asyncio.Event()
+    recorder.gates[BrokerChange()] = gate
+    recorder.queue.start()
+    recorder.queue.put(BrokerChange())
+    recorder.queue.put(TopicChange())
     await asyncio.sleep(0)
-    assert recorder.seen == ["begin a"]
+    assert recorder.seen == ["begin BrokerChange()"]
     gate.set()
-    await drained(queue)
-    assert recorder.seen == ["begin a", "end a", "begin b", "end b"]
-    await queue.close()
+    await recorder.drained()
+    assert recorder.seen[1:] == ["end BrokerChange()", "begin TopicChange()", "end TopicChange()"]
+    await recorder.queue.close()
 
 
 async def test_looking_again_is_queued_once_until_it_begins() -> None:
-    recorder, queue, gate = Recorder(), EventQueue(run), asyncio.Event()
+    recorder, gate = Recorder(), asyncio.Event()
+    recorder.gates[TopicChange()] = gate
+    queue = recorder.queue
     queue.start()
-    queue.put_once(recorder.event(EventKind.TOPIC_CHANGE, "a", gate))
+    queue.put(TopicChange(), epoch=1)
     await asyncio.sleep(0)
-    for name in ("b", "c"):
-        queue.put_once(recorder.event(EventKind.TOPIC_CHANGE, name))
-    queue.put_once(recorder.event(EventKind.PARTITION_MODIFICATIONS, "t1", subject="t1"))
-    queue.put_once(recorder.event(EventKind.PARTITION_MODIFICATIONS, "t2", subject="t2"))
-    queue.put_once(recorder.event(EventKind.PARTITION_MODIFICATIONS, "t1 again", subject="t1"))
+    for _ in range(2):
+        queue.put(TopicChange(), epoch=1)
+    queue.put(TopicChange(), epoch=2)  # of the next term: another event
+    for topic in ("t1", "t2", "t1"):
+        queue.put(PartitionModifications(topic))
     gate.set()
-    await drained(queue)
+    await recorder.drained()
     assert [line for line in recorder.seen if line.startswith("end")] == [
-        "end a",
-        "end b",
-        "end t1",
-        "end t2",
+        "end TopicChange()",
+        "end TopicChange()",
+        "end TopicChange()",
+        "end PartitionModifications(topic='t1')",
+        "end PartitionModifications(topic='t2')",
     ]
     await queue.close()
 
 
 async def test_clearing_preempts_what_waits_and_not_what_runs() -> None:
-    recorder, queue, gate = Recorder(), EventQueue(run), asyncio.Event()
+    recorder, gate = Recorder(), asyncio.Event()
+    recorder.gates[BrokerChange()] = gate
+    queue = recorder.queue
     queue.start()
-    queue.put(recorder.event(EventKind.BROKER_CHANGE, "running", gate))
-    queue.put(recorder.event(EventKind.CONTROLLED_SHUTDOWN, "waiting"))
+    queue.put(BrokerChange())
+    queue.put(TopicChange())
     await asyncio.sleep(0)
-    queue.clear_and_put(recorder.event(EventKind.EXPIRE, "expire"))
+    queue.clear_and_put(Expire())
     gate.set()
-    await drained(queue)
+    await recorder.drained()
     assert recorder.seen == [
-        "begin running",
-        "preempt waiting",
-        "end running",
-        "begin expire",
-        "end expire",
+        "begin BrokerChange()",
+        "preempt TopicChange()",
+        "end BrokerChange()",
+        "begin Expire()",
+        "end Expire()",
     ]
     assert queue.statistics()["preempted"] == 1
     await queue.close()
 
 
 async def test_after_closing_everything_is_preempted() -> None:
-    recorder, queue = Recorder(), EventQueue(run)
-    queue.start()
-    await queue.close()
-    queue.put(recorder.event(EventKind.TOPIC_CHANGE, "late"))
-    assert recorder.seen == ["preempt late"]
+    recorder = Recorder()
+    recorder.queue.start()
+    await recorder.queue.close()
+    recorder.queue.put(TopicChange())
+    assert recorder.seen == ["preempt TopicChange()"]
 
 
-async def test_an_event_that_never_ends_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.controller.events.CLOSING_S_MAX", 0.01)
-    recorder, queue = Recorder(), EventQueue(run)
-    queue.start()
-    queue.put(recorder.event(EventKind.BROKER_CHANGE, "stuck", asyncio.Event()))
+async def test_an_event_that_never_ends_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.controller.event_queue.CLOSING_S_MAX", 0.01)
+    recorder = Recorder()
+    recorder.gates[BrokerChange()] = asyncio.Event()
+    recorder.queue.start()
+    recorder.queue.put(BrokerChange())
     await asyncio.sleep(0)
-    await queue.close()
-    assert recorder.seen == ["begin stuck"]
+    await recorder.queue.close()
+    assert recorder.seen == ["begin BrokerChange()"]
 
 
 async def test_times_are_kept_for_each_kind() -> None:
-    loop = asyncio.get_running_loop()
-    recorder, queue = Recorder(), EventQueue(run)
+    recorder, gate = Recorder(), asyncio.Event()
+    recorder.gates[BrokerChange()] = gate
+    queue = recorder.queue
     queue.start()
-    gate = asyncio.Event()
-    queue.put(recorder.event(EventKind.BROKER_CHANGE, "slow", gate))
-    queue.put(recorder.event(EventKind.TOPIC_CHANGE, "behind it"))
-    queue.put(recorder.event(EventKind.TOPIC_CHANGE, "and that"))
-    loop.call_later(0.02, gate.set)
-    await drained(queue)
-    events = queue.statistics()["events"]
-    assert isinstance(events, dict)
-    assert events["BrokerChange"]["count"] == 1
-    assert events["BrokerChange"]["processing_ms_max"] >= 15
-    assert events["TopicChange"]["count"] == 2
-    assert events["TopicChange"]["queue_ms_max"] >= 15
-    assert events["TopicChange"]["processing_ms_max"] < events["BrokerChange"]["processing_ms_max"]
+    queue.put(BrokerChange())
+    for topic in ("behind it", "and that"):
+        queue.put(PartitionModifications(topic))
+    asyncio.get_running_loop().call_later(0.02, gate.set)
+    await recorder.drained()
+    times = queue.statistics()["events"]
+    assert isinstance(times, dict)
+    assert times["BrokerChange"]["count"] == 1
+    assert times["BrokerChange"]["processing_ms_max"] >= 15
+    behind = times["PartitionModifications"]
+    assert behind["count"] == 2
+    assert behind["queue_ms_max"] >= 15
+    assert behind["processing_ms_max"] < times["BrokerChange"]["processing_ms_max"]
     await queue.close()
 
 
-def test_kafkas_names_of_the_kinds_this_dialect_has() -> None:
-    assert {kind.value for kind in EventKind} == {
+async def test_kafkas_names_of_the_events_this_dialect_has() -> None:
+    kinds = [
+        *get_args(events.ElectionEvent),
+        *get_args(events.TermEvent),
+        *get_args(events.AnyApiRequest),
+    ]
+    names = {kind.__name__ for kind in kinds} - {"ElectLeaders"}
+    assert name_of(events.ElectLeaders(events.ElectionType.PREFERRED, None)) in names
+    assert names == {
         "Startup",
         "Reelect",
         "RegisterBrokerAndReelect",

@@ -3,15 +3,22 @@
 import json
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from odradek.controller.journal import (
     EntryKind,
     Journal,
     RotatingFile,
     describe,
+    format_partitions,
+    format_state,
     line_of,
+    parse_state,
     read_lines,
 )
 from odradek.log.disk import RealDisk
+from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.topics import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -38,7 +45,7 @@ def filled(journal: Journal) -> Journal:
     journal.record(EntryKind.REPLICA, before="ONLINE", after="OFFLINE", partition=T1, broker=2)
     journal.record(EntryKind.REQUEST, after="LeaderAndIsr", broker=3, partitions=(T0, U0))
     journal.record(EntryKind.DELETION, after="started", topic="u")
-    journal.record(EntryKind.FAILURE, partition=T0, why='nobody "eligible"\n')
+    journal.record(EntryKind.FAILURE, partition=T0, why='no replica "eligible"\n')
     return journal
 
 
@@ -47,7 +54,7 @@ def test_history_is_what_concerns_the_partition() -> None:
     assert [describe(entry) for entry in journal.history(T0)] == [
         "partition t-0: ONLINE -> OFFLINE [BrokerChange dead=[2]]",
         "request to broker 3: LeaderAndIsr (2 partitions) [BrokerChange dead=[2]]",
-        'failure t-0:  [nobody "eligible"\n]',
+        'failure t-0:  [no replica "eligible"\n]',
     ]
     assert [describe(entry) for entry in journal.history(T1)] == [
         "replica t-1 on 2: ONLINE -> OFFLINE [BrokerChange dead=[2]]"
@@ -63,6 +70,7 @@ def test_lines_are_json_and_can_be_read_back() -> None:
     journal = filled(Journal(lambda: 1234))
     lines = [line_of(entry) for entry in journal.entries()]
     assert json.loads(lines[0]) == {
+        "sequence": 1,
         "time": 1234,
         "epoch": 7,
         "kind": "partition",
@@ -145,3 +153,43 @@ def test_a_single_file_starts_over(tmp_path: Path) -> None:
     sink.write(b"two\n")
     sink.close()
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"journal": b"two\n"}
+
+
+def test_entries_are_numbered() -> None:
+    journal = filled(Journal(lambda: 1234))
+    numbers = [entry.sequence for entry in journal.entries()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert [entry.sequence for entry in read_lines(map(line_of, journal.entries()))] == numbers
+
+
+def test_a_listener_that_leaves_hears_no_more() -> None:
+    journal, heard = Journal(lambda: 0), []
+    journal.listen(heard.append)
+    journal.record(EntryKind.CONTROLLER, after="first")
+    journal.unlisten(heard.append)
+    journal.record(EntryKind.CONTROLLER, after="second")
+    assert [entry.after for entry in heard] == ["first"]
+
+
+@given(
+    st.builds(
+        LeaderAndIsr,
+        st.integers(-2, 2**31 - 1),
+        st.integers(0, 2**31 - 1),
+        st.lists(st.integers(0, 2**31 - 1)).map(tuple),
+        st.just(1),
+    )
+)
+def test_states_can_be_read_back(state: LeaderAndIsr) -> None:
+    assert parse_state(format_state(state)) == (state.leader, state.leader_epoch, state.isr)
+
+
+def test_text_that_is_no_state_is_none() -> None:
+    assert parse_state("ONLINE") is None
+    assert parse_state("leader=1 epoch=2 isr=[1") is None
+
+
+def test_a_long_list_of_partitions_is_abbreviated() -> None:
+    tps = [TopicPartition("t", number) for number in range(1000)]
+    assert format_partitions(tps[:2]) == "t-0,t-1"
+    assert format_partitions(tps).endswith("t-18,t-19 and 980 more")

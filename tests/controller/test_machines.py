@@ -3,47 +3,45 @@
 What the legal ones do can be read in the scenarios; here is what must not happen.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+from tests.controller.bench import sent_by, term_on
 
 from odradek.controller import partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.config import ControllerConfig
-from odradek.controller.context import ControllerContext, Partition
+from odradek.controller.context import Partition
 from odradek.controller.elections import Strategy
-from odradek.controller.journal import EntryKind, Journal
-from odradek.controller.leadership import Leadership
-from odradek.controller.machines import StateMachines
-from odradek.controller.requests import ControlRequest, RequestBatch
-from odradek.store.cluster import ClusterStore, ControllerMoved
+from odradek.controller.journal import EntryKind
+from odradek.controller.partition_state_machine import PartitionStateMachine
+from odradek.controller.replica_state_machine import ReplicaStateMachine
+from odradek.controller.term import RequestsNotSent, Term
+from odradek.store.api import ConnectionLost, Node, Watch
+from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
-from odradek.store.payloads import BrokerRegistration, Endpoint, TopicNode
+from odradek.store.nodes import ControllerMoved, Refused
+from odradek.store.payloads import (
+    BrokerRegistration,
+    Endpoint,
+    LeaderAndIsr,
+    TopicNode,
+    decode_state,
+)
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.topics import TopicPartition
 
 
 class Bench:
-    """A controller's insides on a store, with nobody listening."""
+    """A term's machines on a store, with no broker listening."""
 
-    def __init__(self, store: ClusterStore) -> None:
-        self.store = store
-        self.context = ControllerContext()
-        self.journal = Journal(lambda: 0)
-        self.sent: list[tuple[int, ControlRequest]] = []
-        self.batch = RequestBatch(
-            1,
-            self.context,
-            listener="PLAINTEXT",
-            send=lambda id, request: self.sent.append((id, request)),
-            journal=self.journal,
-        )
-        config = ControllerConfig()
-        self.machines = StateMachines(self.context, store, self.batch, self.journal, config)
-
-    async def open(self) -> None:
-        term = await self.store.elect_controller(1)
-        self.context.epoch, self.context.epoch_version = term
+    def __init__(self, term: Term) -> None:
+        self.term = term
+        self.store = term.store
+        self.context = term.context
+        self.journal = term.journal
+        self.sent = sent_by(term)
+        self.partitions = PartitionStateMachine(term)
+        self.replicas = ReplicaStateMachine(term)
         for id in (1, 2, 3):
             self.context.brokers[id] = BrokerRegistration(id, id, (Endpoint("h", id),))
 
@@ -56,11 +54,11 @@ class Bench:
 
     async def born(self, name: str, *lists: tuple[int, ...]) -> list[Partition]:
         partitions = await self.topic(name, *lists)
-        await self.machines.partitions_to(partitions, partition_states.NEW)
-        await self.machines.partitions_to(partitions, partition_states.ONLINE)
+        await self.partitions.move(partitions, partition_states.NEW)
+        await self.partitions.move(partitions, partition_states.ONLINE)
         for partition in partitions:
             for replica in partition.assignment.replicas:
-                self.context.set_replica_state(partition.key, replica, replica_states.ONLINE)
+                self.context.set_replica_state(partition.tp, replica, replica_states.ONLINE)
         self.sent.clear()
         return partitions
 
@@ -79,21 +77,19 @@ async def bench() -> Bench:
     await memory.start()
     store = ClusterStore(memory)
     await store.prepare()
-    bench = Bench(store)
-    await bench.open()
-    return bench
+    return Bench(term_on(store, await store.controller.elect(1)))
 
 
 async def test_an_illegal_replica_transition_is_recorded_and_the_others_go_on(bench: Bench) -> None:
     first, second = await bench.born("t", (1, 2), (2, 1))
-    bench.context.set_replica_state(first.key, 2, replica_states.DELETION_STARTED)
+    bench.context.set_replica_state(first.tp, 2, replica_states.DELETION_STARTED)
     bench.journal.cause = "a test"
-    await bench.machines.replicas_to([(first.key, 2), (second.key, 2)], replica_states.OFFLINE)
+    await bench.replicas.move([(first.tp, 2), (second.tp, 2)], replica_states.OFFLINE)
     assert bench.failures == [
         ("t-0@2", "DELETION_STARTED -> OFFLINE", "a test: not a legal transition")
     ]
-    assert bench.context.replica_state(first.key, 2) is replica_states.DELETION_STARTED
-    assert bench.context.replica_state(second.key, 2) is replica_states.OFFLINE
+    assert bench.context.replica_state(first.tp, 2) is replica_states.DELETION_STARTED
+    assert bench.context.replica_state(second.tp, 2) is replica_states.OFFLINE
 
 
 async def test_an_illegal_partition_transition_is_recorded_and_the_others_go_on(
@@ -101,7 +97,7 @@ async def test_an_illegal_partition_transition_is_recorded_and_the_others_go_on(
 ) -> None:
     first, second = await bench.born("t", (1,), (2,))
     bench.context.set_partition_state(first, partition_states.OFFLINE)
-    await bench.machines.partitions_to([first, second], partition_states.NON_EXISTENT)
+    await bench.partitions.move([first, second], partition_states.NON_EXISTENT)
     assert first.state is partition_states.NON_EXISTENT
     assert second.state is partition_states.ONLINE
     assert bench.failures == [("t-1@None", "ONLINE -> NON_EXISTENT", ": not a legal transition")]
@@ -109,93 +105,93 @@ async def test_an_illegal_partition_transition_is_recorded_and_the_others_go_on(
 
 async def test_a_leader_cannot_start_as_a_new_replica(bench: Bench) -> None:
     (partition,) = await bench.born("t", (1, 2))
-    bench.context.set_replica_state(partition.key, 1, replica_states.NON_EXISTENT)
-    await bench.machines.replicas_to([(partition.key, 1)], replica_states.NEW)
-    assert bench.context.replica_state(partition.key, 1) is replica_states.NON_EXISTENT
+    bench.context.set_replica_state(partition.tp, 1, replica_states.NON_EXISTENT)
+    await bench.replicas.move([(partition.tp, 1)], replica_states.NEW)
+    assert bench.context.replica_state(partition.tp, 1) is replica_states.NON_EXISTENT
     assert bench.failures == [("t-0@1", "NON_EXISTENT -> NEW", ": it is the leader")]
     assert bench.sent == []
 
 
 async def test_a_new_replica_outside_the_assignment_joins_it(bench: Bench) -> None:
     (partition,) = await bench.born("t", (1, 2))
-    bench.context.set_replica_state(partition.key, 3, replica_states.NEW)
-    await bench.machines.replicas_to([(partition.key, 3)], replica_states.ONLINE)
+    bench.context.set_replica_state(partition.tp, 3, replica_states.NEW)
+    await bench.replicas.move([(partition.tp, 3)], replica_states.ONLINE)
     assert partition.assignment == ReplicaAssignment([1, 2, 3])
     assert bench.failures == [("t-0@3", "NEW -> ONLINE", ": not assigned: added")]
 
 
 async def test_no_live_replica_leaves_a_partition_new(bench: Bench) -> None:
     (partition,) = await bench.topic("t", (7, 8))
-    await bench.machines.partitions_to([partition], partition_states.NEW)
-    outcomes = await bench.machines.partitions_to([partition], partition_states.ONLINE)
-    assert outcomes == {partition.key: "no replica is live"}
+    await bench.partitions.move([partition], partition_states.NEW)
+    outcomes = await bench.partitions.move([partition], partition_states.ONLINE)
+    assert outcomes == {partition.tp: Refused("no replica is live")}
     assert partition.state is partition_states.NEW
-    assert partition.leadership is None
+    assert partition.leader_and_isr is None
 
 
 async def test_a_state_node_that_exists_leaves_a_partition_new(bench: Bench) -> None:
     (partition,) = await bench.topic("t", (1,))
-    fence = bench.context.epoch_version
-    await bench.store.create_partition_states({partition.key: Leadership(9, 9, (9,), 1)}, fence)
-    await bench.machines.partitions_to([partition], partition_states.NEW)
-    outcomes = await bench.machines.partitions_to([partition], partition_states.ONLINE)
-    assert str(outcomes[partition.key]).startswith("the state node was not created: NodeExists")
+    fence = bench.term.fence
+    await bench.store.create_partition_states({partition.tp: LeaderAndIsr(9, 9, (9,), 1)}, fence)
+    await bench.partitions.move([partition], partition_states.NEW)
+    outcomes = await bench.partitions.move([partition], partition_states.ONLINE)
+    refused = outcomes[partition.tp]
+    assert isinstance(refused, Refused)
+    assert refused.reason.startswith("the state node was not created: NodeExists")
     assert partition.state is partition_states.NEW
 
 
 async def test_a_missing_state_node_fails_an_election_and_an_exit(bench: Bench) -> None:
     (partition,) = await bench.born("t", (1, 2))
-    await bench.store.store.delete("/brokers/topics/t/partitions/0/state")
-    outcomes = await bench.machines.partitions_to(
-        [partition], partition_states.ONLINE, Strategy.PREFERRED
-    )
-    assert outcomes == {partition.key: "there is no state node"}
-    await bench.machines.replicas_to([(partition.key, 2)], replica_states.OFFLINE)
-    assert bench.context.replica_state(partition.key, 2) is replica_states.ONLINE
-    # Of a topic that is to be deleted nobody expects one.
+    await bench.store.session.delete("/brokers/topics/t/partitions/0/state")
+    outcomes = await bench.partitions.move([partition], partition_states.ONLINE, Strategy.PREFERRED)
+    assert outcomes == {partition.tp: Refused("there is no state node")}
+    await bench.replicas.move([(partition.tp, 2)], replica_states.OFFLINE)
+    assert bench.context.replica_state(partition.tp, 2) is replica_states.ONLINE
+    # A topic that is to be deleted need not have one.
     bench.context.queue_deletion("t")
-    await bench.machines.replicas_to([(partition.key, 2)], replica_states.OFFLINE)
-    assert bench.context.replica_state(partition.key, 2) is replica_states.OFFLINE
+    await bench.replicas.move([(partition.tp, 2)], replica_states.OFFLINE)
+    assert bench.context.replica_state(partition.tp, 2) is replica_states.OFFLINE
 
 
 async def test_what_a_later_controller_wrote_is_left_alone(bench: Bench) -> None:
     (partition,) = await bench.born("t", (1, 2))
-    later = Leadership(2, 5, (2,), controller_epoch=9, partition_epoch=0)
-    assert await bench.store.update_isr(partition.key, later) is not None
-    outcomes = await bench.machines.partitions_to(
-        [partition], partition_states.ONLINE, Strategy.PREFERRED
-    )
-    assert outcomes == {partition.key: "written by controller epoch 9"}
-    await bench.machines.replicas_to([(partition.key, 2)], replica_states.OFFLINE)
-    assert bench.context.replica_state(partition.key, 2) is replica_states.ONLINE
+    later = LeaderAndIsr(2, 5, (2,), controller_epoch=9, partition_epoch=0)
+    assert await bench.store.update_isr(partition.tp, later) is not None
+    outcomes = await bench.partitions.move([partition], partition_states.ONLINE, Strategy.PREFERRED)
+    assert outcomes == {partition.tp: Refused("written by controller epoch 9")}
+    await bench.replicas.move([(partition.tp, 2)], replica_states.OFFLINE)
+    assert bench.context.replica_state(partition.tp, 2) is replica_states.ONLINE
 
 
 @pytest.mark.parametrize(
     "write",
     [
-        lambda bench, p: bench.machines.partitions_to([p], partition_states.ONLINE),
-        lambda bench, p: bench.machines.replicas_to([(p.key, 2)], replica_states.OFFLINE),
-        lambda bench, p: bench.machines.raise_epochs([p]),
+        lambda bench, p: bench.partitions.move([p], partition_states.ONLINE),
+        lambda bench, p: bench.replicas.move([(p.tp, 2)], replica_states.OFFLINE),
+        lambda bench, p: bench.partitions.raise_epochs([p]),
     ],
     ids=["elect", "leave", "raise"],
 )
-async def test_a_lost_office_stops_everything(
+async def test_a_fenced_controller_stops_everything(
     bench: Bench, write: Callable[[Bench, Partition], Awaitable[object]]
 ) -> None:
     (partition,) = await bench.born("t", (1, 2))
-    before = partition.leadership
-    await bench.store.resign_controller(bench.context.epoch_version)
-    await bench.store.elect_controller(2)
+    before = partition.leader_and_isr
+    await bench.store.controller.resign(bench.term.fence)
+    await bench.store.controller.elect(2)
     with pytest.raises(ControllerMoved):
         await write(bench, partition)
-    assert partition.leadership == before
+    assert partition.leader_and_isr == before
     assert bench.sent == []
 
 
-async def test_who_leaves_is_told_to_stop_and_the_others_who_leads(bench: Bench) -> None:
+async def test_a_replica_that_leaves_is_stopped_and_the_others_learn_the_leader(
+    bench: Bench,
+) -> None:
     (partition,) = await bench.born("t", (1, 2, 3))
-    await bench.machines.replicas_to([(partition.key, 1)], replica_states.OFFLINE)
-    assert partition.leadership == Leadership(-1, 1, (2, 3), 1, 1)
+    await bench.replicas.move([(partition.tp, 1)], replica_states.OFFLINE)
+    assert partition.leader_and_isr == LeaderAndIsr(-1, 1, (2, 3), 1, 1)
     told = [id for id, request in bench.sent if isinstance(request, LeaderAndIsrRequest)]
     assert told == [2, 3]
 
@@ -203,29 +199,33 @@ async def test_who_leaves_is_told_to_stop_and_the_others_who_leads(bench: Bench)
 async def test_races_with_the_leader_are_decided_again(bench: Bench) -> None:
     """The leader shrinks the ISR between our read and our write, twice."""
     (partition,) = await bench.born("t", (1, 2, 3))
-    read, shrinks = bench.store.partition_states, [(1, 3), (1,)]
+    session, shrinks = bench.store.session, [(1,), (1, 3)]
+    read = session.get_many
 
-    async def raced(*arguments: object) -> object:
-        states = await read(*arguments)  # type: ignore[arg-type]
+    async def raced(paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        nodes = await read(paths, watch)
         if shrinks:
-            seen = states[partition.key]
-            smaller = Leadership(
-                seen.leader, seen.leader_epoch, shrinks.pop(0), 1, seen.partition_epoch
+            node = nodes[0]
+            assert node is not None
+            seen = decode_state(partition.tp, node[0], node[1].version)
+            assert seen is not None
+            smaller = LeaderAndIsr(
+                seen.leader, seen.leader_epoch, shrinks.pop(), 1, seen.partition_epoch
             )
-            assert await bench.store.update_isr(partition.key, smaller) is not None
-        return states
+            assert await bench.store.update_isr(partition.tp, smaller) is not None
+        return nodes
 
-    bench.store.partition_states = raced  # type: ignore[method-assign, assignment]
-    await bench.machines.replicas_to([(partition.key, 1)], replica_states.OFFLINE)
-    assert partition.leadership == Leadership(-1, 1, (1,), 1, 3)
-    assert bench.context.replica_state(partition.key, 1) is replica_states.OFFLINE
+    session.get_many = raced  # type: ignore[method-assign]
+    await bench.replicas.move([(partition.tp, 1)], replica_states.OFFLINE)
+    assert partition.leader_and_isr == LeaderAndIsr(-1, 1, (1,), 1, 3)
+    assert bench.context.replica_state(partition.tp, 1) is replica_states.OFFLINE
 
 
 @pytest.mark.parametrize(
     "decide",
     [
-        lambda bench, p: bench.machines.raise_epochs([p]),
-        lambda bench, p: bench.machines.partitions_to([p], partition_states.ONLINE),
+        lambda bench, p: bench.partitions.raise_epochs([p]),
+        lambda bench, p: bench.partitions.move([p], partition_states.ONLINE),
     ],
     ids=["raise", "elect"],
 )
@@ -234,11 +234,51 @@ async def test_a_replica_let_into_the_isr_after_we_let_it_go_does_not_stay(
 ) -> None:
     """A move is cancelled, and the leader, which has not heard yet, takes the new replica in."""
     (partition,) = await bench.born("t", (1, 2))
-    seen = partition.leadership
+    seen = partition.leader_and_isr
     assert seen is not None
-    wider = Leadership(seen.leader, seen.leader_epoch, (1, 2, 3), 1, seen.partition_epoch)
-    assert await bench.store.update_isr(partition.key, wider) is not None
-    bench.batch.open()
+    wider = LeaderAndIsr(seen.leader, seen.leader_epoch, (1, 2, 3), 1, seen.partition_epoch)
+    assert await bench.store.update_isr(partition.tp, wider) is not None
     await decide(bench, partition)
-    states = await bench.store.partition_states([partition.key])
-    assert states[partition.key].isr == (1, 2)
+    states = await bench.store.partition_states([partition.tp])
+    assert states[partition.tp].isr == (1, 2)
+
+
+async def test_an_error_before_anything_was_decided_is_recorded_and_no_more(bench: Bench) -> None:
+    (partition,) = await bench.born("t", (1, 2))
+    await bench.store.session.set("/brokers/topics/t/partitions/0/state", b"[]")
+    outcomes = await bench.partitions.move([partition], partition_states.ONLINE, Strategy.PREFERRED)
+    reason = "invalid data in /brokers/topics/t/partitions/0/state: not a JSON object"
+    assert outcomes == {partition.tp: Refused(reason)}
+    await bench.replicas.move([(partition.tp, 2)], replica_states.DELETION_STARTED)
+    assert bench.failures[0][2].endswith(reason)
+
+
+async def test_an_error_after_something_was_decided_ends_the_term(bench: Bench) -> None:
+    """The store has the first broker's replica out of the ISR, and no broker has been told."""
+    (partition,) = await bench.born("t", (1, 2, 3))
+    session, writes = bench.store.session, 0
+    write = session.multi_many
+
+    async def failing(multis: object) -> object:
+        nonlocal writes
+        writes += 1
+        if writes == 2:
+            raise ConnectionLost("", "a test")
+        return await write(multis)  # type: ignore[arg-type]
+
+    session.multi_many = failing  # type: ignore[method-assign, assignment]
+    with pytest.raises(RequestsNotSent, match="a test"):
+        await bench.replicas.move([(partition.tp, 2), (partition.tp, 3)], replica_states.OFFLINE)
+    assert bench.sent == []
+
+
+async def test_a_leader_is_elected_among_the_candidates_of_a_plan_alone(bench: Bench) -> None:
+    (partition,) = await bench.born("t", (1, 2, 3))
+    plan = ReplicaAssignment([2, 3])
+    outcomes = await bench.partitions.move(
+        [partition], partition_states.ONLINE, candidates={partition.tp: plan}
+    )
+    state = outcomes[partition.tp]
+    assert isinstance(state, LeaderAndIsr)
+    assert state.leader == 2
+    assert partition.assignment == ReplicaAssignment([1, 2, 3]), "the plan is not written yet"

@@ -8,8 +8,8 @@ import pytest
 from tests.controller.test_controller import T0, Cluster
 
 from odradek.controller.journal import EntryKind
-from odradek.controller.waiting import ROOT
 from odradek.store import paths
+from odradek.store.admin_requests import QUEUE
 from odradek.store.api import Operation, StoreUnavailable
 from odradek.store.memory import MemoryStore
 from odradek.store.payloads import TopicNode, encode_topic
@@ -41,14 +41,14 @@ async def test_what_waits_from_an_earlier_term_hides_nothing_from_the_next(
 
     async def create(topic: str) -> None:
         node = encode_topic(TopicNode({0: (2,)}))
-        made.append(await cluster.admin.store.create(f"/brokers/topics/{topic}", node))
+        made.append(await cluster.admin.session.create(f"/brokers/topics/{topic}", node))
 
-    async def while_taking_office() -> None:
+    async def during_failover() -> None:
         await create("b")
 
-    cluster.members[1].held.race("/brokers/topics/t", while_taking_office)
+    cluster.members[1].held.race("/brokers/topics/t", during_failover)
     # The end of the term, and a topic for which that term's watch asks it to look again.
-    await asyncio.gather(cluster.admin.store.delete("/controller"), create("a"))
+    await asyncio.gather(cluster.admin.session.delete("/controller"), create("a"))
     for topic in ("a", "b"):
         await until_led(cluster, topic)
     assert len(made) == 2
@@ -58,7 +58,7 @@ async def test_what_waits_from_an_earlier_term_hides_nothing_from_the_next(
 
 
 @pytest.mark.parametrize("failures", [1, 2, 5])
-async def test_an_office_is_filled_again_however_long_the_store_could_not_work(
+async def test_a_controller_is_elected_again_however_long_the_store_could_not_work(
     cluster: Cluster, failures: int
 ) -> None:
     await cluster.make("t", (2, 3))
@@ -87,13 +87,13 @@ async def test_a_question_that_meets_a_store_that_cannot_work_is_answered(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.make("t", (2,))
-    office = cluster.controller(1)._office
-    assert office is not None
+    active = cluster.controller(1)._active
+    assert active is not None
 
     async def fails(*_: object) -> object:
         raise StoreUnavailable("", "disk full")
 
-    monkeypatch.setattr(office.reassigner, "request", fails)
+    monkeypatch.setattr(active.reassigner, "request", fails)
     with pytest.raises(Exception, match="disk full"):
         await cluster.controller(1).alter_reassignments({T0: [3]})
     while cluster.controller(1).epoch < 2:
@@ -194,13 +194,13 @@ async def test_a_move_that_waits_does_not_outlive_its_topic(cluster: Cluster) ->
     await cluster.make("busy", (2,))
     await cluster.make("t", (2,))
     controller = cluster.controller(1)
-    for key in (BUSY, T0):  # the first never ends: puppets do not catch up
-        assert (await controller.alter_reassignments({key: [3]}))[key].error == 0
+    for tp in (BUSY, T0):  # the first never ends: puppets do not catch up
+        assert (await controller.alter_reassignments({tp: [3]}))[tp].error == 0
     assert T0 in await controller.list_reassignments(None)
-    await cluster.admin.request_deletion("t")
+    await cluster.admin.requests.request_deletion("t")
     await cluster.settle()
     assert await cluster.admin.topics() == ["busy"]
-    assert await cluster.admin.names("/odradek/reassignments") == []
+    assert await cluster.admin.requests.queued_reassignments() == {}
     await cluster.make("t", (1, 2))
     assert list(await controller.list_reassignments(None)) == [BUSY]
     await controller.alter_reassignments({BUSY: None})
@@ -232,27 +232,27 @@ async def test_a_waiting_move_whose_creation_was_never_answered_is_cancelled_who
     await cluster.make("t", (2,))
     controller = cluster.controller(1)
     await controller.alter_reassignments({BUSY: [3]})
-    asked = lose_an_answer(cluster, ROOT + "/")
+    asked = lose_an_answer(cluster, QUEUE + "/")
     assert (await controller.alter_reassignments({T0: [3]}))[T0].error == 0
     assert len(asked) == 2, "it was not asked for again"
     assert (await controller.alter_reassignments({T0: None}))[T0].error == 0
-    assert await cluster.admin.names(ROOT) == []
+    assert await cluster.admin.requests.queued_reassignments() == {}
 
 
 async def test_waiting_moves_are_named_on_from_those_of_an_earlier_term(cluster: Cluster) -> None:
     for topic in ("busy", "t", "u"):
         await cluster.make(topic, (2,))
-    for key in (BUSY, T0):
-        await cluster.controller(1).alter_reassignments({key: [3]})
-    await cluster.admin.store.create(f"{ROOT}/somebody_elses", b"")
-    await cluster.admin.store.delete("/controller")
+    for tp in (BUSY, T0):
+        await cluster.controller(1).alter_reassignments({tp: [3]})
+    await cluster.admin.session.create(f"{QUEUE}/of_another_program", b"")
+    await cluster.admin.session.delete("/controller")
     while cluster.controller(1).epoch < 2:
         await cluster._look()
     await cluster.settle()
     later = TopicPartition("u", 0)
     assert (await cluster.controller(1).alter_reassignments({later: [3]}))[later].error == 0
-    assert sorted(await cluster.admin.names(ROOT)) == [
-        "somebody_elses",
+    assert await cluster.admin.session.children(QUEUE) == [
+        "of_another_program",
         "waiting_0000000000",
         "waiting_0000000001",
     ]
@@ -263,6 +263,6 @@ async def test_waiting_moves_are_named_on_from_those_of_an_earlier_term(cluster:
 async def test_an_election_that_asks_for_nothing_bars_no_other(
     cluster: Cluster, data: bytes
 ) -> None:
-    await cluster.admin.store.create(paths.PREFERRED_ELECTION, data)
-    while await cluster.admin.preferred_election() is not None:
+    await cluster.admin.session.create(paths.PREFERRED_ELECTION, data)
+    while await cluster.admin.requests.preferred_election() is not None:
         await cluster._look()

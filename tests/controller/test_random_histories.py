@@ -10,7 +10,7 @@ import random
 import pytest
 from tests.controller.test_controller import Cluster
 
-from odradek.controller.balance import ElectionType
+from odradek.controller.leader_elections import ElectionType
 from odradek.store.api import NodeExists
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import KafkaError
@@ -94,43 +94,43 @@ class History:
         topics = await self.cluster.admin.topics()
         if topics and self.random.random() < 0.5:
             try:
-                await self.cluster.admin.request_deletion(self.random.choice(topics))
+                await self.cluster.admin.requests.request_deletion(self.random.choice(topics))
             except NodeExists:
                 pass  # asked for already
 
     async def change_isr(self) -> None:
-        for key in await self.partitions():
-            if (leader := self.leader(key)) is not None:
-                held = leader.replicas[key]
+        for tp in await self.partitions():
+            if (leader := self.leader(tp)) is not None:
+                held = leader.replicas[tp]
                 isr = [id for id in held.isr if id == leader.id or self.random.random() < 0.7]
-                await leader.change_isr(key, isr, notify=self.random.random() < 0.8)
+                await leader.change_isr(tp, isr, notify=self.random.random() < 0.8)
 
     async def catch_up(self) -> None:
         """Every live replica gets into the ISR of its partition."""
-        for key in await self.partitions():
-            if (leader := self.leader(key)) is not None:
-                held = leader.replicas[key]
+        for tp in await self.partitions():
+            if (leader := self.leader(tp)) is not None:
+                held = leader.replicas[tp]
                 behind = [
                     id
                     for id, member in self.cluster.members.items()
-                    if key in member.puppet.replicas
-                    and member.puppet.replicas[key].leader == leader.id
+                    if tp in member.puppet.replicas
+                    and member.puppet.replicas[tp].leader == leader.id
                     and id not in held.isr
                 ]
                 if behind:
-                    await leader.change_isr(key, [*held.isr, *behind])
+                    await leader.change_isr(tp, [*held.isr, *behind])
 
     async def reassign(self) -> None:
         moves = {
-            key: self.random.sample(BROKERS, self.random.randint(1, 3))
-            for key in await self.partitions()
+            tp: self.random.sample(BROKERS, self.random.randint(1, 3))
+            for tp in await self.partitions()
             if self.random.random() < 0.5
         }
         if self.cluster.active:
             await self.cluster.call(self.cluster.controller().alter_reassignments(moves))
 
     async def cancel(self) -> None:
-        moves = {key: None for key in await self.partitions() if self.random.random() < 0.5}
+        moves = {tp: None for tp in await self.partitions() if self.random.random() < 0.5}
         if self.cluster.active:
             await self.cluster.call(self.cluster.controller().alter_reassignments(moves))
 
@@ -150,8 +150,8 @@ class History:
             await self.cluster.kill(chosen)
 
     async def depose(self) -> None:
-        if await self.cluster.admin.controller_id() is not None:
-            await self.cluster.admin.store.delete("/controller")
+        if await self.cluster.admin.controller.id() is not None:
+            await self.cluster.admin.session.delete("/controller")
 
     # What must hold
 
@@ -159,28 +159,28 @@ class History:
         nodes = await self.cluster.admin.topic_nodes(await self.cluster.admin.topics())
         return [TopicPartition(t, n) for t, node in nodes.items() for n in node.partitions]
 
-    def leader(self, key: TopicPartition):  # type: ignore[no-untyped-def]  # a puppet or None
+    def leader(self, tp: TopicPartition):  # type: ignore[no-untyped-def]  # a puppet or None
         for member in self.cluster.members.values():
-            held = member.puppet.replicas.get(key)
+            held = member.puppet.replicas.get(tp)
             if held is not None and held.leader == member.puppet.id:
                 return member.puppet
         return None
 
     async def check(self) -> None:
         cluster = self.cluster
-        assert len(cluster.active) == 1, "one controller is in office"
+        assert len(cluster.active) == 1, "one controller is active"
         for _, entry in cluster.entries:
             assert "not a legal transition" not in entry.why, entry
         cluster.entries.clear()
-        doomed = set(await cluster.admin.deletions())
+        doomed = set(await cluster.admin.requests.deletions())
         nodes = await cluster.admin.topic_nodes(await cluster.admin.topics())
         states = await cluster.admin.partition_states(await self.partitions())
-        for key, state in states.items():
-            node = nodes[key.topic]
-            replicas = node.partitions[key.partition]
-            assert state.leader_epoch >= self.epochs.get(key, -1), "epochs only rise"
-            self.epochs[key] = state.leader_epoch
-            if key.topic in doomed:
+        for tp, state in states.items():
+            node = nodes[tp.topic]
+            replicas = node.partitions[tp.partition]
+            assert state.leader_epoch >= self.epochs.get(tp, -1), "epochs only rise"
+            self.epochs[tp] = state.leader_epoch
+            if tp.topic in doomed:
                 continue
             assert state.isr, "the last in-sync replica is never removed"
             assert set(state.isr) <= set(replicas), "who is in sync is assigned"
@@ -192,9 +192,9 @@ class History:
             else:
                 assert not set(state.isr) & live, "who could lead does"
             for id in live:
-                held = cluster.members[id].puppet.replicas.get(key)
-                assert held is not None, f"{id} was never told of {key}"
-                assert held.leader_epoch == state.leader_epoch, f"{id} is behind on {key}"
+                held = cluster.members[id].puppet.replicas.get(tp)
+                assert held is not None, f"{id} was never told of {tp}"
+                assert held.leader_epoch == state.leader_epoch, f"{id} is behind on {tp}"
                 assert held.leader == state.leader
                 if id == state.leader:
                     assert held.partition_epoch == state.partition_epoch
@@ -209,18 +209,18 @@ class History:
                 await cluster.start(id)
         await cluster.settle()
         # A topic that is to be deleted is not led any more, so a move of it must be cancelled.
-        doomed = set(await cluster.admin.deletions())
-        moves = dict.fromkeys(key for key in await self.partitions() if key.topic in doomed)
+        doomed = set(await cluster.admin.requests.deletions())
+        moves = dict.fromkeys(tp for tp in await self.partitions() if tp.topic in doomed)
         await cluster.call(cluster.controller().alter_reassignments(moves))
         await cluster.settle()
         for _ in range(12):  # two moves at a time, and each needs the ISR to grow
             await self.catch_up()
             await cluster.settle()
             await self.check()
-        assert await cluster.admin.deletions() == []
+        assert await cluster.admin.requests.deletions() == []
         assert await cluster.call(cluster.controller().list_reassignments(None)) == {}
-        for key, state in (await cluster.admin.partition_states(await self.partitions())).items():
-            assert state.leader >= 0, f"{key} has no leader"
+        for tp, state in (await cluster.admin.partition_states(await self.partitions())).items():
+            assert state.leader >= 0, f"{tp} has no leader"
         statistics = cluster.controller().statistics()
         assert (statistics["offline_partitions"], statistics["reassigning_partitions"]) == (0, 0)
 

@@ -60,13 +60,13 @@ def test_complete(
 
 
 def test_a_plan_keeps_somebody_who_is_in_sync() -> None:
-    assert reassignment.loses_the_last([1, 2], (3, 2)) is None
-    error = reassignment.loses_the_last([1, 2], (3,))
+    assert reassignment.loses_last_in_sync([1, 2], (3, 2)) is None
+    error = reassignment.loses_last_in_sync([1, 2], (3,))
     assert error is not None
     assert error.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def keys(count: int) -> list[TopicPartition]:
+def tps(count: int) -> list[TopicPartition]:
     return [TopicPartition("t", number) for number in range(count)]
 
 
@@ -78,20 +78,20 @@ def moves(
 
 
 def test_as_many_start_as_there_is_room_for_in_order() -> None:
-    a, b, c, d = keys(4)
+    a, b, c, d = tps(4)
     admission = reassignment.admit(moves(b, c, d), in_flight=[a], waiting=0, in_flight_max=3)
     assert list(admission.start) == [b, c]
     assert admission.wait == {d: (2,)}
 
 
 def test_nobody_overtakes_those_who_wait() -> None:
-    a, b = keys(2)
+    a, b = tps(2)
     admission = reassignment.admit(moves(b), in_flight=[a], waiting=5, in_flight_max=100)
     assert admission.wait == {b: (2,)}
 
 
 def test_who_moves_already_or_is_done_at_once_takes_nobodys_place() -> None:
-    a, b, c = keys(3)
+    a, b, c = tps(3)
     moving = ReplicaAssignment([2, 1], [2], [1])
     shrinking = ReplicaAssignment([1, 2])
     asked = {
@@ -105,7 +105,7 @@ def test_who_moves_already_or_is_done_at_once_takes_nobodys_place() -> None:
 
 
 def test_the_next_to_start() -> None:
-    a, b, c, d = keys(4)
+    a, b, c, d = tps(4)
     assert reassignment.next_to_start([b, c, d], [a], 3) == [b, c]
     assert reassignment.next_to_start([b, c, d], [a], 1) == []
     assert reassignment.next_to_start([], [a], 3) == []
@@ -130,26 +130,26 @@ def test_never_more_in_flight_than_allowed_and_everything_ends(
     is first served, and once nobody asks for more, everybody arrives."""
     in_flight: dict[TopicPartition, ReplicaAssignment] = {}
     waiting: dict[TopicPartition, tuple[int, ...]] = {}
-    current = {key: ReplicaAssignment([1]) for key in keys(10)}
-    names = keys(10)
+    current = {tp: ReplicaAssignment([1]) for tp in tps(10)}
+    names = tps(10)
 
     def start_waiting() -> None:
-        for key in reassignment.next_to_start(list(waiting), in_flight, in_flight_max):
-            in_flight[key] = current[key] = current[key].reassign_to(waiting.pop(key))
+        for tp in reassignment.next_to_start(list(waiting), in_flight, in_flight_max):
+            in_flight[tp] = current[tp] = current[tp].reassign_to(waiting.pop(tp))
 
-    def arrive(key: TopicPartition) -> None:
-        current[key] = ReplicaAssignment(in_flight.pop(key).target)
+    def arrive(tp: TopicPartition) -> None:
+        current[tp] = ReplicaAssignment(in_flight.pop(tp).target)
         start_waiting()
 
     for what, number in history:
-        key = names[number]
+        tp = names[number]
         if what == "move":
-            target = [2] if current[key].replicas[0] == 1 else [1]
-            wanted = reassignment.wanted(current[key], target)
+            target = [2] if current[tp].replicas[0] == 1 else [1]
+            wanted = reassignment.wanted(current[tp], target)
             assert wanted is not None
-            waiting.pop(key, None)
+            waiting.pop(tp, None)
             admission = reassignment.admit(
-                {key: (current[key], wanted)},
+                {tp: (current[tp], wanted)},
                 in_flight=in_flight,
                 waiting=len(waiting),
                 in_flight_max=in_flight_max,
@@ -160,19 +160,19 @@ def test_never_more_in_flight_than_allowed_and_everything_ends(
                 if not assignment.is_reassigning:
                     arrive(name)
         elif what == "cancel":
-            waiting.pop(key, None)
-            cancelled = reassignment.wanted(current[key], None)
+            waiting.pop(tp, None)
+            cancelled = reassignment.wanted(current[tp], None)
             if cancelled is not None:
                 assert reassignment.is_complete(cancelled, None), "a cancel ends at once"
-                in_flight[key] = current[key] = cancelled
-                arrive(key)
-        elif key in in_flight:
-            arrive(key)
+                in_flight[tp] = current[tp] = cancelled
+                arrive(tp)
+        elif tp in in_flight:
+            arrive(tp)
         start_waiting()
         assert len(in_flight) <= in_flight_max
         assert not (waiting and len(in_flight) < in_flight_max), "room is used"
     for _ in range(len(names) + 1):
-        for key in list(in_flight):
-            arrive(key)
+        for tp in list(in_flight):
+            arrive(tp)
     assert not in_flight
     assert not waiting

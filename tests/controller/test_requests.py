@@ -6,10 +6,8 @@ import pytest
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.channels import VERSIONS
 from odradek.controller.context import ControllerContext, Partition
-from odradek.controller.journal import EntryKind, Journal
-from odradek.controller.leadership import Leadership
-from odradek.controller.requests import BatchNotEmpty, ControlRequest, RequestBatch
-from odradek.store.payloads import BrokerRegistration, Endpoint
+from odradek.controller.requests import ControlMessage, ControlRequest, RequestBatch
+from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrLiveLeader, LeaderAndIsrRequest
 from odradek.wire.messages.stop_replica import StopReplicaRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
@@ -30,25 +28,20 @@ class Desk:
             rack = "r1" if id == 1 else None
             self.context.brokers[id] = BrokerRegistration(id, 100 + id, endpoints, rack)
         self.sent: list[tuple[int, ControlRequest]] = []
-        self.journal = Journal(lambda: 0)
-        self.batch = RequestBatch(
-            1,
-            self.context,
-            listener="PLAINTEXT",
-            send=lambda id, request: self.sent.append((id, request)),
-            journal=self.journal,
-        )
+        self.messages: list[ControlMessage] = []
+        self.batch = RequestBatch(1, self.context, "PLAINTEXT")
 
     def partition(self, topic: str = "t", number: int = 0, epoch: int = 4) -> Partition:
         partition = self.context.set_assignment(
             TopicPartition(topic, number), ReplicaAssignment([1, 2, 3], [3], [1])
         )
-        leadership = Leadership(1, epoch, (1, 2), controller_epoch=5, partition_epoch=9)
-        self.context.set_leadership(partition, leadership)
+        leader_and_isr = LeaderAndIsr(1, epoch, (1, 2), controller_epoch=5, partition_epoch=9)
+        self.context.set_leader_and_isr(partition, leader_and_isr)
         return partition
 
     def send(self) -> list[tuple[int, str]]:
-        self.batch.send()
+        self.messages = list(self.batch.build())
+        self.sent = [each for message in self.messages for each in message.requests]
         return [(id, type(request).__name__) for id, request in self.sent]
 
     def to(self, broker_id: int, kind: type[ControlRequest]) -> ControlRequest:
@@ -105,7 +98,7 @@ def test_every_leader_and_isr_is_also_metadata_for_everybody(desk: Desk) -> None
 def test_the_last_word_wins(desk: Desk) -> None:
     partition = desk.partition(epoch=4)
     desk.batch.add_leader_and_isr([2], partition, is_new=False)
-    desk.context.set_leadership(partition, Leadership(2, 5, (2,), 6, 10))
+    desk.context.set_leader_and_isr(partition, LeaderAndIsr(2, 5, (2,), 6, 10))
     desk.batch.add_leader_and_isr([2], partition, is_new=False)
     desk.send()
     request = desk.to(2, LeaderAndIsrRequest)
@@ -128,9 +121,9 @@ def test_is_new_sticks(desk: Desk, first: bool, second: bool) -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(True, False), (False, True)])
 def test_delete_sticks(desk: Desk, first: bool, second: bool) -> None:
-    key = desk.partition().key
-    desk.batch.add_stop_replica(3, key, delete=first)
-    desk.batch.add_stop_replica(3, key, delete=second)
+    tp = desk.partition().tp
+    desk.batch.add_stop_replica(3, tp, delete=first)
+    desk.batch.add_stop_replica(3, tp, delete=second)
     desk.send()
     request = desk.to(3, StopReplicaRequest)
     assert isinstance(request, StopReplicaRequest)
@@ -142,9 +135,9 @@ def test_the_epoch_of_a_stop_is_the_one_at_the_time(desk: Desk) -> None:
     known, unknown = desk.partition(), TopicPartition("elsewhere", 0)
     doomed = desk.partition("doomed")
     desk.context.queue_deletion("doomed")
-    for key in (known.key, unknown, doomed.key):
-        desk.batch.add_stop_replica(2, key, delete=True)
-    desk.context.set_leadership(known, Leadership(2, 5, (2,), 6, 10))
+    for tp in (known.tp, unknown, doomed.tp):
+        desk.batch.add_stop_replica(2, tp, delete=True)
+    desk.context.set_leader_and_isr(known, LeaderAndIsr(2, 5, (2,), 6, 10))
     desk.send()
     request = desk.to(2, StopReplicaRequest)
     assert isinstance(request, StopReplicaRequest)
@@ -168,7 +161,7 @@ def test_one_partition_map_for_all_brokers(desk: Desk) -> None:
 def test_metadata_says_who_is_alive_and_which_replicas_are_not(desk: Desk) -> None:
     partition = desk.partition()
     desk.context.shutting_down.add(2)
-    desk.context.offline_dirs[3] = {partition.key}
+    desk.context.offline_dirs[3] = {partition.tp}
     desk.batch.add_update_metadata([1], [partition])
     desk.send()
     request = desk.to(1, UpdateMetadataRequest)
@@ -212,7 +205,7 @@ def test_a_topic_being_deleted_is_led_by_nobody(desk: Desk) -> None:
 
 def test_order_is_leadership_metadata_stop(desk: Desk) -> None:
     partition = desk.partition()
-    desk.batch.add_stop_replica(1, partition.key, delete=False)
+    desk.batch.add_stop_replica(1, partition.tp, delete=False)
     desk.batch.add_update_metadata([1])
     desk.batch.add_leader_and_isr([1], partition, is_new=False)
     del desk.context.brokers[2], desk.context.brokers[3]
@@ -227,30 +220,26 @@ def test_only_registered_brokers_and_no_negative_ids(desk: Desk) -> None:
     partition = desk.partition()
     desk.context.shutting_down.add(2)
     desk.batch.add_leader_and_isr([-1, 2, 9], partition, is_new=False)
-    desk.batch.add_stop_replica(-1, partition.key, delete=True)
-    desk.batch.add_stop_replica(9, partition.key, delete=True)
+    desk.batch.add_stop_replica(-1, partition.tp, delete=True)
+    desk.batch.add_stop_replica(9, partition.tp, delete=True)
     desk.batch.add_update_metadata([-1, 9])
     assert [id for id, name in desk.send() if name != "UpdateMetadataRequest"] == [2]
     assert sorted(id for id, r in desk.sent if isinstance(r, UpdateMetadataRequest)) == [1, 2, 3]
 
 
-def test_a_batch_that_was_not_sent_cannot_be_opened(desk: Desk) -> None:
-    desk.batch.open()
+def test_a_batch_is_empty_until_something_is_gathered(desk: Desk) -> None:
+    assert desk.batch.is_empty
     desk.batch.add_update_metadata([1])
-    with pytest.raises(BatchNotEmpty):
-        desk.batch.open()
-    desk.batch.send()
-    desk.batch.open()
+    assert not desk.batch.is_empty
 
 
-def test_requests_are_in_the_journal(desk: Desk) -> None:
+def test_each_message_says_what_the_journal_needs(desk: Desk) -> None:
     partition = desk.partition()
-    desk.journal.cause = "BrokerChange dead=[4]"
     desk.batch.add_leader_and_isr([2], partition, is_new=False)
-    desk.batch.add_stop_replica(3, partition.key, delete=False)
+    desk.batch.add_stop_replica(3, partition.tp, delete=False)
     desk.send()
-    assert [(e.kind, e.after, e.broker, e.why) for e in desk.journal.history(partition.key)] == [
-        (EntryKind.REQUEST, "LeaderAndIsr", 2, "BrokerChange dead=[4]"),
-        (EntryKind.REQUEST, "UpdateMetadata to brokers 1,2,3", None, "BrokerChange dead=[4]"),
-        (EntryKind.REQUEST, "StopReplica", 3, "BrokerChange dead=[4]"),
+    assert [(m.description, m.broker_id, m.partitions) for m in desk.messages] == [
+        ("LeaderAndIsr", 2, (partition.tp,)),
+        ("UpdateMetadata to brokers 1,2,3", None, (partition.tp,)),
+        ("StopReplica", 3, (partition.tp,)),
     ]

@@ -366,7 +366,7 @@ def test_losing_office_sends_everybody_to_the_next_coordinator() -> None:
     async def story(world: World) -> None:
         (leader,) = await world.stable()
         joining = world.join()
-        world.groups.leave_office(0)
+        world.groups.on_resigned(0)
         assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
         assert world.beat(leader) == ErrorCode.NOT_COORDINATOR
         assert (await world.join()).error_code == ErrorCode.NOT_COORDINATOR
@@ -380,9 +380,9 @@ def test_the_next_coordinator_reads_the_group_back_and_members_go_on() -> None:
         joined = await world.stable(2, group_instance_id=None)
         errors = await commit(world, joined[0].generation_id, joined[0].member_id, {T0: 42})
         assert errors == {T0: ErrorCode.NONE}
-        world.groups.leave_office(0)
+        world.groups.on_resigned(0)
         world.groups = world.coordinator()
-        await world.take_office(epoch=1)
+        await world.on_elected(epoch=1)
         assert world.group.state is GroupState.STABLE
         assert [world.beat(j) for j in joined] == [ErrorCode.NONE] * 2
         assert (await world.sync(joined[1])).assignment == b"work-1"

@@ -66,7 +66,7 @@ async def turns(log: LongLog, count: int) -> None:
 def test_partitions_are_loaded_one_after_the_other_a_piece_in_each_turn_of_the_loop() -> None:
     async def story(groups: GroupCoordinator, log: LongLog) -> None:
         for partition in range(PARTITIONS):
-            groups.take_office(partition, 0)
+            groups.on_elected(partition, 0)
         assert statuses(groups) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
         await turns(log, PIECES)
         await asyncio.sleep(0.001)
@@ -80,7 +80,7 @@ def test_one_that_cannot_be_loaded_does_not_keep_the_others() -> None:
     async def story(groups: GroupCoordinator, log: LongLog) -> None:
         log.broken = {0}
         for partition in range(PARTITIONS):
-            groups.take_office(partition, 0)
+            groups.on_elected(partition, 0)
         await asyncio.sleep(0.001)
         assert statuses(groups) == [ErrorCode.NOT_COORDINATOR, ErrorCode.NONE, ErrorCode.NONE]
 
@@ -90,10 +90,10 @@ def test_one_that_cannot_be_loaded_does_not_keep_the_others() -> None:
 def test_what_is_lost_while_it_waits_or_is_read_is_not_loaded() -> None:
     async def story(groups: GroupCoordinator, log: LongLog) -> None:
         for partition in range(PARTITIONS):
-            groups.take_office(partition, 0)
+            groups.on_elected(partition, 0)
         await turns(log, 2)
-        groups.leave_office(0)
-        groups.leave_office(1)
+        groups.on_resigned(0)
+        groups.on_resigned(1)
         await asyncio.sleep(0.001)
         assert log.read_from == [0, 0] + [2] * PIECES
         lost = ErrorCode.NOT_COORDINATOR
@@ -104,8 +104,8 @@ def test_what_is_lost_while_it_waits_or_is_read_is_not_loaded() -> None:
 
 def test_what_is_lost_before_its_load_began_is_not_loaded() -> None:
     async def story(groups: GroupCoordinator, log: LongLog) -> None:
-        groups.take_office(0, 0)
-        groups.leave_office(0)
+        groups.on_elected(0, 0)
+        groups.on_resigned(0)
         await asyncio.sleep(0.001)
         assert (log.read_from, statuses(groups)[0]) == ([], ErrorCode.NOT_COORDINATOR)
 
@@ -114,12 +114,12 @@ def test_what_is_lost_before_its_load_began_is_not_loaded() -> None:
 
 def test_what_is_lost_and_won_again_is_loaded_from_the_beginning() -> None:
     async def story(groups: GroupCoordinator, log: LongLog) -> None:
-        groups.take_office(0, 0)
-        groups.take_office(1, 0)
+        groups.on_elected(0, 0)
+        groups.on_elected(1, 0)
         await turns(log, 2)
         for partition in range(2):
-            groups.leave_office(partition)
-            groups.take_office(partition, 2)
+            groups.on_resigned(partition)
+            groups.on_elected(partition, 2)
         await asyncio.sleep(0.001)
         assert log.read_from == [0, 0] + [0] * PIECES + [1] * PIECES
         assert statuses(groups)[:2] == [ErrorCode.NONE] * 2
@@ -130,7 +130,7 @@ def test_what_is_lost_and_won_again_is_loaded_from_the_beginning() -> None:
 def test_a_broker_that_stops_meanwhile_loads_no_more() -> None:
     async def story(groups: GroupCoordinator, log: LongLog) -> None:
         for partition in range(PARTITIONS):
-            groups.take_office(partition, 0)
+            groups.on_elected(partition, 0)
         await turns(log, 2)
         groups.close()
         await asyncio.sleep(0.001)

@@ -84,9 +84,9 @@ def test_deleting_groups_and_offsets() -> None:
         )
         world.groups.leave("g", [MemberIdentity(member_id=joined.member_id)])
         assert await world.groups.offsets.delete_group("g") == ErrorCode.NONE
-        world.groups.leave_office(0)
+        world.groups.on_resigned(0)
         world.groups = world.coordinator()
-        await world.take_office(epoch=1)
+        await world.on_elected(epoch=1)
         assert world.groups.storage.groups() == []
 
     World().run(story)
@@ -143,9 +143,9 @@ class TestACommitUnderWay:
     async def fetched(world: World) -> list[dict[TopicPartition, int]]:
         """The group's offsets here, and as the next coordinator finds them."""
         here = world.groups.offsets.fetch("g", None)[1]
-        world.groups.leave_office(0)
+        world.groups.on_resigned(0)
         world.groups = world.coordinator()
-        await world.take_office(epoch=1)
+        await world.on_elected(epoch=1)
         there = world.groups.offsets.fetch("g", None)[1]
         return [{tp: at.offset for tp, at in found.items() if at} for found in (here, there)]
 
@@ -250,7 +250,7 @@ def test_a_record_that_cannot_be_decoded_is_skipped_and_named(
         world.log.batches.append(bytes(unreadable))
         assert await commit(world, -1, "", {TopicPartition("t", 1): 6})
         world.groups = world.coordinator()
-        await world.take_office(epoch=1)
+        await world.on_elected(epoch=1)
         _, offsets = world.groups.offsets.fetch("g", None)
         found = {tp: committed and committed.offset for tp, committed in offsets.items()}
         assert found == {T0: 5, TopicPartition("t", 1): 6}

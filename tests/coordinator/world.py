@@ -70,15 +70,15 @@ class World:
 
     def run(self, story: Callable[["World"], Coroutine[Any, Any, None]]) -> None:
         async def whole() -> None:
-            await self.take_office()
+            await self.on_elected()
             await story(self)
 
         self.loop.run_until_complete(whole())
         assert self.loop.failures == []
         self.loop.close()
 
-    async def take_office(self, epoch: int = 0) -> None:
-        self.groups.take_office(0, epoch)
+    async def on_elected(self, epoch: int = 0) -> None:
+        self.groups.on_elected(0, epoch)
         await asyncio.sleep(0.001)
         assert self.groups.check("g") is ErrorCode.NONE
 

@@ -28,7 +28,7 @@ from odradek.sim.loop import SimLoop
 from odradek.sim.network import Network
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
-from odradek.store.payloads import BrokerRegistration, Endpoint, PartitionState
+from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -320,7 +320,7 @@ class World:
         self.topic_configs: dict[str, LogConfig] = {}
         self.racks: dict[int, str] = {}
         self.nodes: dict[int, Node] = {}
-        self.states: dict[TopicPartition, PartitionState] = {}
+        self.states: dict[TopicPartition, LeaderAndIsr] = {}
         self.replicas_of: dict[TopicPartition, list[int]] = {}
         self.store_server = MemoryServer()
         self.controller_epoch = 1
@@ -398,7 +398,12 @@ class World:
                 assert response.error_code == ErrorCode.NONE
 
     def request(
-        self, of: TopicPartition, *, is_new: bool = False, broker_epoch: int = -1
+        self,
+        of: TopicPartition,
+        *,
+        is_new: bool = False,
+        broker_epoch: int = -1,
+        is_unclean: bool = False,
     ) -> LeaderAndIsrRequest:
         state = self.states[of]
         return LeaderAndIsrRequest(
@@ -418,6 +423,7 @@ class World:
                             partition_epoch=state.partition_epoch,
                             replicas=self.replicas_of[of],
                             is_new=is_new,
+                            is_unclean=is_unclean,
                         )
                     ],
                 )
@@ -433,6 +439,7 @@ class World:
         of: TopicPartition = T0,
         without: Collection[int] = (),
         is_new: bool = False,
+        is_unclean: bool = False,
     ) -> dict[int, ErrorCode]:
         """Write a new state with the next leader epoch and tell the live replicas. Their errors."""
         store = next(node.store for node in self.nodes.values() if node.id not in without)
@@ -440,7 +447,7 @@ class World:
             self.replicas_of[of] = replicas
         found = await store.partition_state(of)
         if found is None:
-            state = PartitionState(leader, 0, tuple(isr), self.controller_epoch)
+            state = LeaderAndIsr(leader, 0, tuple(isr), self.controller_epoch)
             await self._create_state(store, of, state)
         else:
             state = replace(
@@ -456,18 +463,25 @@ class World:
             if broker_id in self.nodes and broker_id not in without:
                 node = self.nodes[broker_id]
                 response = await node.replicas.control_requests.leader_and_isr(
-                    self.request(of, is_new=is_new or found is None, broker_epoch=node.epoch)
+                    self.request(
+                        of,
+                        is_new=is_new or found is None,
+                        broker_epoch=node.epoch,
+                        is_unclean=is_unclean,
+                    )
                 )
                 errors[broker_id] = error_of(response)
         return errors
 
     async def _create_state(
-        self, store: ClusterStore, of: TopicPartition, state: PartitionState
+        self, store: ClusterStore, of: TopicPartition, state: LeaderAndIsr
     ) -> None:
         from odradek.store import paths, payloads
 
-        await store.ensure(paths.partition(of))
-        await store.store.create(paths.partition_state(of), payloads.encode_state(state))
+        for path in (paths.topic(of.topic), paths.partitions(of.topic), paths.partition(of)):
+            if await store.session.exists(path) is None:
+                await store.session.create(path, None)
+        await store.session.create(paths.partition_state(of), payloads.encode_state(state))
 
     def stop(
         self,
@@ -501,14 +515,14 @@ class World:
             return ErrorCode(response.error_code)
         return ErrorCode(response.partition_errors[0].error_code)
 
-    async def stored(self, of: TopicPartition = T0) -> PartitionState:
+    async def stored(self, of: TopicPartition = T0) -> LeaderAndIsr:
         """The state in the store, whoever wrote it."""
         store = next(iter(self.nodes.values())).store
         state = await store.partition_state(of)
         assert state is not None
         return state
 
-    async def stored_by_others(self, broker_id: int) -> PartitionState:
+    async def stored_by_others(self, broker_id: int) -> LeaderAndIsr:
         """The state in the store, read through somebody else's session."""
         store = next(node.store for node in self.nodes.values() if node.id != broker_id)
         state = await store.partition_state(T0)
@@ -523,7 +537,7 @@ class World:
             assert loop.time() < deadline, "it did not happen in time"
             await asyncio.sleep(0.001)
 
-    async def until_stored(self, isr: set[int], of: TopicPartition = T0) -> PartitionState:
+    async def until_stored(self, isr: set[int], of: TopicPartition = T0) -> LeaderAndIsr:
         for _ in range(60_000):
             state = await self.stored(of)
             if set(state.isr) == isr:

@@ -56,8 +56,8 @@ class TestFailure:
             assert (await world.elect(1, [1]))[1] == ErrorCode.KAFKA_STORAGE_ERROR
             assert node.replicas.statistics()["offline"] == 1
             await asyncio.sleep(1)
-            (name,) = await node.store.log_dir_notifications()
-            assert await node.store.log_dir_failures([name]) == {1}
+            (name,) = await node.store.notifications.log_dir_notifications()
+            assert await node.store.notifications.log_dir_failures([name]) == {1}
 
         simulate(story)
 

@@ -114,10 +114,10 @@ def test_who_has_caught_up_is_let_in_and_the_controller_is_told(simulate: Any) -
         assert leader.replicas.now() - begun < 0.5  # nothing waits for a long poll
         assert (state.isr, state.partition_epoch) == ((1, 2), 1)
         await world.until(lambda: leader.role().isr.committed == (1, 2))
-        assert await leader.store.isr_notifications() == []
+        assert await leader.store.notifications.isr_notifications() == []
         await asyncio.sleep(0.1)
-        (name,) = await leader.store.isr_notifications()
-        assert await leader.store.isr_changes([name]) == {T0}
+        (name,) = await leader.store.notifications.isr_notifications()
+        assert await leader.store.notifications.isr_changes([name]) == {T0}
 
     simulate(story)
 
@@ -131,12 +131,12 @@ def test_many_changes_are_told_together_once_a_second(simulate: Any) -> None:
             await world.elect(1, [1], [1, 2], of=of)
             await world.until_stored({1, 2}, of)
             await asyncio.sleep(0.3)
-            told_after.append(len(await leader.store.isr_notifications()))
+            told_after.append(len(await leader.store.notifications.isr_notifications()))
         await asyncio.sleep(1)
-        names = await leader.store.isr_notifications()
+        names = await leader.store.notifications.isr_notifications()
         assert told_after[0] == 1, "the first at once"
         assert len(names) <= 5, "ten changes in some three seconds"
-        assert await leader.store.isr_changes(names) == set(parts)
+        assert await leader.store.notifications.isr_changes(names) == set(parts)
 
     simulate(story)
 
@@ -269,8 +269,8 @@ def test_many_partitions_join_together(simulate: Any) -> None:
         for of in partitions:
             await world.until_stored({1, 2}, of)
         await asyncio.sleep(20)
-        names = await leader.store.isr_notifications()
-        assert await leader.store.isr_changes(names) == set(partitions)
+        names = await leader.store.notifications.isr_notifications()
+        assert await leader.store.notifications.isr_changes(names) == set(partitions)
         assert len(names) <= 3
 
     simulate(story)

@@ -124,6 +124,22 @@ def test_an_election_outside_the_isr_is_followed(simulate: Any) -> None:
     simulate(story)
 
 
+def test_an_election_that_accepts_the_loss_counts(simulate: Any) -> None:
+    """An operator confirmed it: the replica leads, and one that has more truncates to it."""
+
+    async def story(world: Any) -> None:
+        first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)
+        assert (await world.elect(1, [1]))[1] == ErrorCode.KAFKA_STORAGE_ERROR
+        errors = await world.elect(1, [1], is_unclean=True)
+        assert errors == {1: ErrorCode.NONE, 2: ErrorCode.NONE}
+        assert first.partition().is_leader
+        assert not first.partition().lost_tail
+        await world.until(lambda: first.contents() == second.contents())
+        await first.produce(b"new")
+
+    simulate(story)
+
+
 def test_as_a_follower_it_heals(simulate: Any) -> None:
     async def story(world: Any) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)

@@ -49,7 +49,7 @@ async def leave_behind(world: Any, *, alive: bool = False) -> tuple[Any, Any]:
 async def delete_topic(world: Any, leader: Any) -> None:
     """Broker 2 need not be asked: nobody knows that it has anything."""
     assert world.stop(leader, epoch=-2, delete=True) == ErrorCode.NONE
-    await leader.store.store.delete(paths.partition_state(T0))
+    await leader.store.session.delete(paths.partition_state(T0))
     world.states.clear()
 
 

@@ -17,11 +17,10 @@ from odradek.broker import server, unclean_start
 from odradek.broker.handlers import fetch, produce
 from odradek.controller import (
     brokers,
-    incarnations,
     leadership,
-    machines,
     partition_states,
     replica_states,
+    restarts,
 )
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import Replay
@@ -42,9 +41,9 @@ from odradek.replica.replica_logs import ReplicaLogs
 from odradek.sim.faults import Fault, Kind
 from odradek.sim.plan import SMALL_FETCHES, Plan, draw_plan
 from odradek.sim.run import Report, run
-from odradek.store import cluster, paths
-from odradek.store.api import Check
+from odradek.store import cluster
 from odradek.store.cluster import ClusterStore
+from odradek.store.nodes import Nodes
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -299,7 +298,7 @@ def drop_the_last_member() -> Patches:
         decided = original(state, replica, controller_epoch)
         return replace(decided, isr=tuple(member for member in state.isr if member != replica))
 
-    return attribute(machines.leaderships, "without_replica", without)
+    return attribute(leadership, "without_replica", without)
 
 
 def keep_the_epoch() -> Patches:
@@ -344,12 +343,10 @@ def obey_a_stale_controller() -> Patches:
 
 
 def write_without_a_fence() -> Patches:
-    async def unfenced(self: ClusterStore, multis: Any, fence: int) -> Any:
-        check = Check(paths.CONTROLLER_EPOCH, -1)
-        results = await self.store.multi_many([check, *multi] for multi in multis)
-        return [r if isinstance(r, Exception) else r[1:] for r in results]
+    async def unfenced(self: Nodes, multis: Any, fence: int | None) -> Any:
+        return await self.session.multi_many(multis)
 
-    return attribute(ClusterStore, "_fenced_many", unfenced)
+    return attribute(Nodes, "write_many", unfenced)
 
 
 def any_transition() -> Patches:
@@ -357,7 +354,7 @@ def any_transition() -> Patches:
     everything = frozenset(replica_states.ReplicaState)
 
     async def delete(self: Reassigner, replicas: Any) -> None:
-        await self._machines.replicas_to(replicas, replica_states.NON_EXISTENT)
+        await self._replicas.move(replicas, replica_states.NON_EXISTENT)
 
     return [
         *attribute(Reassigner, "_delete", delete),
@@ -476,13 +473,13 @@ def trust_broker_ids() -> Patches:
     leader that lets it join, and by the broker itself."""
     original = brokers.failed
 
-    async def failed(office: Any, ids: Any) -> None:
-        there = await office.store.brokers()
-        await original(office, [id for id in ids if id not in there])
+    async def failed(active: Any, ids: Any) -> None:
+        there = await active.store.brokers()
+        await original(active, [id for id in ids if id not in there])
 
     return [
         *attribute(brokers, "failed", failed),
-        *attribute(incarnations, "judge", lambda *_: incarnations.NOTHING),
+        *attribute(restarts, "repair_after_restart", lambda *_: restarts.NO_REPAIR),
         *attribute(FollowerLink, "is_proven", True),
         mock.patch.object(IsrWriter, "_is_present", staticmethod(lambda *_: True)),
         *attribute(server, "may_have_lost_records", lambda *_: False),
@@ -506,7 +503,7 @@ def leave_isrs_first() -> Patches:
         for tp, state in states.items():
             if broker.id in state.isr and len(state.isr) > 1:
                 left = leadership.without_replica(state, broker.id, state.controller_epoch)
-                await store.store.multi([cluster._write(tp, left)])
+                await store.session.multi([cluster._write(tp, left)])
         return await unclean_start.leave_isrs_after_data_loss(store, broker, wait_ms=wait_ms)
 
     return attribute(server, "leave_isrs_after_data_loss", leave_first)

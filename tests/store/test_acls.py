@@ -15,47 +15,47 @@ TOPIC, PREFIX = Resource("Topic", "t"), Resource("TransactionalId", "p", PREFIXE
 @pytest.fixture
 async def cluster(backend) -> ClusterStore:
     cluster = ClusterStore(await backend.open())
-    await cluster.prepare_acls()
+    await cluster.acls.prepare()
     return cluster
 
 
 async def test_a_resource_is_written_under_its_version(cluster) -> None:
-    assert await cluster.acls(TOPIC) == (set(), -1)
-    assert await cluster.set_acls(TOPIC, {ENTRY}, -1) == 0
-    assert await cluster.set_acls(TOPIC, {OTHER}, -1) is None
-    assert await cluster.acls(TOPIC) == ({ENTRY}, 0)
-    assert await cluster.set_acls(TOPIC, {ENTRY, OTHER}, 0) == 1
-    assert await cluster.set_acls(TOPIC, set(), 0) is None
-    assert await cluster.acls(TOPIC) == ({ENTRY, OTHER}, 1)
-    assert not await cluster.delete_acls(TOPIC, 0)
-    assert await cluster.delete_acls(TOPIC, 1)
-    assert await cluster.set_acls(TOPIC, set(), 1) is None
+    assert await cluster.acls.get(TOPIC) == (set(), -1)
+    assert await cluster.acls.set(TOPIC, {ENTRY}, -1) == 0
+    assert await cluster.acls.set(TOPIC, {OTHER}, -1) is None
+    assert await cluster.acls.get(TOPIC) == ({ENTRY}, 0)
+    assert await cluster.acls.set(TOPIC, {ENTRY, OTHER}, 0) == 1
+    assert await cluster.acls.set(TOPIC, set(), 0) is None
+    assert await cluster.acls.get(TOPIC) == ({ENTRY, OTHER}, 1)
+    assert not await cluster.acls.delete(TOPIC, 0)
+    assert await cluster.acls.delete(TOPIC, 1)
+    assert await cluster.acls.set(TOPIC, set(), 1) is None
 
 
 async def test_resources_are_where_kafka_keeps_them(cluster) -> None:
-    await cluster.set_acls(TOPIC, [ENTRY], -1)
-    await cluster.set_acls(PREFIX, [ENTRY], -1)
+    await cluster.acls.set(TOPIC, [ENTRY], -1)
+    await cluster.acls.set(PREFIX, [ENTRY], -1)
     data = (
         b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow",'
         b'"operation":"Read","host":"*"}]}'
     )
-    assert (await cluster.store.get("/kafka-acl/Topic/t"))[0] == data
-    assert (await cluster.store.get("/kafka-acl-extended/prefixed/TransactionalId/p"))[0] == data
-    assert await cluster.acl_resources() == [TOPIC, PREFIX]
+    assert (await cluster.session.get("/kafka-acl/Topic/t"))[0] == data
+    assert (await cluster.session.get("/kafka-acl-extended/prefixed/TransactionalId/p"))[0] == data
+    assert await cluster.acls.resources() == [TOPIC, PREFIX]
 
 
 async def test_changes_are_told_in_order(cluster, recorder) -> None:
     watch = recorder()
-    assert await cluster.acl_changes(LITERAL, watch=watch) == []
-    await cluster.notify_acl_change(TOPIC)
+    assert await cluster.acls.changes(LITERAL, watch=watch) == []
+    await cluster.acls.notify_change(TOPIC)
     await watch.next()
-    await cluster.store.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
-    await cluster.notify_acl_change(Resource("Cluster", "kafka-cluster"))
-    assert await cluster.acl_changes(LITERAL, after=0) == [
+    await cluster.session.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
+    await cluster.acls.notify_change(Resource("Cluster", "kafka-cluster"))
+    assert await cluster.acls.changes(LITERAL, after=0) == [
         AclChange(2, Resource("Cluster", "kafka-cluster"))
     ]
-    await cluster.notify_acl_change(PREFIX)
-    assert await cluster.acl_changes(PREFIXED) == [AclChange(0, PREFIX)]
+    await cluster.acls.notify_change(PREFIX)
+    assert await cluster.acls.changes(PREFIXED) == [AclChange(0, PREFIX)]
 
 
 def test_the_payloads_of_changes() -> None:

@@ -5,24 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.store import paths
-from odradek.store.api import (
-    BadVersion,
-    EventKind,
-    NodeExists,
-    NoNode,
-    SessionExpired,
-    StoreError,
-    WatchEvent,
-)
-from odradek.store.cluster import ClusterStore, ControllerMoved, ControllerTerm
+from odradek.store import paths, payloads
+from odradek.store.api import BadVersion, EventKind, NodeExists, SessionExpired, WatchEvent
+from odradek.store.cluster import ClusterStore
 from odradek.store.configs import NoController
+from odradek.store.controller_nodes import ControllerTerm
+from odradek.store.nodes import ControllerMoved, Refused
 from odradek.store.payloads import (
     BrokerRegistration,
     ConfigChange,
     Endpoint,
     InvalidPayload,
-    PartitionState,
+    LeaderAndIsr,
     TopicNode,
 )
 from odradek.wire.topics import TopicPartition
@@ -38,12 +32,12 @@ async def partitions_of_two(cluster: ClusterStore, count: int, fence: int) -> li
     """Partitions of topic t, led by broker 1, with broker 2 in sync."""
     partitions = [TopicPartition("t", number) for number in range(count)]
     await cluster.create_topic("t", TopicNode({tp.partition: (1, 2) for tp in partitions}))
-    state = PartitionState(1, 0, (1, 2), 1)
+    state = LeaderAndIsr(1, 0, (1, 2), 1)
     await cluster.create_partition_states(dict.fromkeys(partitions, state), fence)
     return partitions
 
 
-def left(state: PartitionState) -> PartitionState:
+def left(state: LeaderAndIsr) -> LeaderAndIsr:
     return replace(state, leader=-1, leader_epoch=state.leader_epoch + 1, isr=(2,))
 
 
@@ -62,8 +56,8 @@ async def other(backend, cluster) -> ClusterStore:
 async def test_every_broker_prepares_the_same_nodes_with_null_data(cluster, other) -> None:
     await other.prepare()
     for path in paths.PERSISTENT:
-        assert (await cluster.store.get(path))[0] is None
-    assert await cluster.store.children("/config") == [
+        assert (await cluster.session.get(path))[0] is None
+    assert await cluster.session.children("/config") == [
         "brokers",
         "changes",
         "clients",
@@ -83,7 +77,7 @@ class TestTheCluster:
     async def test_generated_broker_ids(self, cluster, other) -> None:
         assert await cluster.next_broker_id(1000) == 1001
         assert await other.next_broker_id(1000) == 1002
-        assert (await cluster.store.get("/brokers/seqid"))[0] == b""
+        assert (await cluster.session.get("/brokers/seqid"))[0] == b""
 
     async def test_producer_ids_are_given_once(self, cluster, other) -> None:
         blocks = await asyncio.gather(
@@ -93,7 +87,7 @@ class TestTheCluster:
         assert all(len(block) == 1000 for block in blocks)
 
     async def test_an_empty_block_is_an_error_that_names_the_node(self, cluster) -> None:
-        await cluster.store.set(paths.PRODUCER_IDS, b"")
+        await cluster.session.set(paths.PRODUCER_IDS, b"")
         with pytest.raises(InvalidPayload, match="/latest_producer_id_block"):
             await cluster.allocate_producer_ids(1)
 
@@ -104,9 +98,9 @@ class TestBrokers:
         assert await other.broker_ids(came) == []
         epoch = await cluster.register_broker(broker(1))
         assert await came.next() == WatchEvent(EventKind.CHILDREN, "/brokers/ids")
-        _, stat = await other.store.get("/brokers/ids/1")
+        _, stat = await other.session.get("/brokers/ids/1")
         assert stat.created == epoch and stat.version == 1
-        assert stat.owner == cluster.store.session_id
+        assert stat.owner == cluster.session.session_id
         assert await other.brokers() == {1: BrokerRegistration(1, epoch, (Endpoint("h", 9092),))}
         assert await cluster.register_broker(broker(1)) == epoch
 
@@ -114,7 +108,8 @@ class TestBrokers:
         epoch = await cluster.register_broker(broker(1))
         changed = recorder()
         await other.broker(1, changed)
-        await cluster.update_broker(broker(1, 9999))
+        data = payloads.encode_broker(broker(1, 9999), 0)
+        await cluster.session.set("/brokers/ids/1", data)
         assert await changed.next() == WatchEvent(EventKind.CHANGED, "/brokers/ids/1")
         read = await other.broker(1)
         assert read is not None and read.epoch == epoch and read.endpoints[0].port == 9999
@@ -125,14 +120,14 @@ class TestBrokers:
             await other.register_broker(broker(1))
         message = str(refused.value)
         assert "broker id 1 is in use" in message and "another id" in message
-        assert f"session {cluster.store.session_id:#x} (PLAINTEXT://h:9092)" in message
+        assert f"session {cluster.session.session_id:#x} (PLAINTEXT://h:9092)" in message
 
     async def test_a_predecessor_is_waited_for(self, backend, cluster, other, caplog) -> None:
         predecessor = await cluster.register_broker(broker(1))
         waiting = asyncio.create_task(other.register_broker(broker(1), wait_ms=20_000))
         while "broker 1 waits up to 20 s for session" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        await backend.expire(cluster.store)
+        await backend.expire(cluster.session)
         assert await waiting > predecessor
         assert caplog.text.count("waits up to") == 1
 
@@ -141,8 +136,8 @@ class TestBrokers:
     ) -> None:
         first = await cluster.register_broker(broker(1))
         events = recorder()
-        cluster.store.on_session(events)
-        await backend.expire(cluster.store)
+        cluster.session.on_session(events)
+        await backend.expire(cluster.session)
         while (await events.next()).value != "expired":
             pass
         while (await events.next()).value != "connected":
@@ -154,7 +149,7 @@ class TestBrokers:
         before = await cluster.partition_states([T0])
         asked = 0
 
-        async def leave() -> dict[TopicPartition, PartitionState]:
+        async def leave() -> dict[TopicPartition, LeaderAndIsr]:
             nonlocal asked
             asked += 1
             return {tp: left(state) for tp, state in (await other.partition_states([T0])).items()}
@@ -163,10 +158,10 @@ class TestBrokers:
         with pytest.raises(NodeExists):
             await other.register_broker(broker(1), state_changes=leave)
         assert not asked and await cluster.partition_states([T0]) == before
-        await cluster.store.delete("/brokers/ids/1")
+        await cluster.session.delete("/brokers/ids/1")
         epoch = await other.register_broker(broker(1), state_changes=leave)
         written = await cluster.partition_states_and_writes([T0])
-        assert written == {T0: (PartitionState(-1, 1, (2,), 1, 1), epoch)}
+        assert written == {T0: (LeaderAndIsr(-1, 1, (2,), 1, 1), epoch)}
 
     async def test_a_state_that_changes_meanwhile_is_asked_for_again(
         self, cluster, other, fence
@@ -174,7 +169,7 @@ class TestBrokers:
         await partitions_of_two(cluster, 2, fence)
         asked = 0
 
-        async def leave() -> dict[TopicPartition, PartitionState]:
+        async def leave() -> dict[TopicPartition, LeaderAndIsr]:
             nonlocal asked
             asked += 1
             states = await other.partition_states([T0, T1])
@@ -193,7 +188,7 @@ class TestBrokers:
         monkeypatch.setattr("odradek.store.cluster.STATES_PER_TRANSACTION", 2)
         partitions = await partitions_of_two(cluster, 5, fence)
 
-        async def leave() -> dict[TopicPartition, PartitionState]:
+        async def leave() -> dict[TopicPartition, LeaderAndIsr]:
             states = await other.partition_states(partitions)
             return {tp: left(state) for tp, state in states.items()}
 
@@ -207,24 +202,24 @@ class TestBrokers:
         self, backend, cluster, other, fence, recorder
     ) -> None:
         await partitions_of_two(cluster, 1, fence)
-        state = PartitionState(1, 0, (1,), 1, 0)
+        state = LeaderAndIsr(1, 0, (1,), 1, 0)
         paused = ClusterStore(await backend.open())
         paused.require_registration()
         with pytest.raises(SessionExpired):
             await paused.update_isr(T0, state)
         await paused.register_broker(broker(1))
         events = recorder()
-        paused.store.on_session(events)
-        await backend.expire(paused.store)
+        paused.session.on_session(events)
+        await backend.expire(paused.session)
         await other.register_broker(broker(1), wait_ms=20_000)
         while (await events.next()).value != "connected":
             pass
-        await cluster.resign_controller(fence)
+        await cluster.controller.resign(fence)
         for write in (
             paused.update_isr(T0, state),
-            paused.elect_controller(1),
-            paused.resign_controller(fence),
-            paused.notify_log_dir_failure(1),
+            paused.controller.elect(1),
+            paused.controller.resign(fence),
+            paused.notifications.notify_log_dir_failure(1),
         ):
             with pytest.raises(SessionExpired):
                 await write
@@ -235,7 +230,7 @@ class TestBrokers:
 
     async def test_one_bad_registration_spoils_the_list_by_name(self, cluster) -> None:
         await cluster.register_broker(broker(1))
-        await cluster.store.create("/brokers/ids/2", b"{}")
+        await cluster.session.create("/brokers/ids/2", b"{}")
         with pytest.raises(InvalidPayload, match="/brokers/ids/2"):
             await cluster.brokers()
 
@@ -243,84 +238,89 @@ class TestBrokers:
 class TestTheController:
     async def test_the_first_election(self, cluster, other, recorder) -> None:
         watch = recorder()
-        assert await other.controller_id(watch) is None
-        assert await cluster.controller_epoch() is None
-        assert await cluster.elect_controller(1) == ControllerTerm(1, 1)
+        assert await other.controller.id(watch) is None
+        assert await cluster.controller.term() is None
+        assert await cluster.controller.elect(1) == ControllerTerm(1, 1)
         assert await watch.next() == WatchEvent(EventKind.CREATED, "/controller")
-        assert await other.controller_id() == 1
-        assert await other.controller_epoch() == ControllerTerm(1, 1)
-        assert (await cluster.store.get("/controller_epoch"))[0] == b"1"
-        assert (await cluster.store.get("/controller"))[0] == (
+        assert await other.controller.id() == 1
+        assert await other.controller.term() == ControllerTerm(1, 1)
+        assert (await cluster.session.get("/controller_epoch"))[0] == b"1"
+        assert (await cluster.session.get("/controller"))[0] == (
             b'{"version":2,"brokerid":1,"timestamp":"1600000000000","kraftControllerEpoch":-1}'
         )
 
     async def test_there_is_one_at_a_time(self, cluster, other) -> None:
         results = await asyncio.gather(
-            cluster.elect_controller(1), other.elect_controller(2), return_exceptions=True
+            cluster.controller.elect(1), other.controller.elect(2), return_exceptions=True
         )
         assert sorted(isinstance(result, ControllerMoved) for result in results) == [False, True]
 
     async def test_an_election_that_was_sent_twice_is_won_once(self, cluster) -> None:
-        term = await cluster.elect_controller(1)
-        assert await cluster._confirm_election(1, term.epoch) == term
+        term = await cluster.controller.elect(1)
+        assert await cluster.controller._confirm_election(1, term.epoch) == term
         with pytest.raises(ControllerMoved):
-            await cluster._confirm_election(1, term.epoch + 1)
+            await cluster.controller._confirm_election(1, term.epoch + 1)
 
     async def test_every_write_of_a_controller_that_was_replaced_is_refused(
         self, backend, cluster, other
     ) -> None:
-        old = (await cluster.elect_controller(1)).fence
+        old = (await cluster.controller.elect(1)).fence
         await cluster.create_topic("t", TopicNode({0: (1,)}))
-        state = PartitionState(1, 0, (1,), 1)
+        state = LeaderAndIsr(1, 0, (1,), 1)
         await cluster.create_partition_states({T0: state}, old)
-        await cluster.request_deletion("t")
-        await cluster.request_preferred_election([T0])
-        await cluster.notify_isr_changes([T0])
-        await cluster.resign_controller(old)
-        await other.elect_controller(2)
+        await cluster.requests.request_deletion("t")
+        await cluster.session.create("/admin/preferred_replica_election", b"{}")
+        await cluster.notifications.notify_isr_changes([T0])
+        await cluster.controller.resign(old)
+        await other.controller.elect(2)
         before = await snapshot(other)
         for write in (
-            cluster.resign_controller(old),
-            cluster.disable_features(old),
+            cluster.controller.resign(old),
+            cluster.controller.disable_features(old),
             cluster.set_topic("t", TopicNode({0: (2,)}), old),
             cluster.delete_topic("t", old),
             cluster.create_partition_states({T1: state}, old),
-            cluster.update_partition_states({T0: state}, old),
-            cluster.drop_deletions(["t"], old),
-            cluster.set_reassignment({T0: [2]}, old),
-            cluster.drop_preferred_election(old),
-            cluster.drop_isr_notifications(["isr_change_0000000000"], old),
-            cluster.drop_log_dir_notifications(["log_dir_event_0000000000"], old),
+            cluster.update_partition_states(
+                [T0], lambda tp, found: LeaderAndIsr(2, 1, (2,), 1), old
+            ),
+            cluster.requests.drop_deletions(["t"], old),
+            cluster.requests.set_reassignment({T0: [2]}, old),
+            cluster.requests.queue_reassignments({0: {T0: [2]}}, old),
+            cluster.requests.rewrite_queued({0: {}}, old),
+            cluster.update_topics(["t"], lambda name, node: TopicNode({0: (2,)}), old),
+            cluster.requests.drop_preferred_election(old),
+            cluster.notifications.drop_isr_notifications(["isr_change_0000000000"], old),
+            cluster.notifications.drop_log_dir_notifications(["log_dir_event_0000000000"], old),
         ):
             with pytest.raises(ControllerMoved):
                 await write
         assert await snapshot(other) == before
 
     async def test_the_feature_node(self, cluster) -> None:
-        fence = (await cluster.elect_controller(1)).fence
-        await cluster.disable_features(fence)
-        data, stat = await cluster.store.get("/feature")
+        fence = (await cluster.controller.elect(1)).fence
+        await cluster.controller.disable_features(fence)
+        data, stat = await cluster.session.get("/feature")
         assert data == b'{"version":1,"status":0,"features":{}}'
-        await cluster.disable_features(fence)
-        assert (await cluster.store.get("/feature"))[1] == stat
-        await cluster.store.set("/feature", b'{"version":2,"status":1,"features":{}}')
-        await cluster.disable_features(fence)
-        assert (await cluster.store.get("/feature"))[0] == data
-        await cluster.store.set("/feature", b"")
+        await cluster.controller.disable_features(fence)
+        assert (await cluster.session.get("/feature"))[1] == stat
+        await cluster.session.set("/feature", b'{"version":2,"status":1,"features":{}}')
+        await cluster.controller.disable_features(fence)
+        assert (await cluster.session.get("/feature"))[0] == data
+        await cluster.session.set("/feature", b"")
         with pytest.raises(InvalidPayload, match="/feature"):
-            await cluster.disable_features(fence)
+            await cluster.controller.disable_features(fence)
 
 
 async def snapshot(cluster: ClusterStore) -> dict[str, object]:
     """Every node but the two the election itself writes."""
     found = await cluster._subtree("/brokers") + await cluster._subtree("/admin")
     found += await cluster._subtree("/config") + await cluster._subtree("/isr_change_notification")
-    return {path: await cluster.store.get(path) for path in found}
+    return {path: await cluster.session.get(path) for path in found}
 
 
 @pytest.fixture
 async def fence(cluster) -> int:
-    return (await cluster.elect_controller(1)).fence
+    return (await cluster.controller.elect(1)).fence
 
 
 class TestTopics:
@@ -331,12 +331,12 @@ class TestTopics:
         assert await watch.next() == WatchEvent(EventKind.CHILDREN, "/brokers/topics")
         assert await other.topics() == ["t"]
         assert await other.topic("t") == TopicNode({0: (1, 2)})
-        assert await other.config("topics", "t") == {"retention.ms": "5"}
-        assert await other.store.children("/brokers/topics/t") == []
+        assert await other.configs.get("topics", "t") == {"retention.ms": "5"}
+        assert await other.session.children("/brokers/topics/t") == []
         with pytest.raises(NodeExists):
             await other.create_topic("t", TopicNode({0: (1,)}))
         await cluster.create_topic("u", TopicNode({0: (1,)}))
-        assert (await other.store.get("/config/topics/u"))[0] == b'{"version":1,"config":{}}'
+        assert (await other.session.get("/config/topics/u"))[0] == b'{"version":1,"config":{}}'
 
     async def test_many_are_read_and_watched(self, cluster, other, fence, recorder) -> None:
         for name in "tu":
@@ -367,179 +367,257 @@ class TestTopics:
         self, cluster, other, fence, recorder
     ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1,), 1: (1,)}))
-        state = PartitionState(1, 0, (1,), 1)
+        state = LeaderAndIsr(1, 0, (1,), 1)
         await cluster.create_partition_states({T0: state, T1: state}, fence)
         watch = recorder()
-        assert await other.deletions(watch) == []
-        await other.request_deletion("t")
+        assert await other.requests.deletions(watch) == []
+        await other.requests.request_deletion("t")
         await watch.next()
-        assert await other.deletions() == ["t"]
-        assert (await other.store.get("/admin/delete_topics/t"))[0] is None
+        assert await other.requests.deletions() == ["t"]
+        assert (await other.session.get("/admin/delete_topics/t"))[0] is None
         with pytest.raises(NodeExists):
-            await other.request_deletion("t")
+            await other.requests.request_deletion("t")
         assert await cluster.partition_ids("t") == [0, 1]
         await cluster.delete_topic("t", fence)
-        assert await other.topics() == [] and await other.deletions() == []
-        assert await other.configured("topics") == []
+        assert await other.topics() == [] and await other.requests.deletions() == []
+        assert await other.configs.entities("topics") == []
         await cluster.delete_topic("t", fence)
 
     async def test_refused_deletions_are_dropped(self, cluster, fence) -> None:
-        await cluster.request_deletion("t")
-        await cluster.drop_deletions(["t", "unknown"], fence)
-        assert await cluster.deletions() == []
+        await cluster.requests.request_deletion("t")
+        await cluster.requests.drop_deletions(["t", "unknown"], fence)
+        assert await cluster.requests.deletions() == []
 
 
 class TestPartitionStates:
     async def test_a_life(self, cluster, other, fence, recorder) -> None:
         await cluster.create_topic("t", TopicNode({0: (1, 2), 1: (1, 2)}))
-        first = PartitionState(1, 0, (1, 2), 1)
+        first = LeaderAndIsr(1, 0, (1, 2), 1)
         created = await cluster.create_partition_states({T0: first, T1: first, U0: first}, fence)
         assert created[T0] == created[T1] == first
-        assert isinstance(created[U0], NoNode)
-        again = await cluster.create_partition_states({T0: first}, fence)
-        assert isinstance(again[T0], NodeExists)
-        assert (await cluster.store.get("/brokers/topics/t/partitions"))[0] is None
-        assert (await cluster.store.get("/brokers/topics/t/partitions/0"))[0] is None
+        assert created[U0] == Refused(
+            "the state node was not created: NoNode('/brokers/topics/u/partitions/0/state')"
+        )
+        # Sent twice over a lost connection: its own success.
+        assert (await cluster.create_partition_states({T0: first}, fence))[T0] == first
+        again = await cluster.create_partition_states({T0: LeaderAndIsr(2, 0, (2,), 1)}, fence)
+        assert isinstance(again[T0], Refused)
+        assert (await cluster.session.get("/brokers/topics/t/partitions"))[0] is None
+        assert (await cluster.session.get("/brokers/topics/t/partitions/0"))[0] is None
         assert await other.partition_states([T0, U0, T1]) == {T0: first, T1: first}
 
         watch = recorder()
         assert await other.partition_state(T0, watch) == first
-        second = PartitionState(2, 1, (2,), 1, partition_epoch=0)
-        stale = PartitionState(2, 1, (2,), 1, partition_epoch=5)
-        updated = await cluster.update_partition_states({T0: second, T1: stale, U0: second}, fence)
-        assert updated[T0] == PartitionState(2, 1, (2,), 1, partition_epoch=1)
-        assert isinstance(updated[T1], BadVersion) and isinstance(updated[U0], NoNode)
+        second = LeaderAndIsr(2, 1, (2,), 1)
+        updated = await cluster.update_partition_states(
+            [T0, T1, U0], lambda tp, found: second if tp == T0 else Refused("not that one"), fence
+        )
+        assert updated == {
+            T0: LeaderAndIsr(2, 1, (2,), 1, partition_epoch=1),
+            T1: Refused("not that one"),
+            U0: Refused("there is no state node"),
+        }
         assert (await watch.next()).path == "/brokers/topics/t/partitions/0/state"
         assert await other.partition_state(T0) == updated[T0]
+
+    async def test_a_lost_race_is_read_and_decided_again(self, cluster, other, fence) -> None:
+        await cluster.create_topic("t", TopicNode({0: (1, 2), 1: (1, 2)}))
+        first = LeaderAndIsr(1, 0, (1, 2), 1)
+        await cluster.create_partition_states({T0: first, T1: first}, fence)
+        seen: list[tuple[TopicPartition, LeaderAndIsr]] = []
+        session, get_many = cluster.session, cluster.session.get_many
+
+        async def get_many_and_lose(*arguments):
+            nodes = await get_many(*arguments)
+            if not seen:
+                await other.update_isr(T0, LeaderAndIsr(1, 0, (1,), 1, partition_epoch=0))
+            return nodes
+
+        def decide(tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr:
+            seen.append((tp, state))
+            return LeaderAndIsr(2, state.leader_epoch + 1, state.isr, 1)
+
+        session.get_many = get_many_and_lose
+        updated = await cluster.update_partition_states([T0, T1], decide, fence)
+        shrunk = LeaderAndIsr(1, 0, (1,), 1, partition_epoch=1)
+        assert seen == [(T0, first), (T1, first), (T0, shrunk)]
+        assert updated == {
+            T0: LeaderAndIsr(2, 1, (1,), 1, partition_epoch=2),
+            T1: LeaderAndIsr(2, 1, (1, 2), 1, partition_epoch=1),
+        }
+
+    async def test_races_that_are_never_won_end(self, cluster, other, fence) -> None:
+        await cluster.create_topic("t", TopicNode({0: (1, 2)}))
+        await cluster.create_partition_states({T0: LeaderAndIsr(1, 0, (1, 2), 1)}, fence)
+        get_many = cluster.session.get_many
+
+        async def get_many_and_lose(*arguments):
+            nodes = await get_many(*arguments)
+            await other.session.set(paths.partition_state(T0), nodes[0][0])
+            return nodes
+
+        cluster.session.get_many = get_many_and_lose
+        updated = await cluster.update_partition_states(
+            [T0], lambda tp, state: LeaderAndIsr(2, 1, (2,), 1), fence
+        )
+        assert isinstance(updated[T0], Refused) and "changed 100 times" in updated[T0].reason
+
+    async def test_a_state_that_is_to_stay_is_not_written(self, cluster, fence) -> None:
+        await cluster.create_topic("t", TopicNode({0: (1, 2)}))
+        first = LeaderAndIsr(1, 0, (1, 2), 1)
+        await cluster.create_partition_states({T0: first}, fence)
+        kept = await cluster.update_partition_states([T0], lambda tp, state: state, fence)
+        assert kept == {T0: first}
+        _, stat = await cluster.session.get(paths.partition_state(T0))
+        assert stat.version == 0
 
     async def test_a_leader_writes_its_isr_under_the_version_it_knows(
         self, cluster, other, fence
     ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1, 2)}))
-        await cluster.create_partition_states({T0: PartitionState(1, 0, (1, 2), 1)}, fence)
-        shrunk = await other.update_isr(T0, PartitionState(1, 0, (1,), 1, partition_epoch=0))
-        assert shrunk == PartitionState(1, 0, (1,), 1, partition_epoch=1)
+        await cluster.create_partition_states({T0: LeaderAndIsr(1, 0, (1, 2), 1)}, fence)
+        shrunk = await other.update_isr(T0, LeaderAndIsr(1, 0, (1,), 1, partition_epoch=0))
+        assert shrunk == LeaderAndIsr(1, 0, (1,), 1, partition_epoch=1)
         # Sent twice over a lost connection: its own success.
-        assert await other.update_isr(T0, PartitionState(1, 0, (1,), 1, 0)) == shrunk
+        assert await other.update_isr(T0, LeaderAndIsr(1, 0, (1,), 1, 0)) == shrunk
         # The controller was faster: no.
-        assert await other.update_isr(T0, PartitionState(1, 0, (1, 2), 1, 0)) is None
-        assert await other.update_isr(U0, PartitionState(1, 0, (1,), 1, 0)) is None
+        assert await other.update_isr(T0, LeaderAndIsr(1, 0, (1, 2), 1, 0)) is None
+        assert await other.update_isr(U0, LeaderAndIsr(1, 0, (1,), 1, 0)) is None
 
     async def test_thousands_at_once(self, cluster, other, fence) -> None:
         partitions = [TopicPartition("t", number) for number in range(2000)]
         await cluster.create_topic("t", TopicNode({p.partition: (1,) for p in partitions}))
-        state = PartitionState(1, 0, (1,), 1)
+        state = LeaderAndIsr(1, 0, (1,), 1)
         created = await cluster.create_partition_states(dict.fromkeys(partitions, state), fence)
-        assert not [result for result in created.values() if isinstance(result, StoreError)]
+        assert not [result for result in created.values() if isinstance(result, Refused)]
         assert await other.partition_states(partitions) == dict.fromkeys(partitions, state)
 
 
 class TestRequests:
     async def test_a_reassignment_shrinks_and_goes(self, cluster, other, fence, recorder) -> None:
         watch = recorder()
-        assert await cluster.reassignment(watch) == {}
-        await other.request_reassignment({T0: [1, 2], T1: [2]})
+        assert await cluster.requests.reassignment(watch) == {}
+        asked = payloads.encode_reassignment({T0: [1, 2], T1: [2]})
+        await other.session.create("/admin/reassign_partitions", asked)
         assert await watch.next() == WatchEvent(EventKind.CREATED, "/admin/reassign_partitions")
-        assert await cluster.reassignment() == {T0: (1, 2), T1: (2,)}
-        with pytest.raises(NodeExists):
-            await other.request_reassignment({U0: [1]})
-        await cluster.set_reassignment({T1: [2]}, fence)
-        assert await other.reassignment() == {T1: (2,)}
-        await cluster.set_reassignment({}, fence)
-        await cluster.set_reassignment({}, fence)
-        assert await cluster.store.exists(paths.REASSIGN_PARTITIONS) is None
-        await cluster.set_reassignment({U0: [1]}, fence)
-        assert await other.reassignment() == {U0: (1,)}
+        assert await cluster.requests.reassignment() == {T0: (1, 2), T1: (2,)}
+        await cluster.requests.set_reassignment({T1: [2]}, fence)
+        assert await other.requests.reassignment() == {T1: (2,)}
+        await cluster.requests.set_reassignment({}, fence)
+        await cluster.requests.set_reassignment({}, fence)
+        assert await cluster.session.exists(paths.REASSIGN_PARTITIONS) is None
+        await cluster.requests.set_reassignment({U0: [1]}, fence)
+        assert await other.requests.reassignment() == {U0: (1,)}
 
     async def test_an_unreadable_reassignment_is_logged_and_ignored(
         self, cluster, caplog: pytest.LogCaptureFixture
     ) -> None:
-        await cluster.store.create(paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":7}')
-        assert await cluster.reassignment() == {}
+        await cluster.session.create(paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":7}')
+        assert await cluster.requests.reassignment() == {}
         assert paths.REASSIGN_PARTITIONS in caplog.text
 
     async def test_a_preferred_election(self, cluster, other, fence, recorder) -> None:
         watch = recorder()
-        assert await cluster.preferred_election(watch) is None
-        await other.request_preferred_election([T0, U0])
+        assert await cluster.requests.preferred_election(watch) is None
+        asked = payloads.encode_partitions([T0, U0])
+        await other.session.create("/admin/preferred_replica_election", asked)
         await watch.next()
-        assert await cluster.preferred_election() == {T0, U0}
-        await cluster.drop_preferred_election(fence)
-        await cluster.drop_preferred_election(fence)
-        assert await cluster.preferred_election() is None
-        await other.store.create("/admin/preferred_replica_election", b"not JSON")
-        assert await cluster.preferred_election() == set()
+        assert await cluster.requests.preferred_election() == {T0, U0}
+        await cluster.requests.drop_preferred_election(fence)
+        await cluster.requests.drop_preferred_election(fence)
+        assert await cluster.requests.preferred_election() is None
+        await other.session.create("/admin/preferred_replica_election", b"not JSON")
+        assert await cluster.requests.preferred_election() == set()
+
+
+class TestTheReassignmentQueue:
+    async def test_nodes_come_back_in_order_and_shrink(self, cluster, other, fence) -> None:
+        await cluster.requests.queue_reassignments({0: {T0: (1, 2)}, 1: {T1: (2,)}}, fence)
+        # Sent twice over a lost connection: found, not made again.
+        await cluster.requests.queue_reassignments({1: {T1: (2,)}}, fence)
+        found = await other.requests.queued_reassignments()
+        assert list(found.items()) == [(0, {T0: (1, 2)}), (1, {T1: (2,)})]
+        await cluster.requests.rewrite_queued({0: {}, 1: {U0: (3,)}, 7: {}}, fence)
+        assert await other.requests.queued_reassignments() == {1: {U0: (3,)}}
 
 
 class TestNotifications:
     async def test_isr_changes(self, cluster, other, fence, recorder) -> None:
         watch = recorder()
-        assert await cluster.isr_notifications(watch) == []
-        await other.notify_isr_changes([T0, T1])
+        assert await cluster.notifications.isr_notifications(watch) == []
+        await other.notifications.notify_isr_changes([T0, T1])
         await watch.next()
-        await other.notify_isr_changes([U0])
-        names = await cluster.isr_notifications()
+        await other.notifications.notify_isr_changes([U0])
+        names = await cluster.notifications.isr_notifications()
         assert names == ["isr_change_0000000000", "isr_change_0000000001"]
-        assert await cluster.isr_changes([*names, "isr_change_0000000009"]) == {T0, T1, U0}
-        await cluster.drop_isr_notifications([*names, "isr_change_0000000009"], fence)
-        assert await cluster.isr_notifications() == []
+        assert await cluster.notifications.isr_changes([*names, "isr_change_0000000009"]) == {
+            T0,
+            T1,
+            U0,
+        }
+        await cluster.notifications.drop_isr_notifications([*names, "isr_change_0000000009"], fence)
+        assert await cluster.notifications.isr_notifications() == []
 
     async def test_log_dir_failures(self, cluster, other, fence, recorder) -> None:
         watch = recorder()
-        assert await cluster.log_dir_notifications(watch) == []
-        await other.notify_log_dir_failure(7)
+        assert await cluster.notifications.log_dir_notifications(watch) == []
+        await other.notifications.notify_log_dir_failure(7)
         await watch.next()
-        names = await cluster.log_dir_notifications()
+        names = await cluster.notifications.log_dir_notifications()
         assert names == ["log_dir_event_0000000000"]
-        assert await cluster.log_dir_failures(names) == {7}
-        await cluster.drop_log_dir_notifications(names, fence)
-        assert await cluster.log_dir_notifications() == []
+        assert await cluster.notifications.log_dir_failures(names) == {7}
+        await cluster.notifications.drop_log_dir_notifications(names, fence)
+        assert await cluster.notifications.log_dir_notifications() == []
 
 
 class TestConfigurations:
     async def test_without_a_controller_nothing_is_written(self, cluster) -> None:
         with pytest.raises(NoController, match="/config/topics/t"):
-            await cluster.set_config("topics", "t", {})
-        await cluster.store.create(
+            await cluster.configs.set("topics", "t", {})
+        await cluster.session.create(
             "/controller", b'{"version":2,"brokerid":3000,"kraftControllerEpoch":1}'
         )
         with pytest.raises(NoController):
-            await cluster.set_config("topics", "t", {})
+            await cluster.configs.set("topics", "t", {})
 
     async def test_entities(self, cluster, other, fence) -> None:
-        await cluster.set_config("brokers", paths.DEFAULT_ENTITY, {"log.retention.ms": "1"})
+        await cluster.configs.set("brokers", paths.DEFAULT_ENTITY, {"log.retention.ms": "1"})
         user = paths.sanitize("CN=a b*")
         assert user == "CN%3Da%20b%2A" and paths.desanitize(user) == "CN=a b*"
-        await cluster.set_config("users", f"{user}/clients/app", {"producer_byte_rate": "1"})
-        await cluster.set_config("users", f"{user}/clients/app", {"producer_byte_rate": "2"})
-        assert await other.config("users", f"{user}/clients/app") == {"producer_byte_rate": "2"}
-        assert await other.configured("users") == [user]
-        assert await other.configs("brokers", ["<default>", "1"]) == {
+        await cluster.configs.set("users", f"{user}/clients/app", {"producer_byte_rate": "1"})
+        await cluster.configs.set("users", f"{user}/clients/app", {"producer_byte_rate": "2"})
+        assert await other.configs.get("users", f"{user}/clients/app") == {
+            "producer_byte_rate": "2"
+        }
+        assert await other.configs.entities("users") == [user]
+        assert await other.configs.get_many("brokers", ["<default>", "1"]) == {
             "<default>": {"log.retention.ms": "1"},
             "1": {},
         }
-        assert await other.config("ips", "10.0.0.1") == {}
+        assert await other.configs.get("ips", "10.0.0.1") == {}
 
     async def test_changes_are_replayed_in_order(self, cluster, other, fence, recorder) -> None:
         watch = recorder()
-        assert await other.config_changes(watch=watch) == []
-        await cluster.notify_config_change("topics/t")
+        assert await other.configs.changes(watch=watch) == []
+        await cluster.configs.notify_change("topics/t")
         await watch.next()
-        await cluster.store.create(f"{paths.CONFIG_CHANGES}/config_change_", b"x", sequential=True)
-        await cluster.notify_config_change("brokers/1")
-        assert await other.config_changes() == [
+        await cluster.session.create(
+            f"{paths.CONFIG_CHANGES}/config_change_", b"x", sequential=True
+        )
+        await cluster.configs.notify_change("brokers/1")
+        assert await other.configs.changes() == [
             ConfigChange(0, "topics/t"),
             ConfigChange(2, "brokers/1"),
         ]
-        assert await other.config_changes(after=0) == [ConfigChange(2, "brokers/1")]
+        assert await other.configs.changes(after=0) == [ConfigChange(2, "brokers/1")]
 
     async def test_old_changes_are_purged(self, backend, cluster) -> None:
-        await cluster.notify_config_change("topics/t")
-        (name,) = await cluster.store.children(paths.CONFIG_CHANGES)
-        _, stat = await cluster.store.get(f"{paths.CONFIG_CHANGES}/{name}")
+        await cluster.configs.notify_change("topics/t")
+        (name,) = await cluster.session.children(paths.CONFIG_CHANGES)
+        _, stat = await cluster.session.get(f"{paths.CONFIG_CHANGES}/{name}")
         late = ClusterStore(await backend.open(), clock=lambda: stat.created_ms + 15 * 60 * 1000)
-        await late.purge_config_changes()
-        assert await cluster.config_changes() != []
-        later = ClusterStore(late.store, clock=lambda: stat.created_ms + 15 * 60 * 1000 + 1)
-        await later.purge_config_changes()
-        assert await cluster.config_changes() == []
+        await late.configs.purge_changes()
+        assert await cluster.configs.changes() != []
+        later = ClusterStore(late.session, clock=lambda: stat.created_ms + 15 * 60 * 1000 + 1)
+        await later.configs.purge_changes()
+        assert await cluster.configs.changes() == []

@@ -38,6 +38,23 @@ def test_an_address_that_is_none(url: str) -> None:
         open_store(url)
 
 
+async def logged(text: str) -> None:
+    """Waits for a line in the store's log."""
+    seen = asyncio.Event()
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if text in record.getMessage():
+                seen.set()
+
+    handler = Handler()
+    logging.getLogger("odradek.store").addHandler(handler)
+    try:
+        await seen.wait()
+    finally:
+        logging.getLogger("odradek.store").removeHandler(handler)
+
+
 class TestSqlite:
     @pytest.fixture
     async def store(self, tmp_path: Path):
@@ -52,6 +69,29 @@ class TestSqlite:
         with pytest.raises(StoreUnavailable, match="damaged or no store") as error:
             await SqliteStore(tmp_path / "m.db").start()
         assert str(tmp_path / "m.db") in str(error.value)
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    async def test_a_file_that_was_deleted_or_replaced_takes_no_more_writes(
+        self, store: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, replaced: bool
+    ) -> None:
+        (tmp_path / "m.db").rename(tmp_path / "moved")
+        if replaced:
+            shutil.copy(tmp_path / "moved", tmp_path / "m.db")
+        for operation in (
+            store.set("/a", b"1"),
+            store.get("/a"),
+            store.create("/b", None, ephemeral=True),
+        ):
+            with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
+                await operation
+        # A session that only waits notices too, and says so once.
+        await logged("deleted or replaced")
+        (tmp_path / "m.db").unlink(missing_ok=True)
+        (tmp_path / "moved").rename(tmp_path / "m.db")
+        await logged("in its place again")
+        assert (await store.get("/a"))[0] == b"0"
+        await store.set("/a", b"1")
+        assert caplog.text.count("deleted or replaced") == 1
 
     async def test_a_store_of_another_version(self, tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / "m.db") as other:

@@ -9,7 +9,7 @@ from odradek.store.payloads import (
     BrokerRegistration,
     Endpoint,
     InvalidPayload,
-    PartitionState,
+    LeaderAndIsr,
     TopicNode,
 )
 from odradek.wire.topics import TopicPartition
@@ -114,7 +114,7 @@ class TestBrokers:
 
 
 class TestController:
-    def test_the_office(self) -> None:
+    def test_the_controller(self) -> None:
         data = payloads.encode_controller(1, 1600000000000)
         assert data == (
             b'{"version":2,"brokerid":1,"timestamp":"1600000000000","kraftControllerEpoch":-1}'
@@ -222,7 +222,7 @@ class TestTopics:
 
 class TestPartitionStates:
     def test_a_state(self) -> None:
-        state = PartitionState(1, 0, (1, 2), 3, 4)
+        state = LeaderAndIsr(1, 0, (1, 2), 3, 4)
         data = payloads.encode_state(state)
         assert data == (
             b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":3,"isr":[1,2]}'
@@ -231,10 +231,10 @@ class TestPartitionStates:
 
     def test_kafka_writes_the_keys_in_its_own_order(self) -> None:
         data = b'{"controller_epoch":3,"leader":-1,"version":1,"leader_epoch":7,"isr":[]}'
-        assert payloads.decode_state(T0, data, 9) == PartitionState(-1, 7, (), 3, 9)
+        assert payloads.decode_state(T0, data, 9) == LeaderAndIsr(-1, 7, (), 3, 9)
 
     def test_recovery(self) -> None:
-        state = PartitionState(1, 2, (1,), 3, recovering=True)
+        state = LeaderAndIsr(1, 2, (1,), 3, recovering=True)
         data = payloads.encode_state(state)
         assert data.endswith(b'"isr":[1],"leader_recovery_state":1}')
         assert payloads.decode_state(T0, data, 0) == state

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
-from tests.wire.samples import EVERY_VERSION, sample
+from tests.wire.samples import EVERY_VERSION, OUR_TAGS, sample
 
 from odradek.wire.api import APIS
 from odradek.wire.messages import consumer_protocol
@@ -71,6 +71,8 @@ def ours(value: object, version: int) -> object:
         return None if value == ZERO_UUID else value
     meaning = {}
     for field in fields_of(type(value)):
+        if field.tag is not None and field.tag >= OUR_TAGS:
+            continue
         if field.in_version(version):
             item = getattr(value, field.name)
             if item is None and field.kind.struct is not None:

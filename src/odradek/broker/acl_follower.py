@@ -55,12 +55,12 @@ class AclFollower:
 
     async def start(self) -> None:
         """Returns when all ACLs are known: before that nothing may be served."""
-        await self._store.prepare_acls()
-        self._store.store.on_session(self._session_changed)
+        await self._store.acls.prepare()
+        self._store.session.on_session(self._session_changed)
         for pattern in PATTERNS:
-            changes = await self._store.acl_changes(pattern, watch=self._watched)
+            changes = await self._store.acls.changes(pattern, watch=self._watched)
             self._seen[pattern] = changes[-1].sequence if changes else -1
-        for resource in await self._store.acl_resources():
+        for resource in await self._store.acls.resources():
             await self._read(resource)
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
@@ -83,7 +83,7 @@ class AclFollower:
             self._wake.clear()
             try:
                 for pattern in PATTERNS:
-                    changes = await self._store.acl_changes(
+                    changes = await self._store.acls.changes(
                         pattern, self._seen[pattern], self._watched
                     )
                     for change in changes:
@@ -99,7 +99,7 @@ class AclFollower:
         """What the store now says of one pattern; unreadable ACLs leave those before in place."""
         pattern = _pattern(resource)
         try:
-            stored, version = await self._store.acls(resource)
+            stored, version = await self._store.acls.get(resource)
         except InvalidPayload as error:
             logger.error("keeping the ACLs of %s as they were: %s", resource, error)
             return self._authorizer.entries.get(pattern, frozenset()), -1
@@ -147,12 +147,12 @@ class AclFollower:
                 return
             if after:
                 stored = {_stored(entry) for entry in after}
-                written = await self._store.set_acls(resource, stored, version) is not None
+                written = await self._store.acls.set(resource, stored, version) is not None
             else:
-                written = await self._store.delete_acls(resource, version)
+                written = await self._store.acls.delete(resource, version)
             if written:
                 self._authorizer.update(pattern, after)
-                await self._store.notify_acl_change(resource)
+                await self._store.acls.notify_change(resource)
                 return
             await asyncio.sleep(self._rng.uniform(*CONFLICT_PAUSE_S))
         raise KafkaError(

@@ -86,7 +86,7 @@ async def _alter(
 ) -> None:
     name = resource.resource_name
     kind, entity = _entity(broker, resource.resource_type, name)
-    before = await broker.store.config(kind, entity)
+    before = await broker.store.configs.get(kind, entity)
     settings = change(before)
     # In a cluster with another kind of broker there may be settings that only that one knows, or
     # lets change. They are kept and do not get in the way: only setting one again is refused.
@@ -105,10 +105,10 @@ async def write(
 ) -> None:
     """Writes all settings of an entity and tells every broker. Raises KafkaError."""
     try:
-        await broker.store.set_config(kind, entity, settings)
+        await broker.store.configs.set(kind, entity, settings)
     except NoController as error:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
-    await broker.store.notify_config_change(f"{kind}/{entity}")
+    await broker.store.configs.notify_change(f"{kind}/{entity}")
 
 
 def _validate_topic(broker: "Broker", topic: str, settings: Mapping[str, str]) -> None:

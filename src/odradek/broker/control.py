@@ -109,7 +109,7 @@ class ControlRequestGuard:
 
     async def _has_epoch(self, epoch: int) -> bool:
         if epoch > self._controller_epoch:
-            term = await self._store.controller_epoch()
+            term = await self._store.controller.term()
             if term is not None:
                 self._controller_epoch = max(self._controller_epoch, term.epoch)
         return epoch <= self._controller_epoch

@@ -37,7 +37,7 @@ async def hand_over_leaderships(broker: "Broker") -> bool:
     """True if the controller has moved every leadership."""
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
-            await broker.store.controller_id()
+            await broker.store.controller.id()
     except TimeoutError:
         logger.warning("controlled shutdown skipped: the metadata store is unreachable")
         return False
@@ -63,7 +63,7 @@ async def _pause(broker: "Broker", pause_s: float, asked: int | None) -> None:
     """Until the next attempt; less if there is another controller to ask."""
     try:
         async with asyncio.timeout(pause_s):
-            while await broker.store.controller_id() in (None, asked):  # noqa: ASYNC110  # looks
+            while await broker.store.controller.id() in (None, asked):  # noqa: ASYNC110  # looks
                 await asyncio.sleep(LOOK_S)
     except (StoreError, TimeoutError):
         pass  # the next attempt finds out
@@ -83,7 +83,7 @@ async def _ask(broker: "Broker") -> tuple[int | None, str | None]:
     controller_id = None
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
-            controller_id = await broker.store.controller_id()
+            controller_id = await broker.store.controller.id()
             known = None if controller_id is None else await broker.store.broker(controller_id)
         endpoint = None if known is None else known.endpoint(broker.config.inter_broker_listener())
         if endpoint is None:

@@ -54,21 +54,21 @@ class DynamicConfig:
 
     async def load(self) -> None:
         """Reads everything once. What changes from here on is followed by `start`."""
-        changes = await self._store.config_changes()
+        changes = await self._store.configs.changes()
         self._seen = changes[-1].sequence if changes else -1
         await self._apply(f"{ConfigKind.BROKERS}/{self._broker_id}")
-        topics = await self._store.configured(ConfigKind.TOPICS)
+        topics = await self._store.configs.entities(ConfigKind.TOPICS)
         for topic, overrides in (await self._read_overrides(topics)).items():
             self._remember(topic, overrides)
-        for client in await self._store.configured(ConfigKind.CLIENTS):
+        for client in await self._store.configs.entities(ConfigKind.CLIENTS):
             await self._apply(f"clients/{client}")
-        for user in await self._store.configured(ConfigKind.USERS):
+        for user in await self._store.configs.entities(ConfigKind.USERS):
             await self._apply(f"users/{user}")
-            for client in await self._store.names(f"/config/users/{user}/clients"):
+            for client in await self._store.configs.clients_of_user(user):
                 await self._apply(f"users/{user}/clients/{client}")
 
     def start(self) -> None:
-        self._store.store.on_session(self._session_changed)
+        self._store.session.on_session(self._session_changed)
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def stop(self) -> None:
@@ -99,7 +99,7 @@ class DynamicConfig:
 
     async def _read_overrides(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         try:
-            return await self._store.configs(ConfigKind.TOPICS, topics)
+            return await self._store.configs.get_many(ConfigKind.TOPICS, topics)
         except InvalidPayload:
             pass  # one of them; which, and what the others say, shows one by one
         return {topic: await self._read(ConfigKind.TOPICS, topic) for topic in topics}
@@ -126,12 +126,12 @@ class DynamicConfig:
         while True:
             self._wake.clear()
             try:
-                changes = await self._store.config_changes(self._seen, self._watched)
+                changes = await self._store.configs.changes(self._seen, self._watched)
                 for change in changes:
                     await self._apply(change.entity_path)
                     self._seen = change.sequence
                 if changes:
-                    await self._store.purge_config_changes()
+                    await self._store.configs.purge_changes()
             except StoreError as error:
                 _log.warning("cannot follow the settings, trying again: %s", error)
                 await asyncio.sleep(RETRY_S)
@@ -180,7 +180,7 @@ class DynamicConfig:
     async def _read(self, kind: str, entity: str) -> Mapping[str, str]:
         """An entity's own settings; none if they cannot be read."""
         try:
-            return await self._store.config(kind, entity)
+            return await self._store.configs.get(kind, entity)
         except InvalidPayload as error:
             _log.error("ignored: %s", error)
             return {}

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from odradek.replica.cluster_metadata import NO_LEADER
+from odradek.store.payloads import LEADER_DURING_DELETE, NO_LEADER
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.metadata import (
     MetadataResponseBroker,
@@ -28,7 +28,6 @@ from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 __all__ = ["LEADER_DURING_DELETE", "LiveBroker", "MetadataCache", "PartitionInfo"]
 
-LEADER_DURING_DELETE = -2
 NO_TOPIC_ID = UUID(int=0)
 
 

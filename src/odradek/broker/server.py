@@ -152,7 +152,7 @@ class Broker:
             await self._listen(self.security.of(listener.name)) for listener in config.listeners()
         ]
         self.endpoints = _advertised(config, listeners)
-        await self.store.store.start()
+        await self.store.session.start()
         await self.store.prepare()
         self.cluster_id = await self.store.cluster_id_or(_new_cluster_id(self.rng))
         offsets = await self.store.topic(OFFSETS_TOPIC)
@@ -401,7 +401,7 @@ class Broker:
     async def abandon(self) -> None:
         """Releases everything after a start that failed."""
         await self.connections.close()
-        await self.store.store.close()
+        await self.store.session.close()
 
     async def stop(self) -> None:
         """Hands leaderships over, then ends everything and leaves clean directories."""
@@ -416,7 +416,7 @@ class Broker:
         self.groups.close()
         await self.replicas.close()
         await self.logs.close()
-        await self.store.store.close()
+        await self.store.session.close()
         _log.info("broker %d has stopped", self.id)
 
     def statistics(self) -> dict[str, object]:
@@ -431,7 +431,7 @@ class Broker:
             "quotas": self.quotas.statistics(),
             "control_requests": self.control.statistics(),
             "producer_ids": self.producer_ids.statistics(),
-            "store": self.store.store.statistics(),
+            "store": self.store.session.statistics(),
         }
 
 

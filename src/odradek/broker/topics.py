@@ -147,7 +147,7 @@ class Topics:
         self, name: str, assignment: Mapping[int, Sequence[int]], config: Mapping[str, str | None]
     ) -> None:
         validate_topic_name(name)
-        if name in await self._store.deletions():
+        if name in await self._store.requests.deletions():
             raise KafkaError(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion."
             )
@@ -254,7 +254,7 @@ class Topics:
         """Asks for the deletion. Raises KafkaError if there is no such topic."""
         await self._existing(name)
         try:
-            await self._store.request_deletion(name)
+            await self._store.requests.request_deletion(name)
         except NodeExists:
             pass  # requested before: wait for the same deletion
 

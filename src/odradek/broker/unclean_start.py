@@ -30,7 +30,7 @@ from odradek.controller.leadership import without_replica
 from odradek.log.disk import Disk
 from odradek.log.manager import LogManager
 from odradek.store.cluster import ClusterStore
-from odradek.store.payloads import BrokerRegistration, PartitionState
+from odradek.store.payloads import BrokerRegistration, LeaderAndIsr
 from odradek.wire.topics import TopicPartition
 
 __all__ = [
@@ -99,7 +99,7 @@ async def leave_isrs_after_data_loss(
     left: set[TopicPartition] = set()
     last: set[TopicPartition] = set()
 
-    async def departures() -> dict[TopicPartition, PartitionState]:
+    async def departures() -> dict[TopicPartition, LeaderAndIsr]:
         states = await _assigned_states(store, broker.id, partitions)
         last.clear()
         last.update(tp for tp, state in states.items() if state.isr == (broker.id,))
@@ -128,7 +128,7 @@ async def leave_isrs_after_data_loss(
 
 async def _assigned_states(
     store: ClusterStore, broker_id: int, partitions: Collection[TopicPartition] | None
-) -> dict[TopicPartition, PartitionState]:
+) -> dict[TopicPartition, LeaderAndIsr]:
     nodes = await store.topic_nodes(await store.topics())
     assigned = [
         TopicPartition(topic, number)

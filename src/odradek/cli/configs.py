@@ -193,7 +193,7 @@ async def _set_offline(
     from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
 
     store = ClusterStore(open_store(address), wall_clock_ms)
-    await store.store.start()
+    await store.session.start()
     try:
         running = await store.broker_ids()
         if running:
@@ -206,7 +206,7 @@ async def _set_offline(
         entity = owner.name or DEFAULT_ENTITY
         if is_topic and await store.topic(entity) is None:
             raise click.ClickException(f"there is no topic {entity}")
-        settings = dict(await store.config(kind, entity))
+        settings = dict(await store.configs.get(kind, entity))
         for change in wanted:
             if change.operation is ConfigOperation.DELETE:
                 settings.pop(change.name, None)
@@ -218,6 +218,6 @@ async def _set_offline(
         else:
             validate_dynamic({name: settings[name] for name in named}, bool(owner.name))
         if not dry_run:
-            await store.set_config_offline(kind, entity, settings)
+            await store.configs.set_offline(kind, entity, settings)
     finally:
-        await store.store.close()
+        await store.session.close()

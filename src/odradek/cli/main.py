@@ -38,6 +38,7 @@ VERBS: Mapping[str, Verb] = {
     "quotas": Verb("odradek.cli.quotas", "quotas", "Client quotas."),
     "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),
+    "store": Verb("odradek.cli.store", "store", "Back up and restore the metadata."),
     "journal": Verb("odradek.cli.journal", "journal", "What the controller did, and why."),
     "pipeline": Verb("odradek.cli.pipeline", "pipeline", "Run Spark pipelines on topics."),
     "table": Verb("odradek.cli.table", "table", "Look at Delta tables, and keep them in order."),

@@ -1,1 +1,1 @@
-"""The control plane: one broker is in office, decides who leads, and tells the others."""
+"""The control plane: the active controller elects leaders and informs the other brokers."""

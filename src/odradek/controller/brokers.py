@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from odradek.controller import partition_states, replica_states
+from odradek.controller.active import ActiveController
 from odradek.controller.context import Partition, Replica
 from odradek.controller.elections import Strategy
-from odradek.controller.leadership import Leadership
-from odradek.controller.office import Office
-from odradek.store.payloads import BrokerRegistration
+from odradek.controller.journal import format_partitions
+from odradek.controller.term import WatchKind
+from odradek.store.payloads import BrokerRegistration, LeaderAndIsr
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
@@ -51,159 +52,161 @@ def compare(
     )
 
 
-async def brokers_changed(office: Office) -> None:
-    """BrokerChange: a broker registered or its registration went, or nobody listens there any more.
+async def brokers_changed(active: ActiveController) -> None:
+    """BrokerChange: a broker registered, its registration went, or its socket opened or closed.
 
     The channel of one that is gone stays as long as its registration, to see it come back.
     """
-    context, channels = office.context, office.channels
-    await office.store.broker_ids(office.watches["brokers"])
-    in_store = await office.store.brokers()
+    context, channels = active.context, active.channels
+    await active.store.broker_ids(active.watches[WatchKind.BROKERS])
+    in_store = await active.store.brokers()
     channels.keep(in_store)
     registered = {
         id: one
         for id, one in in_store.items()
-        # Whoever asks is there, even if it has closed its own sockets.
-        if id == office.broker_id or not channels.is_deserted(one)
+        # This broker is there, even if it has closed its own sockets.
+        if id == active.broker_id or not channels.is_deserted(one)
     }
     changes = compare(context.brokers, registered)
     if not changes:
         return
-    office.note(f"BrokerChange {changes}")
+    active.note(f"BrokerChange {changes}")
     for id in (*changes.new, *changes.bounced):
         channels.add(registered[id])
     if changes.new:
         context.brokers.update((id, registered[id]) for id in changes.new)
-        await started(office, changes.new)
+        await started(active, changes.new)
     if changes.bounced:
-        # Before the dead: whoever came back short must be out of the ISR before it can be elected.
+        # Before the dead: a replica that came back short must leave the ISR before it can be
+        # elected.
         for id in changes.bounced:
             del context.brokers[id]
-        await failed(office, changes.bounced)
+        await failed(active, changes.bounced)
         context.brokers.update((id, registered[id]) for id in changes.bounced)
-        await started(office, changes.bounced)
+        await started(active, changes.bounced)
     if changes.dead:
         for id in changes.dead:
             del context.brokers[id]
-        await failed(office, changes.dead)
+        await failed(active, changes.dead)
 
 
-async def started(office: Office, ids: Collection[int]) -> None:
+async def started(active: ActiveController, ids: Collection[int]) -> None:
     """These brokers are here: give them everything, and retry what waited for them."""
-    context = office.context
+    context = active.context
     for id in ids:
         context.offline_dirs.pop(id, None)
-    office.announce([id for id in context.brokers if id not in ids])
-    office.announce(list(ids), everything=True)
+    await active.announce([id for id in context.brokers if id not in ids])
+    await active.announce(
+        ids,
+        (p for p in context.partitions() if not context.is_queued_for_deletion(p.tp.topic)),
+    )
     replicas = context.replicas_on(ids)
-    # Not those that it had deleted before it went.
+    # Not those that the broker had deleted before it went.
     undeleted = [
         r for r in replicas if context.replica_state(*r) is not replica_states.DELETION_SUCCESSFUL
     ]
-    await office.machines.replicas_to(undeleted, replica_states.ONLINE)
-    await _fence_earlier_incarnations(office, ids)
-    await retry_offline(office)
-    await office.reassigner.resume(
+    await active.replicas.move(undeleted, replica_states.ONLINE)
+    await _fence_earlier_incarnations(active, ids)
+    await retry_offline(active)
+    await active.reassigner.resume(
         [
-            key
-            for key in context.reassigning
-            if any(replica in ids for replica in context.assignment(key).target)
+            tp
+            for tp in context.reassigning
+            if any(replica in ids for replica in context.assignment(tp).target)
         ]
     )
-    doomed = dict.fromkeys(
-        key.topic for key, _ in replicas if context.is_queued_for_deletion(key.topic)
+    deleting = dict.fromkeys(
+        tp.topic for tp, _ in replicas if context.is_queued_for_deletion(tp.topic)
     )
-    await office.deletion.resume(doomed)
+    await active.deletion.resume(deleting)
     for id in ids:
-        await office.store.broker(id, office.watches["broker"])
+        await active.store.broker(id, active.watches[WatchKind.BROKER])
 
 
-async def _fence_earlier_incarnations(office: Office, ids: Collection[int]) -> None:
+async def _fence_earlier_incarnations(active: ActiveController, ids: Collection[int]) -> None:
     """Write the states no controller has written since these brokers left. KIP-903.
 
     We saw the others leave and wrote then; a broker that was gone before our term may have an ISR
     change of its earlier incarnation on the way.
     """
-    context = office.context
+    context = active.context
     absent = [id for id in ids if id in context.absent_at_start]
     context.absent_at_start.difference_update(absent)
     unfenced: dict[TopicPartition, Partition] = {}
-    for key, id in context.replicas_on(absent):
-        partition = context.partition(key)
+    for tp, id in context.replicas_on(absent):
+        partition = context.partition(tp)
         assert partition is not None
-        state = partition.leadership
+        state = partition.leader_and_isr
         if (
             state is not None
             and id not in state.isr
             and state.controller_epoch != context.epoch
-            and not context.is_queued_for_deletion(key.topic)
+            and not context.is_queued_for_deletion(tp.topic)
         ):
-            unfenced[key] = partition
-    if unfenced:
-        office.batch.open()
-        await office.machines.raise_epochs(unfenced.values())
-        office.batch.send()
+            unfenced[tp] = partition
+    await active.partitions.raise_epochs(unfenced.values())
 
 
-async def retry_offline(office: Office, topic: str | None = None) -> set[TopicPartition]:
+async def retry_offline(active: ActiveController, topic: str | None = None) -> set[TopicPartition]:
     """Try every partition without a leader again; answers those that have one now."""
-    outcomes = await office.machines.partitions_to(
-        office.context.partitions_without_leader(topic), partition_states.ONLINE
+    outcomes = await active.partitions.move(
+        active.context.partitions_without_leader(topic), partition_states.ONLINE
     )
-    return {key for key, outcome in outcomes.items() if isinstance(outcome, Leadership)}
+    return {tp for tp, outcome in outcomes.items() if isinstance(outcome, LeaderAndIsr)}
 
 
-async def failed(office: Office, ids: Collection[int]) -> None:
+async def failed(active: ActiveController, ids: Collection[int]) -> None:
     """These brokers are gone, and with them their replicas."""
-    context = office.context
+    context = active.context
     for id in ids:
         context.offline_dirs.pop(id, None)
         context.shutting_down.discard(id)
-    await _replicas_offline(office, context.replicas_on(ids))
+    await _replicas_offline(active, context.replicas_on(ids))
 
 
-async def _replicas_offline(office: Office, replicas: list[Replica]) -> None:
+async def _replicas_offline(active: ActiveController, replicas: list[Replica]) -> None:
     """The same for a broker that went and for a directory that failed."""
-    context = office.context
-    doomed = [r for r in replicas if context.is_queued_for_deletion(r[0].topic)]
+    context = active.context
+    deleting = [r for r in replicas if context.is_queued_for_deletion(r[0].topic)]
     others = [r for r in replicas if not context.is_queued_for_deletion(r[0].topic)]
     leaderless: dict[TopicPartition, Partition] = {}
-    for key, _ in others:
-        partition = context.partition(key)
+    for tp, _ in others:
+        partition = context.partition(tp)
         assert partition is not None
-        leadership = partition.leadership
-        if leadership is not None and not context.is_replica_online(key, leadership.leader):
-            leaderless[key] = partition
-    await office.machines.partitions_to(leaderless.values(), partition_states.OFFLINE)
-    elected = await retry_offline(office)
-    # Whoever led or fetched until now may have an ISR change on its way, unless an election has
-    # just written the state. Who was offline before did neither: see `has_left`.
+        leader_and_isr = partition.leader_and_isr
+        if leader_and_isr is not None and not context.is_replica_online(tp, leader_and_isr.leader):
+            leaderless[tp] = partition
+    await active.partitions.move(leaderless.values(), partition_states.OFFLINE)
+    elected = await retry_offline(active)
+    # A leader that led or was fetched from until now may have an ISR change on its way, unless an
+    # election has just written the state. One that was offline before has not: see `has_left`.
     unfenced = [
-        key
-        for key, id in others
-        if key not in elected and context.replica_state(key, id) is not replica_states.OFFLINE
+        tp
+        for tp, id in others
+        if tp not in elected and context.replica_state(tp, id) is not replica_states.OFFLINE
     ]
-    await office.machines.replicas_to(others, replica_states.OFFLINE, fence=unfenced)
-    await office.deletion.failed(doomed)
+    await active.replicas.move(others, replica_states.OFFLINE, fence=unfenced)
+    await active.deletion.failed(deleting)
     if not others and not elected:
-        office.announce(list(context.brokers))
+        await active.announce(list(context.brokers))
 
 
-async def broker_modified(office: Office, id: int) -> None:
-    """BrokerModifications: a registration was rewritten. New endpoints are told to everybody."""
-    broker = await office.store.broker(id, office.watches["broker"])
-    known = office.context.brokers.get(id)
+async def broker_modified(active: ActiveController, id: int) -> None:
+    """BrokerModifications: a registration was rewritten. New endpoints are announced to every
+    broker."""
+    broker = await active.store.broker(id, active.watches[WatchKind.BROKER])
+    known = active.context.brokers.get(id)
     if broker is None or known is None or broker.epoch != known.epoch:
-        return  # BrokerChange tells
+        return  # BrokerChange follows
     if broker.endpoints != known.endpoints:
-        office.note(f"BrokerModifications broker={id}")
-        office.context.brokers[id] = broker
-        office.announce(list(office.context.brokers))
+        active.note(f"BrokerModifications broker={id}")
+        active.context.brokers[id] = broker
+        await active.announce(list(active.context.brokers))
 
 
-async def controlled_shutdown(office: Office, id: int, epoch: int) -> set[TopicPartition]:
+async def controlled_shutdown(active: ActiveController, id: int, epoch: int) -> set[TopicPartition]:
     """Take leadership and ISR membership off a broker; answers what it still leads."""
-    context = office.context
+    context = active.context
     known = context.brokers.get(id)
     if known is None:
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {id} is not registered")
@@ -212,61 +215,65 @@ async def controlled_shutdown(office: Office, id: int, epoch: int) -> set[TopicP
             ErrorCode.STALE_BROKER_EPOCH,
             f"broker {id} is at epoch {known.epoch}, the request at {epoch}",
         )
-    office.note(f"ControlledShutdown broker={id}")
+    active.note(f"ControlledShutdown broker={id}")
     context.shutting_down.add(id)
     led: list[Partition] = []
     followed: list[Partition] = []
-    for key, _ in context.replicas_on((id,)):
-        partition = context.partition(key)
+    for tp, _ in context.replicas_on((id,)):
+        partition = context.partition(tp)
         assert partition is not None
-        leadership = partition.leadership
+        leader_and_isr = partition.leader_and_isr
         if (
-            leadership is None
+            leader_and_isr is None
             or len(partition.assignment.replicas) < 2
-            or context.is_queued_for_deletion(key.topic)
+            or context.is_queued_for_deletion(tp.topic)
         ):
             continue
-        (led if leadership.leader == id else followed).append(partition)
-    await office.machines.partitions_to(led, partition_states.ONLINE, Strategy.CONTROLLED_SHUTDOWN)
+        (led if leader_and_isr.leader == id else followed).append(partition)
+    await active.partitions.move(led, partition_states.ONLINE, Strategy.CONTROLLED_SHUTDOWN)
     # First stop fetching, then leave the ISR: the other way round it would be added again.
-    office.batch.open()
-    for partition in followed:
-        office.batch.add_stop_replica(id, partition.key, delete=False)
-    office.batch.send()
+    async with active.control_requests() as requests:
+        for partition in followed:
+            requests.add_stop_replica(id, partition.tp, delete=False)
     # Also where it was not in the ISR: the leader may be about to let it in, and it may come back
     # with less than it has.
-    await office.machines.replicas_to(
-        [(partition.key, id) for partition in followed],
+    await active.replicas.move(
+        [(partition.tp, id) for partition in followed],
         replica_states.OFFLINE,
-        fence=[partition.key for partition in followed],
+        fence=[partition.tp for partition in followed],
     )
     return {
-        partition.key
+        partition.tp
         for partition in [*led, *followed]
-        if partition.leadership is not None and partition.leadership.leader == id
+        if partition.leader_and_isr is not None and partition.leader_and_isr.leader == id
     }
 
 
-async def directories_failed(office: Office) -> None:
+async def directories_failed(active: ActiveController) -> None:
     """LogDirEventNotification: ask the brokers about each of their replicas."""
-    names = await office.store.log_dir_notifications(office.watches["log dirs"])
+    names = await active.store.notifications.log_dir_notifications(
+        active.watches[WatchKind.LOG_DIRS]
+    )
     if not names:
         return
     try:
-        ids = sorted(await office.store.log_dir_failures(names))
-        office.note(f"LogDirEventNotification brokers={ids}")
-        await office.machines.replicas_to(office.context.replicas_on(ids), replica_states.ONLINE)
+        ids = sorted(await active.store.notifications.log_dir_failures(names))
+        active.note(f"LogDirEventNotification brokers={ids}")
+        await active.replicas.move(active.context.replicas_on(ids), replica_states.ONLINE)
     finally:
-        await office.store.drop_log_dir_notifications(names, office.fence)
+        await active.store.notifications.drop_log_dir_notifications(names, active.fence)
 
 
 async def replicas_answered(
-    office: Office, id: int, online: Collection[TopicPartition], offline: Collection[TopicPartition]
+    active: ActiveController,
+    id: int,
+    online: Collection[TopicPartition],
+    offline: Collection[TopicPartition],
 ) -> None:
     """What a LeaderAndIsr response says of a broker's directories."""
-    context = office.context
+    context = active.context
     earlier = context.offline_dirs.get(id, set())
-    known = {key for key in offline if context.partition(key) is not None}
+    known = {tp for tp in offline if context.partition(tp) is not None}
     now = (earlier - set(online)) | known
     fresh = now - earlier
     if now:
@@ -274,9 +281,7 @@ async def replicas_answered(
     else:
         context.offline_dirs.pop(id, None)
     if fresh:
-        office.note(f"LeaderAndIsrResponseReceived broker={id} offline={_plain(fresh)}")
-        await _replicas_offline(office, [(key, id) for key in sorted(fresh)])
-
-
-def _plain(keys: Collection[TopicPartition]) -> str:
-    return ",".join(map(str, sorted(keys)))
+        active.note(
+            f"LeaderAndIsrResponseReceived broker={id} offline={format_partitions(sorted(fresh))}"
+        )
+        await _replicas_offline(active, [(tp, id) for tp in sorted(fresh)])

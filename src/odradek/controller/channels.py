@@ -24,7 +24,7 @@ from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndI
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class Channel:
                 return await attempt()
             except (ConnectionError, TimeoutError, OSError, DecodeError, KafkaError) as error:
                 self.retries += 1
-                log.info("broker %d was not reached: %s", self.broker_id, error)
+                logger.info("broker %d was not reached: %s", self.broker_id, error)
                 if self._connection is not None:
                     self._connection.close()
                 await asyncio.sleep(RETRY_PAUSE_S)
@@ -177,7 +177,7 @@ class Channels:
         self._remove(broker.id)
         endpoint = broker.endpoint(self._listener)
         if endpoint is None:
-            log.warning("broker %d has no listener %s", broker.id, self._listener)
+            logger.warning("broker %d has no listener %s", broker.id, self._listener)
             return
         self._channels[broker.id] = Channel(
             broker, endpoint, self._connect, self._on_response, self._on_reach
@@ -202,7 +202,7 @@ class Channels:
         channel = self._channels.get(broker_id)
         if channel is None:
             self.dropped += 1
-            log.warning("no channel to broker %d: %s dropped", broker_id, type(request).__name__)
+            logger.warning("no channel to broker %d: %s dropped", broker_id, type(request).__name__)
             return
         channel.put(request)
 

@@ -11,13 +11,12 @@ Nothing here talks to the store or to a broker.
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from odradek.controller import leadership as leaderships
+from odradek.controller import leadership as leadership
 from odradek.controller import partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.leadership import Leadership
 from odradek.controller.partition_states import PartitionState
 from odradek.controller.replica_states import ReplicaState
-from odradek.store.payloads import BrokerRegistration
+from odradek.store.payloads import EPOCH_DURING_DELETE, NO_EPOCH, BrokerRegistration, LeaderAndIsr
 from odradek.wire.topics import TopicPartition
 
 NO_ASSIGNMENT = ReplicaAssignment(())
@@ -31,25 +30,24 @@ class Partition:
     Read it freely; change it through the context, which keeps its indexes and counts with it.
     """
 
-    __slots__ = ("assignment", "is_imbalanced", "key", "leadership", "state")
+    __slots__ = ("assignment", "is_imbalanced", "leader_and_isr", "state", "tp")
 
-    def __init__(self, key: TopicPartition, assignment: ReplicaAssignment) -> None:
-        self.key = key
+    def __init__(self, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
+        self.tp = tp
         self.assignment = assignment
-        self.leadership: Leadership | None = None
+        self.leader_and_isr: LeaderAndIsr | None = None
         self.state = PartitionState.NON_EXISTENT
         self.is_imbalanced = False
 
     def __repr__(self) -> str:
-        return f"<{self.key} {self.state.name} {self.assignment} {self.leadership}>"
+        return f"<{self.tp} {self.state.name} {self.assignment} {self.leader_and_isr}>"
 
 
 class ControllerContext:
-    """Everything the controller knows, in memory. Empty when it is not in office."""
+    """Everything the active controller knows, in memory."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.epoch_version = 0
         self.brokers: dict[int, BrokerRegistration] = {}
         self.shutting_down: set[int] = set()
         # Brokers that have replicas and were gone before this term began.
@@ -85,32 +83,43 @@ class ControllerContext:
             return False
         return not (self.offline_dirs and partition in self.offline_dirs.get(broker_id, ()))
 
+    def clear_offline_dir(self, tp: TopicPartition, broker_id: int) -> None:
+        """Forget that a broker could not open this replica."""
+        marked = self.offline_dirs.get(broker_id)
+        if marked is not None:
+            marked.discard(tp)
+            if not marked:
+                del self.offline_dirs[broker_id]
+
     def has_left(self, partition: TopicPartition, broker_id: int) -> bool:
-        """Whether an orderly shutdown has stopped this replica: it must not be told to fetch again,
-        for what would let it into the ISR then is not fenced when its broker has gone."""
+        """Whether a controlled shutdown has stopped this replica. It must not be told to fetch
+        again: an ISR change that lets it in then is not fenced when its broker has gone."""
         return (
             broker_id in self.shutting_down
             and self.replica_state(partition, broker_id) is replica_states.OFFLINE
         )
 
     def online_replicas(
-        self, partition: Partition, *, count_shutting_down: bool = False
+        self,
+        tp: TopicPartition,
+        assignment: ReplicaAssignment,
+        *,
+        count_shutting_down: bool = False,
     ) -> tuple[int, ...]:
         """The assigned replicas that are online, in order of assignment."""
-        key = partition.key
         return tuple(
             replica
-            for replica in partition.assignment.replicas
-            if self.is_replica_online(key, replica, count_shutting_down=count_shutting_down)
+            for replica in assignment.replicas
+            if self.is_replica_online(tp, replica, count_shutting_down=count_shutting_down)
         )
 
     def replicas_on(self, broker_ids: Iterable[int]) -> list[Replica]:
         """The replicas assigned to these brokers."""
         return [
-            (key, broker_id)
+            (tp, broker_id)
             for broker_id in broker_ids
-            for key in self._replicas.get(broker_id, ())
-            if broker_id in self.assignment(key).replicas
+            for tp in self._replicas.get(broker_id, ())
+            if broker_id in self.assignment(tp).replicas
         ]
 
     def brokers_with_replicas(self) -> set[int]:
@@ -127,22 +136,22 @@ class ControllerContext:
     def remove_topic(self, topic: str) -> None:
         """Forget a topic and everything about it."""
         for partition in self.topics.pop(topic, {}).values():
-            key = partition.key
+            tp = partition.tp
             self._imbalanced -= partition.is_imbalanced
-            self._without_leader.pop(key, None)
-            self.reassigning.pop(key, None)
+            self._without_leader.pop(tp, None)
+            self.reassigning.pop(tp, None)
             for replicas in self._replicas.values():
-                replicas.pop(key, None)
+                replicas.pop(tp, None)
             for offline in self.offline_dirs.values():
-                offline.discard(key)
+                offline.discard(tp)
         self.topic_ids.pop(topic, None)
         self.topics_to_delete.pop(topic, None)
         self.topics_deleting.discard(topic)
         self.topics_ineligible.discard(topic)
 
-    def partition(self, key: TopicPartition) -> Partition | None:
-        topic = self.topics.get(key.topic)
-        return None if topic is None else topic.get(key.partition)
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        topic = self.topics.get(tp.topic)
+        return None if topic is None else topic.get(tp.partition)
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
@@ -155,31 +164,31 @@ class ControllerContext:
     def partition_count(self) -> int:
         return sum(map(len, self.topics.values()))
 
-    def assignment(self, key: TopicPartition) -> ReplicaAssignment:
-        partition = self.partition(key)
+    def assignment(self, tp: TopicPartition) -> ReplicaAssignment:
+        partition = self.partition(tp)
         return NO_ASSIGNMENT if partition is None else partition.assignment
 
     def assignments_of(self, topic: str) -> dict[int, ReplicaAssignment]:
         return {number: p.assignment for number, p in self.topics.get(topic, {}).items()}
 
-    def set_assignment(self, key: TopicPartition, assignment: ReplicaAssignment) -> Partition:
+    def set_assignment(self, tp: TopicPartition, assignment: ReplicaAssignment) -> Partition:
         """Record where a partition's replicas are, and the partition and topic if they are new."""
-        topic = self.topics.setdefault(key.topic, {})
-        partition = topic.get(key.partition)
+        topic = self.topics.setdefault(tp.topic, {})
+        partition = topic.get(tp.partition)
         if partition is None:
-            partition = topic[key.partition] = Partition(key, assignment)
+            partition = topic[tp.partition] = Partition(tp, assignment)
         else:
             partition.assignment = assignment
         for replica in assignment.replicas:
             on_broker = self._replicas.get(replica)
             if on_broker is None:
                 on_broker = self._replicas[replica] = {}
-            on_broker.setdefault(partition.key, replica_states.NON_EXISTENT)
+            on_broker.setdefault(partition.tp, replica_states.NON_EXISTENT)
         self._weigh(partition)
         return partition
 
-    def set_leadership(self, partition: Partition, leadership: Leadership) -> None:
-        partition.leadership = leadership
+    def set_leader_and_isr(self, partition: Partition, leader_and_isr: LeaderAndIsr) -> None:
+        partition.leader_and_isr = leader_and_isr
         self._weigh(partition)
 
     def queue_deletion(self, topic: str) -> None:
@@ -189,73 +198,73 @@ class ControllerContext:
 
     def _weigh(self, partition: Partition) -> None:
         """Count a partition that is not led by its first replica."""
-        leadership, assignment = partition.leadership, partition.assignment
+        leader_and_isr, assignment = partition.leader_and_isr, partition.assignment
         is_imbalanced = (
-            leadership is not None
+            leader_and_isr is not None
             and len(assignment.replicas) > 0
-            and partition.key.topic not in self.topics_to_delete
-            and not leaderships.has_preferred_leader(assignment, leadership)
+            and partition.tp.topic not in self.topics_to_delete
+            and not leadership.has_preferred_leader(assignment, leader_and_isr)
         )
         self._imbalanced += is_imbalanced - partition.is_imbalanced
         partition.is_imbalanced = is_imbalanced
 
-    def leadership(self, key: TopicPartition) -> Leadership | None:
-        partition = self.partition(key)
-        return None if partition is None else partition.leadership
+    def leader_and_isr(self, tp: TopicPartition) -> LeaderAndIsr | None:
+        partition = self.partition(tp)
+        return None if partition is None else partition.leader_and_isr
 
-    def leader_epoch_for_stop(self, key: TopicPartition) -> int:
+    def leader_epoch_for_stop(self, tp: TopicPartition) -> int:
         """The epoch a StopReplica carries: -2 while the topic is being deleted, -1 unknown."""
-        if key.topic in self.topics_to_delete:
-            return leaderships.EPOCH_DURING_DELETE
-        leadership = self.leadership(key)
-        return leaderships.NO_EPOCH if leadership is None else leadership.leader_epoch
+        if tp.topic in self.topics_to_delete:
+            return EPOCH_DURING_DELETE
+        leader_and_isr = self.leader_and_isr(tp)
+        return NO_EPOCH if leader_and_isr is None else leader_and_isr.leader_epoch
 
     # States
 
     def set_partition_state(self, partition: Partition, state: PartitionState) -> None:
         partition.state = state
         if state is partition_states.NEW or state is partition_states.OFFLINE:
-            self._without_leader[partition.key] = partition
+            self._without_leader[partition.tp] = partition
         else:
-            self._without_leader.pop(partition.key, None)
+            self._without_leader.pop(partition.tp, None)
 
     def partitions_without_leader(self, topic: str | None = None) -> list[Partition]:
         """NEW and OFFLINE partitions, except of topics queued for deletion."""
         return [
             partition
-            for key, partition in self._without_leader.items()
-            if key.topic not in self.topics_to_delete and (topic is None or key.topic == topic)
+            for tp, partition in self._without_leader.items()
+            if tp.topic not in self.topics_to_delete and (topic is None or tp.topic == topic)
         ]
 
-    def replica_state(self, key: TopicPartition, broker_id: int) -> ReplicaState:
-        return self._replicas.get(broker_id, {}).get(key, replica_states.NON_EXISTENT)
+    def replica_state(self, tp: TopicPartition, broker_id: int) -> ReplicaState:
+        return self._replicas.get(broker_id, {}).get(tp, replica_states.NON_EXISTENT)
 
-    def set_replica_state(self, key: TopicPartition, broker_id: int, state: ReplicaState) -> None:
-        self._replicas.setdefault(broker_id, {})[key] = state
+    def set_replica_state(self, tp: TopicPartition, broker_id: int, state: ReplicaState) -> None:
+        self._replicas.setdefault(broker_id, {})[tp] = state
 
     def replica_states_on(self, broker_id: int) -> dict[TopicPartition, ReplicaState]:
         """The states of one broker's replicas, to read and write in bulk."""
         return self._replicas.setdefault(broker_id, {})
 
-    def forget_replica(self, key: TopicPartition, broker_id: int) -> None:
+    def forget_replica(self, tp: TopicPartition, broker_id: int) -> None:
         """Strike a replica that no longer exists from its assignment, and drop its state."""
-        partition = self.partition(key)
+        partition = self.partition(tp)
         if partition is not None:
             partition.assignment = partition.assignment.without(broker_id)
             self._weigh(partition)
-        self._replicas.get(broker_id, {}).pop(key, None)
+        self._replicas.get(broker_id, {}).pop(tp, None)
 
     def replicas_of_topic(self, topic: str) -> list[Replica]:
         return [
-            (partition.key, replica)
+            (partition.tp, replica)
             for partition in self.topics.get(topic, {}).values()
             for replica in partition.assignment.replicas
         ]
 
     def replica_states_of_topic(self, topic: str) -> dict[Replica, ReplicaState]:
         return {
-            (key, replica): self.replica_state(key, replica)
-            for key, replica in self.replicas_of_topic(topic)
+            (tp, replica): self.replica_state(tp, replica)
+            for tp, replica in self.replicas_of_topic(topic)
         }
 
     # Counting
@@ -265,7 +274,7 @@ class ControllerContext:
         return sum(
             partition.state is partition_states.OFFLINE
             for partition in self._without_leader.values()
-            if partition.key.topic not in self.topics_deleting
+            if partition.tp.topic not in self.topics_deleting
         )
 
     @property
@@ -294,6 +303,6 @@ class ControllerContext:
 def grouped_by_broker(replicas: Collection[Replica]) -> dict[int, list[TopicPartition]]:
     """Replicas by broker, brokers ascending, partitions in the order given."""
     groups: dict[int, list[TopicPartition]] = {}
-    for key, broker_id in replicas:
-        groups.setdefault(broker_id, []).append(key)
+    for tp, broker_id in replicas:
+        groups.setdefault(broker_id, []).append(tp)
     return dict(sorted(groups.items()))

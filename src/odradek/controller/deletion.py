@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.controller import partition_states, replica_states
-from odradek.controller.context import ControllerContext, Replica
-from odradek.controller.journal import EntryKind, Journal
-from odradek.controller.machines import StateMachines
+from odradek.controller.context import Replica
+from odradek.controller.journal import EntryKind
+from odradek.controller.partition_state_machine import PartitionStateMachine
+from odradek.controller.replica_state_machine import ReplicaStateMachine
 from odradek.controller.replica_states import ReplicaState
-from odradek.controller.requests import RequestBatch
-from odradek.store.cluster import ClusterStore
+from odradek.controller.term import Term
 
 
 @dataclass(slots=True)
@@ -43,58 +43,51 @@ def plan(states_of: Mapping[str, Collection[ReplicaState]], ineligible: Collecti
     return decided
 
 
-class TopicDeletion:
+class TopicDeletions:
     """Carries the plan out."""
 
     def __init__(
-        self,
-        context: ControllerContext,
-        store: ClusterStore,
-        machines: StateMachines,
-        batch: RequestBatch,
-        journal: Journal,
-        *,
-        enabled: bool,
+        self, term: Term, partitions: PartitionStateMachine, replicas: ReplicaStateMachine
     ) -> None:
-        self._context = context
-        self._store = store
-        self._machines = machines
-        self._batch = batch
-        self._journal = journal
-        self._enabled = enabled
+        self._term = term
+        self._context = term.context
+        self._partitions = partitions
+        self._replicas = replicas
+        self._journal = term.journal
+        self._enabled = term.config.delete_topic_enable
 
     async def take_over(self) -> None:
         """Learn what an earlier controller was asked to delete. Nothing is started yet."""
         context = self._context
-        queued = await self._store.deletions()
+        queued = await self._term.store.requests.deletions()
         if not self._enabled:
-            await self._store.drop_deletions(queued, context.epoch_version)
+            await self._term.store.requests.drop_deletions(queued, self._term.fence)
             return
         self._queue(queued)
-        moving = {key.topic for key in context.reassigning}
+        moving = {tp.topic for tp in context.reassigning}
         for topic in queued:
             if topic in moving:
                 self.halt((topic,), "a reassignment is in progress")
             elif not all(
-                context.is_replica_online(key, replica)
-                for key, replica in context.replicas_of_topic(topic)
+                context.is_replica_online(tp, replica)
+                for tp, replica in context.replicas_of_topic(topic)
             ):
                 self.halt((topic,), "a replica is not online")
 
     async def request(self, topics: Collection[str]) -> None:
-        """Somebody asked to delete these topics."""
+        """These topics are to be deleted."""
         context = self._context
         unknown = [topic for topic in topics if topic not in context.topics]
         known = [topic for topic in topics if topic in context.topics]
         if not self._enabled:
-            await self._store.drop_deletions(topics, context.epoch_version)
+            await self._term.store.requests.drop_deletions(topics, self._term.fence)
             return
         if unknown:
-            await self._store.drop_deletions(unknown, context.epoch_version)
+            await self._term.store.requests.drop_deletions(unknown, self._term.fence)
         if not known:
             return
         self._queue(known)
-        moving = {key.topic for key in context.reassigning}
+        moving = {tp.topic for tp in context.reassigning}
         self.halt([topic for topic in known if topic in moving], "a reassignment is in progress")
         await self.go_on()
 
@@ -113,7 +106,7 @@ class TopicDeletion:
 
     async def resume(self, topics: Iterable[str]) -> None:
         """What stood in the way of these is gone: a broker came, or a reassignment ended."""
-        moving = {key.topic for key in self._context.reassigning}
+        moving = {tp.topic for tp in self._context.reassigning}
         resumed = [
             topic
             for topic in topics
@@ -129,10 +122,8 @@ class TopicDeletion:
             replica for replica in replicas if replica[0].topic in self._context.topics_to_delete
         ]
         if ours:
-            await self._machines.replicas_to(
-                self._failing(ours), replica_states.DELETION_INELIGIBLE
-            )
-            self.halt(dict.fromkeys(key.topic for key, _ in ours), "a replica was not deleted")
+            await self._replicas.move(self._failing(ours), replica_states.DELETION_INELIGIBLE)
+            self.halt(dict.fromkeys(tp.topic for tp, _ in ours), "a replica was not deleted")
             await self.go_on()
 
     async def succeeded(self, replicas: Iterable[Replica]) -> None:
@@ -141,7 +132,7 @@ class TopicDeletion:
             replica for replica in replicas if replica[0].topic in self._context.topics_to_delete
         ]
         if ours:
-            await self._machines.replicas_to(ours, replica_states.DELETION_SUCCESSFUL)
+            await self._replicas.move(ours, replica_states.DELETION_SUCCESSFUL)
             await self.go_on()
 
     async def go_on(self) -> None:
@@ -165,7 +156,7 @@ class TopicDeletion:
                 for replica, state in context.replica_states_of_topic(topic).items()
                 if state is replica_states.DELETION_INELIGIBLE
             ]
-            await self._machines.replicas_to(failed, replica_states.OFFLINE)
+            await self._replicas.move(failed, replica_states.OFFLINE)
         if decided.start:
             await self._start(decided.start)
 
@@ -173,31 +164,29 @@ class TopicDeletion:
         context = self._context
         fresh = [topic for topic in topics if topic not in context.topics_deleting]
         partitions = [p for topic in fresh for p in context.partitions_of(topic)]
-        await self._machines.partitions_to(partitions, partition_states.OFFLINE)
-        await self._machines.partitions_to(partitions, partition_states.NON_EXISTENT)
+        await self._partitions.move(partitions, partition_states.OFFLINE)
+        await self._partitions.move(partitions, partition_states.NON_EXISTENT)
         context.topics_deleting.update(fresh)
         for topic in topics:
             self._journal.record(EntryKind.DELETION, after="started", topic=topic)
         # From here on brokers stop serving these topics.
-        self._batch.open()
-        self._batch.add_update_metadata(
+        await self._term.announce(
             context.brokers, (p for topic in topics for p in context.partitions_of(topic))
         )
-        self._batch.send()
         dead: list[Replica] = []
         live: list[Replica] = []
         for topic in topics:
             for replica, state in context.replica_states_of_topic(topic).items():
-                # Not whoever has only failed to lead: what it cannot read it may well delete, and
-                # if not it says so.
+                # Not one that has only failed to lead: a log that it cannot read it may well
+                # delete, and if not its response says so.
                 if not context.is_live(replica[1]):
                     dead.append(replica)
                 elif state is not replica_states.DELETION_SUCCESSFUL:
                     live.append(replica)
-        await self._machines.replicas_to(self._failing(dead), replica_states.DELETION_INELIGIBLE)
-        await self._machines.replicas_to(live, replica_states.OFFLINE)
-        await self._machines.replicas_to(live, replica_states.DELETION_STARTED)
-        self.halt(dict.fromkeys(key.topic for key, _ in dead), "a replica is not online")
+        await self._replicas.move(self._failing(dead), replica_states.DELETION_INELIGIBLE)
+        await self._replicas.move(live, replica_states.OFFLINE)
+        await self._replicas.move(live, replica_states.DELETION_STARTED)
+        self.halt(dict.fromkeys(tp.topic for tp, _ in dead), "a replica is not online")
 
     def _failing(self, replicas: Iterable[Replica]) -> list[Replica]:
         """Of these, the ones whose deletion can fail: not those that are deleted already, nor those
@@ -211,7 +200,7 @@ class TopicDeletion:
 
     async def _complete(self, topic: str) -> None:
         gone = self._context.replicas_of_topic(topic)
-        await self._machines.replicas_to(gone, replica_states.NON_EXISTENT)
-        await self._store.delete_topic(topic, self._context.epoch_version)
+        await self._replicas.move(gone, replica_states.NON_EXISTENT)
+        await self._term.store.delete_topic(topic, self._term.fence)
         self._context.remove_topic(topic)
         self._journal.record(EntryKind.DELETION, after="completed", topic=topic)

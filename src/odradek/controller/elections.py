@@ -6,11 +6,18 @@ docs/spec/controller-and-replication.md section 3.
 """
 
 from collections.abc import Collection, Iterable
-from enum import Enum
+from enum import Enum, IntEnum
+
+
+class ElectionType(IntEnum):
+    """What a client may ask for, with Kafka's codes."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
 
 
 class Strategy(Enum):
-    """Which rule elects, and so who is told and what becomes of the ISR."""
+    """Which rule elects, and so which brokers are told and what becomes of the ISR."""
 
     OFFLINE = "offline"  # the leader is gone
     OFFLINE_UNCLEAN = "offline, unclean allowed"  # the same, and an operator accepts loss
@@ -36,7 +43,7 @@ def reassigned(target: Iterable[int], isr: Collection[int], live: Collection[int
 
 
 def preferred(assignment: Iterable[int], isr: Collection[int], live: Collection[int]) -> int | None:
-    """The first replica or nobody."""
+    """The first replica, or none."""
     first = next(iter(assignment), None)
     return first if first is not None and first in isr and first in live else None
 

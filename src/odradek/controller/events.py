@@ -1,8 +1,12 @@
-"""The event queue: everything that happens to the controller happens one at a time, in order.
+"""What can happen to the controller, as values with Kafka's names.
 
-An event is a kind, what to do, and what to do instead if the office is lost before its turn
-(*preempted*). Events that only say "look again" (a watch fired) are not queued twice: the handler
-reads the present state anyway. docs/spec/controller-and-replication.md section 4.3.
+Three kinds. *Election events* concern who is controller. *Term events* are work for the active
+controller, put by its own watches, channels and timers; they are void once that term has ended.
+*API requests* come from clients through a broker, carry a reply, and are refused by a standby.
+
+Events that only say "look again" are equal if they look at the same thing, and are then queued
+once: the handler reads the present state anyway. Responses and requests equal nothing but
+themselves. docs/spec, section 4.3 of the controller's behaviour.
 
 Of the kinds of that section this dialect has no AlterPartitionReceived, UpdateFeatures or
 AllocateProducerIds: at inter-broker protocol 2.6 leaders write the ISR to the store themselves,
@@ -11,165 +15,236 @@ the queue is a task, and `close` ends it.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import ClassVar, Generic, TypeVar
 
-CLOSING_S_MAX = 5.0
+from odradek.controller.assignment import ReplicaAssignment
+from odradek.controller.elections import ElectionType
+from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.reassignment import Target
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from odradek.wire.messages.update_metadata import UpdateMetadataResponse
+from odradek.wire.topics import TopicPartition
 
+T = TypeVar("T")
 
-class EventKind(StrEnum):
-    """Kafka's names."""
-
-    STARTUP = "Startup"
-    REELECT = "Reelect"
-    REGISTER_BROKER_AND_REELECT = "RegisterBrokerAndReelect"
-    EXPIRE = "Expire"
-    CONTROLLER_CHANGE = "ControllerChange"
-    BROKER_CHANGE = "BrokerChange"
-    BROKER_MODIFICATIONS = "BrokerModifications"
-    TOPIC_CHANGE = "TopicChange"
-    PARTITION_MODIFICATIONS = "PartitionModifications"
-    TOPIC_DELETION = "TopicDeletion"
-    TOPIC_DELETION_STOP_REPLICA_RESPONSE = "TopicDeletionStopReplicaResponseReceived"
-    LEADER_AND_ISR_RESPONSE = "LeaderAndIsrResponseReceived"
-    UPDATE_METADATA_RESPONSE = "UpdateMetadataResponseReceived"
-    CONTROLLED_SHUTDOWN = "ControlledShutdown"
-    AUTO_PREFERRED_ELECTION = "AutoPreferredReplicaLeaderElection"
-    REPLICA_LEADER_ELECTION = "ReplicaLeaderElection"
-    UNCLEAN_ENABLE = "UncleanLeaderElectionEnable"
-    TOPIC_UNCLEAN_ENABLE = "TopicUncleanLeaderElectionEnable"
-    ZK_REASSIGNMENT = "ZkPartitionReassignment"
-    API_REASSIGNMENT = "ApiPartitionReassignment"
-    REASSIGNMENT_ISR_CHANGE = "PartitionReassignmentIsrChange"
-    LIST_REASSIGNMENTS = "ListPartitionReassignments"
-    ISR_CHANGE_NOTIFICATION = "IsrChangeNotification"
-    LOG_DIR_EVENT_NOTIFICATION = "LogDirEventNotification"
+# Elections of the controller
 
 
-@dataclass(eq=False, slots=True)
-class Event:
-    """One thing to do. `subject` tells events of a kind apart (a topic, a broker, a partition)."""
-
-    kind: EventKind
-    process: Callable[[], Awaitable[None]]
-    preempt: Callable[[], None] | None = None
-    subject: object = None
-    queued_at: float = 0.0
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """The broker has registered: join the election."""
 
 
-@dataclass(slots=True)
-class KindTimes:
-    """How long the events of one kind waited and took."""
-
-    count: int = 0
-    queue_s: float = 0.0
-    queue_s_max: float = 0.0
-    processing_s: float = 0.0
-    processing_s_max: float = 0.0
-
-    def add(self, queue_s: float, processing_s: float) -> None:
-        self.count += 1
-        self.queue_s += queue_s
-        self.queue_s_max = max(self.queue_s_max, queue_s)
-        self.processing_s += processing_s
-        self.processing_s_max = max(self.processing_s_max, processing_s)
+@dataclass(frozen=True, slots=True)
+class Reelect:
+    """No broker is controller, or the node is ours without a term of ours."""
 
 
-class EventQueue:
-    """Runs events one at a time, each through `around`, which knows the office and the errors."""
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerAndReelect:
+    """There is a new session, or a pause is over."""
 
-    def __init__(self, around: Callable[[Event], Awaitable[None]]) -> None:
-        self._around = around
-        self._events: deque[Event] = deque()
-        self._waiting: set[tuple[EventKind, object]] = set()
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._times: dict[EventKind, KindTimes] = {}
-        self.current: Event | None = None
-        self.preempted = 0
-        self.closed = False
 
-    def start(self) -> None:
-        assert self._task is None, "a queue starts once"
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="controller-events")
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """The session is lost, and the controller node with it."""
 
-    def put(self, event: Event) -> None:
-        """Queue an event. After `close` it is preempted at once."""
-        if self.closed:
-            self._preempt(event)
-            return
-        event.queued_at = asyncio.get_running_loop().time()
-        self._events.append(event)
-        self._wake.set()
 
-    def put_once(self, event: Event) -> None:
-        """Queue an event that only says "look again", unless the same already waits."""
-        name = (event.kind, event.subject)
-        if name not in self._waiting:
-            self._waiting.add(name)
-            self.put(event)
+@dataclass(frozen=True, slots=True)
+class ControllerChange:
+    """The controller node was created or written."""
 
-    def clear_and_put(self, event: Event) -> None:
-        """Preempt everything that waits, then queue this."""
-        self._preempt_all()
-        self.put(event)
 
-    async def close(self) -> None:
-        """Finish the event in hand, preempt the rest.
+ElectionEvent = Startup | Reelect | RegisterBrokerAndReelect | Expire | ControllerChange
 
-        An event that waits for a store out of reach is broken off after a while.
-        """
-        self.closed = True
-        self._preempt_all()
-        self._wake.set()
-        if self._task is not None:
-            _, unfinished = await asyncio.wait([self._task], timeout=CLOSING_S_MAX)
-            if unfinished:
-                self._task.cancel()
-                await asyncio.wait([self._task])
+# Work for the active controller
 
-    def statistics(self) -> dict[str, object]:
-        return {
-            "queue_length": len(self._events),
-            "processing": self.current.kind.value if self.current else None,
-            "preempted": self.preempted,
-            "events": {
-                kind.value: {
-                    "count": times.count,
-                    "queue_ms_mean": 1000 * times.queue_s / times.count,
-                    "queue_ms_max": 1000 * times.queue_s_max,
-                    "processing_ms_mean": 1000 * times.processing_s / times.count,
-                    "processing_ms_max": 1000 * times.processing_s_max,
-                }
-                for kind, times in self._times.items()
-            },
-        }
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while not self.closed:
-            if not self._events:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            self.current = event = self._events.popleft()
-            self._waiting.discard((event.kind, event.subject))
-            started = loop.time()
-            try:
-                await self._around(event)
-            finally:
-                self.current = None
-                times = self._times.setdefault(event.kind, KindTimes())
-                times.add(started - event.queued_at, loop.time() - started)
+@dataclass(frozen=True, slots=True)
+class BrokerChange:
+    """A broker registered, its registration went, or its socket opened or closed."""
 
-    def _preempt_all(self) -> None:
-        while self._events:
-            self._preempt(self._events.popleft())
-        self._waiting.clear()
 
-    def _preempt(self, event: Event) -> None:
-        self.preempted += 1
-        if event.preempt is not None:
-            event.preempt()
+@dataclass(frozen=True, slots=True)
+class BrokerModifications:
+    """A registration was rewritten."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """A topic came or went."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionModifications:
+    """A topic's assignment was written."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """Topics are to be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChangeNotification:
+    """Leaders changed ISRs."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirEventNotification:
+    """Log directories of brokers failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLeaderElection:
+    """The legacy node asks for preferred leaders."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoPreferredReplicaLeaderElection:
+    """It is time to look whether leadership is balanced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZkPartitionReassignment:
+    """The legacy node asks for reassignments."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignmentIsrChange:
+    """The states of partitions being reassigned were written; which ones, the term keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanLeaderElectionEnable:
+    """The default configuration now accepts loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUncleanLeaderElectionEnable:
+    """A topic's configuration now accepts loss."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaderAndIsrResponseReceived:
+    broker_id: int
+    request: LeaderAndIsrRequest
+    response: LeaderAndIsrResponse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopicDeletionStopReplicaResponseReceived:
+    broker_id: int
+    request: StopReplicaRequest
+    response: StopReplicaResponse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpdateMetadataResponseReceived:
+    broker_id: int
+    response: UpdateMetadataResponse
+
+
+TermEvent = (
+    BrokerChange
+    | BrokerModifications
+    | TopicChange
+    | PartitionModifications
+    | TopicDeletion
+    | IsrChangeNotification
+    | LogDirEventNotification
+    | ReplicaLeaderElection
+    | AutoPreferredReplicaLeaderElection
+    | ZkPartitionReassignment
+    | PartitionReassignmentIsrChange
+    | UncleanLeaderElectionEnable
+    | TopicUncleanLeaderElectionEnable
+    | LeaderAndIsrResponseReceived
+    | TopicDeletionStopReplicaResponseReceived
+    | UpdateMetadataResponseReceived
+)
+
+# Requests of clients
+
+
+class ApiRequest(Generic[T]):
+    """A request with its reply, and who sent it. Made on the running loop."""
+
+    refusal: ClassVar[ErrorCode] = ErrorCode.NOT_CONTROLLER
+
+    def __init__(self, requester: str = "") -> None:
+        self.requester = requester
+        self.reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def succeed(self, result: T) -> None:
+        if not self.reply.done():
+            self.reply.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(error)
+
+    def refuse(self, broker_id: int) -> None:
+        self.fail(KafkaError(self.refusal, f"broker {broker_id} is not the controller"))
+
+
+class ControlledShutdown(ApiRequest[set[TopicPartition]]):
+    """A broker is about to stop; the reply is what it still leads."""
+
+    refusal = ErrorCode.STALE_CONTROLLER_EPOCH
+
+    def __init__(self, broker_id: int, broker_epoch: int) -> None:
+        super().__init__()
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+
+
+class ElectLeaders(ApiRequest[dict[TopicPartition, PartitionOutcome]]):
+    """Elect leaders of these partitions, or of all."""
+
+    def __init__(
+        self,
+        election_type: ElectionType,
+        partitions: Collection[TopicPartition] | None,
+        requester: str = "",
+    ) -> None:
+        super().__init__(requester)
+        self.election_type = election_type
+        self.partitions = partitions
+
+
+class ApiPartitionReassignment(ApiRequest[dict[TopicPartition, PartitionOutcome]]):
+    """Move partitions to other replicas; None cancels a move."""
+
+    def __init__(self, moves: Mapping[TopicPartition, Target], requester: str = "") -> None:
+        super().__init__(requester)
+        self.moves = moves
+
+
+class ListPartitionReassignments(ApiRequest[dict[TopicPartition, ReplicaAssignment]]):
+    """The moves in progress, of these partitions or of all."""
+
+    def __init__(self, partitions: Collection[TopicPartition] | None) -> None:
+        super().__init__()
+        self.partitions = partitions
+
+
+AnyApiRequest = (
+    ControlledShutdown | ElectLeaders | ApiPartitionReassignment | ListPartitionReassignments
+)
+Event = ElectionEvent | TermEvent | AnyApiRequest
+
+
+def name_of(event: Event) -> str:
+    """Kafka's name, as the journal and the statistics show it."""
+    return "ReplicaLeaderElection" if isinstance(event, ElectLeaders) else type(event).__name__

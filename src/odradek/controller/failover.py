@@ -1,151 +1,150 @@
-"""Taking office: from nothing but the store to a controller that knows everything and has told it.
+"""Failover: from nothing but the store to a controller that knows the cluster and has announced it.
 
 The order is docs/spec/controller-and-replication.md section 4.2. Watches come before reads, so that
 nothing that happens meanwhile is missed; brokers hear who is alive before they hear whom to follow.
 """
 
 from odradek.controller import (
-    balance,
     brokers,
-    incarnations,
+    leader_elections,
     partition_states,
     replica_states,
+    restarts,
     topics,
 )
+from odradek.controller.active import ActiveController
 from odradek.controller.context import Partition, Replica
-from odradek.controller.incarnations import Judgement
-from odradek.controller.office import Office
+from odradek.controller.restarts import IsrRepair
+from odradek.controller.term import WatchKind
 
 
-async def take_office(office: Office) -> None:
+async def failover(active: ActiveController) -> None:
     """Everything a new controller does before its first event."""
-    store, context = office.store, office.context
-    await store.disable_features(office.fence)
-    await _watch(office)
-    judgements = await load(office)
-    await office.deletion.take_over()
-    office.announce(list(context.brokers))
-    await start_replicas(office, judgements)
-    await start_partitions(office)
-    await _resume_reassignments(office)
-    await office.deletion.go_on()
-    await balance.legacy_preferred_election(office)
+    store, context = active.store, active.context
+    await store.controller.disable_features(active.fence)
+    await _watch(active)
+    repairs = await load(active)
+    await active.deletion.take_over()
+    await active.announce(list(context.brokers))
+    await start_replicas(active, repairs)
+    await start_partitions(active)
+    await _resume_reassignments(active)
+    await active.deletion.go_on()
+    await leader_elections.legacy_preferred_election(active)
 
 
-async def _watch(office: Office) -> None:
+async def _watch(active: ActiveController) -> None:
     """Leave the watches, and drop notifications of what we are about to read anyway."""
-    store, watches = office.store, office.watches
-    await store.broker_ids(watches["brokers"])
-    await store.topics(watches["topics"])
-    await store.deletions(watches["deletions"])
-    stale_directories = await store.log_dir_notifications(watches["log dirs"])
-    stale_isr_changes = await store.isr_notifications(watches["isr changes"])
-    await store.drop_log_dir_notifications(stale_directories, office.fence)
-    await store.drop_isr_notifications(stale_isr_changes, office.fence)
+    store, watches = active.store, active.watches
+    await store.broker_ids(watches[WatchKind.BROKERS])
+    await store.topics(watches[WatchKind.TOPICS])
+    await store.requests.deletions(watches[WatchKind.DELETIONS])
+    stale_directories = await store.notifications.log_dir_notifications(watches[WatchKind.LOG_DIRS])
+    stale_isr_changes = await store.notifications.isr_notifications(watches[WatchKind.ISR_CHANGES])
+    await store.notifications.drop_log_dir_notifications(stale_directories, active.fence)
+    await store.notifications.drop_isr_notifications(stale_isr_changes, active.fence)
 
 
-async def load(office: Office) -> dict[Partition, Judgement]:
-    """Fill the context; answers the partitions with replicas that came back unseen."""
-    store, context = office.store, office.context
+async def load(active: ActiveController) -> dict[Partition, IsrRepair]:
+    """Fill the context; answers the partitions with replicas that restarted unseen."""
+    store, context = active.store, active.context
     context.brokers.update(await store.brokers())
     names = await store.topics()
-    for topic, node in (await store.topic_nodes(names, office.watches["topic"])).items():
+    for topic, node in (await store.topic_nodes(names, active.watches[WatchKind.TOPIC])).items():
         context.add_topic(topic, node.topic_id)
-        for key, assignment in topics.assignments(topic, node).items():
-            context.set_assignment(key, assignment)
+        for tp, assignment in topics.assignments(topic, node).items():
+            context.set_assignment(tp, assignment)
             if assignment.is_reassigning:
-                context.reassigning[key] = None
+                context.reassigning[tp] = None
     for id in context.brokers:
-        await store.broker(id, office.watches["broker"])
+        await store.broker(id, active.watches[WatchKind.BROKER])
     epochs = {broker.id: broker.epoch for broker in context.brokers.values()}
-    judgements: dict[Partition, Judgement] = {}
-    partitions = {partition.key: partition for partition in context.partitions()}
+    repairs: dict[Partition, IsrRepair] = {}
+    partitions = {partition.tp: partition for partition in context.partitions()}
     states = await store.partition_states_and_writes(partitions.keys())
-    for key, (state, written) in states.items():
-        partition = partitions[key]
-        context.set_leadership(partition, state)
-        judgement = incarnations.judge(partition.assignment, state, written, epochs)
-        if judgement:
-            judgements[partition] = judgement
+    for tp, (state, written) in states.items():
+        partition = partitions[tp]
+        context.set_leader_and_isr(partition, state)
+        repair = restarts.repair_after_restart(partition.assignment, state, written, epochs)
+        if repair:
+            repairs[partition] = repair
     context.absent_at_start = context.brokers_with_replicas() - context.brokers.keys()
     for broker in context.brokers.values():
-        office.channels.add(broker)
-    office.note(
+        active.channels.add(broker)
+    active.note(
         f"loaded brokers={sorted(context.brokers)} topics={len(context.topics)} "
         f"partitions={context.partition_count}"
     )
-    office.journal.cause = "failover"
-    return judgements
+    active.journal.cause = "failover"
+    return repairs
 
 
-async def start_replicas(office: Office, judgements: dict[Partition, Judgement]) -> None:
+async def start_replicas(active: ActiveController, repairs: dict[Partition, IsrRepair]) -> None:
     """The replica machine: the live go online, the rest offline.
 
-    Those that came back unseen come first: they must not hear of a leadership they may have lost.
+    Those that restarted while no controller was watching come first: they must not be told of a
+    leadership that they may have lost.
     """
-    context = office.context
+    context = active.context
     online: list[Replica] = []
     offline: list[Replica] = []
     for partition in context.partitions():
-        key = partition.key
+        tp = partition.tp
         for replica in partition.assignment.replicas:
-            is_online = context.is_replica_online(key, replica)
-            context.set_replica_state(key, replica, replica_states.initial(is_online))
-            (online if is_online else offline).append((key, replica))
+            is_online = context.is_replica_online(tp, replica)
+            context.set_replica_state(tp, replica, replica_states.initial(is_online))
+            (online if is_online else offline).append((tp, replica))
     judged = {
-        partition: judgement
-        for partition, judgement in judgements.items()
-        if not context.is_queued_for_deletion(partition.key.topic)
+        partition: repair
+        for partition, repair in repairs.items()
+        if not context.is_queued_for_deletion(partition.tp.topic)
     }
     leaving = [
-        (partition.key, replica)
-        for partition, judgement in judged.items()
-        for replica in judgement.leaving
+        (partition.tp, replica)
+        for partition, repair in judged.items()
+        for replica in repair.leaving
         if replica in partition.assignment.replicas
     ]
     if judged:
-        office.note(f"replicas came back unseen in {len(judged)} partitions")
-        await office.machines.replicas_to(leaving, replica_states.OFFLINE)
-    await office.machines.replicas_to(offline, replica_states.OFFLINE)
+        active.note(f"replicas restarted unseen in {len(judged)} partitions")
+        await active.replicas.move(leaving, replica_states.OFFLINE)
+    await active.replicas.move(offline, replica_states.OFFLINE)
     await _raise_epochs(
-        office, [partition for partition, judgement in judged.items() if judgement.raise_epoch]
+        active, [partition for partition, repair in judged.items() if repair.raise_epoch]
     )
-    await office.machines.replicas_to(online, replica_states.ONLINE)
+    await active.replicas.move(online, replica_states.ONLINE)
 
 
-async def _raise_epochs(office: Office, partitions: list[Partition]) -> None:
+async def _raise_epochs(active: ActiveController, partitions: list[Partition]) -> None:
     """Write the states that this term has not written yet."""
-    unwritten = [
+    await active.partitions.raise_epochs(
         partition
         for partition in partitions
-        if partition.leadership is not None
-        and partition.leadership.controller_epoch != office.context.epoch
-    ]
-    if unwritten:
-        office.batch.open()
-        await office.machines.raise_epochs(unwritten)
-        office.batch.send()
+        if partition.leader_and_isr is not None
+        and partition.leader_and_isr.controller_epoch != active.context.epoch
+    )
 
 
-async def start_partitions(office: Office) -> None:
+async def start_partitions(active: ActiveController) -> None:
     """The partition machine: everything without a live leader gets an election."""
-    context = office.context
+    context = active.context
     for partition in context.partitions():
-        leadership = partition.leadership
+        leader_and_isr = partition.leader_and_isr
         state = partition_states.initial(
-            leadership is not None,
-            leadership is not None and context.is_replica_online(partition.key, leadership.leader),
+            leader_and_isr is not None,
+            leader_and_isr is not None
+            and context.is_replica_online(partition.tp, leader_and_isr.leader),
         )
         context.set_partition_state(partition, state)
-    await brokers.retry_offline(office)
+    await brokers.retry_offline(active)
 
 
-async def _resume_reassignments(office: Office) -> None:
-    """What the legacy node asks for first, then what earlier controllers had begun."""
-    context = office.context
-    await office.reassigner.waiting.load()
-    await office.reassigner.forget_doomed()
+async def _resume_reassignments(active: ActiveController) -> None:
+    """First what the legacy node asks for, then what earlier controllers had begun."""
+    context = active.context
+    await active.reassigner.queue.load()
+    await active.reassigner.drop_deleted_topics()
     begun = list(context.reassigning)
-    asked = await office.store.reassignment(office.watches["reassignment"])
-    resumed = await office.reassigner.legacy_request(asked, resume=True)
-    await office.reassigner.resume([key for key in begun if key not in resumed])
+    asked = await active.store.requests.reassignment(active.watches[WatchKind.REASSIGNMENT])
+    resumed = await active.reassigner.legacy_request(asked, resume=True)
+    await active.reassigner.resume([tp for tp in begun if tp not in resumed])

@@ -2,34 +2,39 @@
 
 Each entry says when, in which controller epoch, to which partition or broker, from what to what,
 and why, so that "what happened to this partition, and why" can be answered from the journal
-alone. The latest entries stay in memory, bounded; all of them go to a sink, a rotating file of
-JSON lines.
+alone; where a client asked for a change, the reason names the client. Entries are numbered, from 1
+for each start of a broker. The latest stay in memory, bounded; all of them go to a sink, a rotating
+file of JSON lines.
 
 Recording must be cheap: a broker failure records thousands. An entry is a tuple; text is made only
-when somebody reads it or when the batch is flushed, after each controller event.
+when it is read or flushed, after each controller event.
 """
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import pairwise
+from itertools import islice, pairwise
 from json.encoder import encode_basestring as quoted
 from typing import NamedTuple, Protocol
 
 from odradek.log.disk import Disk, File
+from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.topics import TopicPartition
 
 ENTRIES_MAX = 20_000
 FILE_BYTES_MAX = 16 * 1024 * 1024
 FILES_MAX = 4
+# How many partitions the reason of an entry names: it is repeated in every entry that follows.
+NAMES_MAX = 20
 
 
 class EntryKind(StrEnum):
     CONTROLLER = "controller"  # elected, resigned, an event with what it found
     PARTITION = "partition"  # a partition changed state
     REPLICA = "replica"  # a replica changed state
-    LEADERSHIP = "leadership"  # leader, ISR or leader epoch were written
+    LEADERSHIP = "leadership"  # leader, ISR or leader epoch changed; see `parse_state`
     REASSIGNMENT = "reassignment"  # a step of moving a partition
     DELETION = "deletion"  # a step of deleting a topic
     REQUEST = "request"  # a control request was handed to a channel
@@ -48,6 +53,7 @@ class Entry(NamedTuple):
     broker: int | None = None
     topic: str | None = None
     partitions: Sequence[TopicPartition] = ()  # what a request was about
+    sequence: int = 0
 
     def concerns(self, partition: TopicPartition) -> bool:
         return (
@@ -84,6 +90,7 @@ class Journal:
         self.sink_failures = 0
         self.controller_epoch = 0
         self.cause = ""
+        self.requester = ""  # the client that asked for what is being done, if one did
 
     def record(
         self,
@@ -97,6 +104,7 @@ class Journal:
         partitions: Sequence[TopicPartition] = (),
         why: str | None = None,
     ) -> None:
+        self.recorded += 1
         entry = Entry(
             self._clock(),
             self.controller_epoch,
@@ -108,8 +116,8 @@ class Journal:
             broker,
             topic,
             partitions,
+            self.recorded,
         )
-        self.recorded += 1
         self._entries.append(entry)
         if self._sink is not None:
             self._unflushed.append(entry)
@@ -119,6 +127,9 @@ class Journal:
     def listen(self, listener: Callable[[Entry], None]) -> None:
         """Call this with every entry from now on: how a view follows the journal."""
         self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[Entry], None]) -> None:
+        self._listeners.remove(listener)
 
     def flush(self) -> None:
         """Hand what was recorded since the last time to the sink, in one write."""
@@ -155,7 +166,10 @@ class Journal:
 
 def line_of(entry: Entry) -> str:
     """One line of JSON; what is empty is left out."""
-    parts = [f'"time":{entry.time_ms},"epoch":{entry.controller_epoch},"kind":"{entry.kind.value}"']
+    parts = [
+        f'"sequence":{entry.sequence},"time":{entry.time_ms},"epoch":{entry.controller_epoch},'
+        f'"kind":"{entry.kind.value}"'
+    ]
     if entry.partition is not None:
         parts.append(f'"partition":{quoted(str(entry.partition))}')
     if entry.broker is not None:
@@ -193,6 +207,7 @@ def read_lines(lines: Iterable[str]) -> Iterator[Entry]:
             value.get("broker"),
             value.get("topic"),
             tuple(map(_partition_of, value.get("partitions", ()))),
+            value.get("sequence", 0),
         )
 
 
@@ -212,6 +227,44 @@ def describe(entry: Entry) -> str:
     about = f" ({len(entry.partitions)} partitions)" if entry.partitions else ""
     why = f" [{entry.why}]" if entry.why else ""
     return f"{subject}: {change}{about}{why}"
+
+
+def format_state(state: LeaderAndIsr) -> str:
+    """A partition's state as entries of kind LEADERSHIP have it."""
+    isr = ",".join(map(str, state.isr))
+    return f"leader={state.leader} epoch={state.leader_epoch} isr=[{isr}]"
+
+
+class LeaderEpochIsr(NamedTuple):
+    """What an entry of kind LEADERSHIP says of a partition, before or after."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+
+
+_STATE = re.compile(r"leader=(-?\d+) epoch=(\d+) isr=\[([\d,]*)\]")
+
+
+def parse_state(text: str) -> LeaderEpochIsr | None:
+    """What `format_state` wrote, read back; None for text that is none."""
+    found = _STATE.fullmatch(text)
+    if found is None:
+        return None
+    isr = tuple(int(member) for member in found[3].split(",") if member)
+    return LeaderEpochIsr(int(found[1]), int(found[2]), isr)
+
+
+def format_partitions(tps: Iterable[TopicPartition]) -> str:
+    """Partitions for a reason: a long list is abbreviated."""
+    return abbreviated(map(str, tps), ",")
+
+
+def abbreviated(names: Iterable[str], separator: str) -> str:
+    rest = iter(names)
+    text = separator.join(islice(rest, NAMES_MAX))
+    more = sum(1 for _ in rest)
+    return f"{text} and {more} more" if more else text
 
 
 def _partition_of(text: str) -> TopicPartition:

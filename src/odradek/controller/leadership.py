@@ -2,8 +2,8 @@
 
 The value is what the state node holds. Every decision of the controller raises the leader epoch
 by one, also when the leader stays: brokers ignore a LeaderAndIsr whose leader epoch they have
-seen, and replicas use the epoch to find where their logs part.
-docs/spec/controller-and-replication.md sections 2, 3 and 4.7.
+seen, and replicas use the epoch to find where their logs diverge. BEHAVIOUR.md sections 2, 3 and
+4.7.
 """
 
 from collections.abc import Collection
@@ -12,80 +12,62 @@ from dataclasses import dataclass
 from odradek.controller import elections
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import Strategy
-from odradek.store.payloads import PartitionState as Leadership
+from odradek.store.payloads import NO_LEADER, LeaderAndIsr
 
-__all__ = [
-    "EPOCH_DURING_DELETE",
-    "INITIAL_EPOCH",
-    "LEADER_DURING_DELETE",
-    "NO_EPOCH",
-    "NO_LEADER",
-    "Election",
-    "Leadership",
-    "elect",
-    "has_preferred_leader",
-    "initial",
-    "raised",
-    "without_replica",
-]
-
-NO_LEADER = -1
-NO_EPOCH = -1
-LEADER_DURING_DELETE = -2
-EPOCH_DURING_DELETE = -2
 INITIAL_EPOCH = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """What an election decides: the new leadership, and the brokers that must hear of it."""
+    """What an election decides: the new state, and the brokers that are told of it."""
 
-    leadership: Leadership
+    leader_and_isr: LeaderAndIsr
     recipients: tuple[int, ...]
+    is_unclean: bool = False  # the leader was not in the ISR: records may be lost
 
 
-def initial(live: tuple[int, ...], controller_epoch: int) -> Leadership | None:
+def initial(live: tuple[int, ...], controller_epoch: int) -> LeaderAndIsr | None:
     """The first leadership of a partition; None while no replica is live."""
     if not live:
         return None
-    return Leadership(live[0], INITIAL_EPOCH, live, controller_epoch)
+    return LeaderAndIsr(live[0], INITIAL_EPOCH, live, controller_epoch)
 
 
-def raised(leadership: Leadership, controller_epoch: int) -> Leadership:
-    """Leader and ISR stay; the next epoch lets the replicas take a changed assignment to heart."""
-    return _decided(leadership, leadership.leader, leadership.isr, controller_epoch)
+def raised(leader_and_isr: LeaderAndIsr, controller_epoch: int) -> LeaderAndIsr:
+    """Leader and ISR stay; the next epoch makes the replicas take over a changed assignment."""
+    return _decided(leader_and_isr, leader_and_isr.leader, leader_and_isr.isr, controller_epoch)
 
 
-def without_replica(leadership: Leadership, replica: int, controller_epoch: int) -> Leadership:
-    """The leadership after a replica went offline.
-
-    docs/spec/controller-and-replication.md section 2, the ISR removal rule.
+def without_replica(
+    leader_and_isr: LeaderAndIsr, replica: int, controller_epoch: int
+) -> LeaderAndIsr:
+    """The leadership after a replica went offline. BEHAVIOUR.md section 2, the ISR removal rule.
 
     The last member of the ISR is never removed: it is the only one known to have everything.
     """
-    isr = leadership.isr
+    isr = leader_and_isr.isr
     if len(isr) > 1:
         isr = tuple(member for member in isr if member != replica)
-    leader = NO_LEADER if leadership.leader == replica else leadership.leader
-    return _decided(leadership, leader, isr, controller_epoch)
+    leader = NO_LEADER if leader_and_isr.leader == replica else leader_and_isr.leader
+    return _decided(leader_and_isr, leader, isr, controller_epoch)
 
 
 def elect(
     strategy: Strategy,
     assignment: ReplicaAssignment,
-    leadership: Leadership,
+    leader_and_isr: LeaderAndIsr,
     *,
     live: Collection[int],
     shutting_down: Collection[int],
     controller_epoch: int,
     unclean: bool = False,
 ) -> Election | None:
-    """The outcome of an election, or None if nobody is eligible.
+    """The outcome of an election, or None if no replica is eligible.
 
     `live` are the replicas that are online; for a controlled shutdown it counts those that are
     shutting down too. `unclean` is whether loss is accepted for this partition.
     """
-    replicas, isr = assignment.replicas, leadership.isr
+    replicas, isr = assignment.replicas, leader_and_isr.isr
     if strategy is Strategy.PREFERRED:
         leader = elections.preferred(replicas, isr, live)
         recipients = tuple(replicas)
@@ -106,27 +88,26 @@ def elect(
             isr = (leader,)
     if leader is None:
         return None
-    return Election(_decided(leadership, leader, isr, controller_epoch), recipients)
+    decided = _decided(leader_and_isr, leader, isr, controller_epoch)
+    return Election(decided, recipients, is_unclean=leader not in leader_and_isr.isr)
 
 
-def has_preferred_leader(assignment: ReplicaAssignment, leadership: Leadership) -> bool:
-    """Whether leadership is at home.
-
-    docs/spec/controller-and-replication.md section 4.6, the imbalance metric.
+def has_preferred_leader(assignment: ReplicaAssignment, leader_and_isr: LeaderAndIsr) -> bool:
+    """Whether leadership is at home. BEHAVIOUR.md section 4.6, the imbalance metric.
 
     A first replica that is still being added cannot lead before it is in the ISR, so until then
     the partition counts as balanced, and from then on as imbalanced.
     """
     first = assignment.replicas[0]
     if first in assignment.adding:
-        return first not in leadership.isr
-    return leadership.leader == first
+        return first not in leader_and_isr.isr
+    return leader_and_isr.leader == first
 
 
 def _decided(
-    previous: Leadership, leader: int, isr: tuple[int, ...], controller_epoch: int
-) -> Leadership:
-    return Leadership(
+    previous: LeaderAndIsr, leader: int, isr: tuple[int, ...], controller_epoch: int
+) -> LeaderAndIsr:
+    return LeaderAndIsr(
         leader,
         previous.leader_epoch + 1,
         isr,

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from odradek.controller.api_error import ApiError
 from odradek.controller.assignment import ReplicaAssignment
+from odradek.controller.outcomes import PartitionOutcome
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -43,18 +43,18 @@ class Step(Enum):
 
 def invalid_target(
     target: Sequence[int], current: ReplicaAssignment, live: Collection[int]
-) -> ApiError | None:
+) -> PartitionOutcome | None:
     """What is wrong with moving there, if anything."""
     wrong = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not target:
-        return ApiError(wrong, "the replica list is empty")
+        return PartitionOutcome(wrong, "the replica list is empty")
     if len(set(target)) != len(target):
-        return ApiError(wrong, f"a broker is named twice in {list(target)}")
+        return PartitionOutcome(wrong, f"a broker is named twice in {list(target)}")
     if min(target) < 0:
-        return ApiError(wrong, f"a broker id is negative in {list(target)}")
+        return PartitionOutcome(wrong, f"a broker id is negative in {list(target)}")
     adding = current.reassign_to(target).adding
     if not set(adding) <= set(live):
-        return ApiError(
+        return PartitionOutcome(
             wrong, f"brokers to add {list(adding)} are not all alive; alive are {sorted(live)}"
         )
     return None
@@ -67,11 +67,11 @@ def wanted(current: ReplicaAssignment, target: Target) -> ReplicaAssignment | No
     return current.reassign_to(target)
 
 
-def loses_the_last(kept: Collection[int], isr: Collection[int]) -> ApiError | None:
+def loses_last_in_sync(kept: Collection[int], isr: Collection[int]) -> PartitionOutcome | None:
     """What is wrong with keeping only these replicas: nobody of them may have every record."""
     if set(kept) & set(isr):
         return None
-    return ApiError(
+    return PartitionOutcome(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         f"none of the replicas {list(kept)} that stay is in sync; in sync are {list(isr)}",
     )
@@ -106,14 +106,14 @@ def admit(
     """
     admission = Admission()
     room = 0 if waiting else max(0, in_flight_max - len(in_flight))
-    for key, (_, assignment) in asked.items():
-        if key in in_flight or not assignment.adding:
-            admission.start[key] = assignment
+    for tp, (_, assignment) in asked.items():
+        if tp in in_flight or not assignment.adding:
+            admission.start[tp] = assignment
         elif room > 0:
             room -= 1
-            admission.start[key] = assignment
+            admission.start[tp] = assignment
         else:
-            admission.wait[key] = assignment.target
+            admission.wait[tp] = assignment.target
     return admission
 
 
@@ -123,10 +123,10 @@ def next_to_start(
     """Who of those that wait starts now, in the order they were asked for."""
     room = in_flight_max - len(in_flight)
     chosen = []
-    for key in waiting:
+    for tp in waiting:
         if room <= 0:
             break
-        if key not in in_flight:
+        if tp not in in_flight:
             room -= 1
-        chosen.append(key)
+        chosen.append(tp)
     return chosen

@@ -1,24 +1,24 @@
 """Control requests: what an operation wants told to the brokers, gathered and sent as one batch.
 
-Coalescing, docs/spec/controller-and-replication.md section 4.9. Per broker and partition the last
-word wins, except that "is new" and "delete" stick once said. Whatever goes into a LeaderAndIsr also
-goes into the UpdateMetadata of every broker. All brokers get the same partitions in UpdateMetadata,
-so these are built once. They go out in the order LeaderAndIsr, UpdateMetadata, StopReplica, to
-registered brokers only.
-
-A batch that is opened while it still holds something means that an operation broke off between
-deciding and telling. The store then knows more than the brokers do, and the only cure is to take
-office anew.
+Coalescing, BEHAVIOUR.md section 4.9. Per broker and partition the last word wins, except that "is
+new" and "delete" stick once said. Whatever goes into a LeaderAndIsr also goes into the
+UpdateMetadata of every broker. All brokers get the same partitions in UpdateMetadata, so these
+are built once. They go out in the order LeaderAndIsr, UpdateMetadata, StopReplica, to registered
+brokers only.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
-from odradek.controller import leadership as leaderships
+from odradek.controller import leadership as leadership
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import ControllerContext, Partition
-from odradek.controller.journal import EntryKind, Journal
-from odradek.controller.leadership import Leadership
-from odradek.store.payloads import SECURITY_PROTOCOLS
+from odradek.store.payloads import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    SECURITY_PROTOCOLS,
+    LeaderAndIsr,
+)
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -40,34 +40,34 @@ from odradek.wire.messages.update_metadata import (
 from odradek.wire.topics import TopicPartition
 
 ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
-Send = Callable[[int, ControlRequest], None]
-
-# What a partition's replicas are told: leadership, assignment, and whether the replica is new.
-_Told = tuple[Leadership, ReplicaAssignment, bool]
 
 
-class BatchNotEmpty(Exception):
-    """An earlier operation broke off before its requests were sent."""
+class ReplicaUpdate(NamedTuple):
+    """What a LeaderAndIsr says of one partition."""
+
+    state: LeaderAndIsr
+    assignment: ReplicaAssignment
+    is_new: bool
+    is_unclean: bool
+
+
+class ControlMessage(NamedTuple):
+    """One decision on its way: the same words to one broker, or to many."""
+
+    description: str
+    broker_id: int | None  # None where many get it
+    partitions: tuple[TopicPartition, ...]
+    requests: list[tuple[int, ControlRequest]]
 
 
 class RequestBatch:
-    """Gathers the control requests of one operation. `send` takes each finished request."""
+    """Gathers the control requests of one operation. See `Term.control_requests`."""
 
-    def __init__(
-        self,
-        controller_id: int,
-        context: ControllerContext,
-        *,
-        listener: str,
-        send: Send,
-        journal: Journal,
-    ) -> None:
+    def __init__(self, controller_id: int, context: ControllerContext, listener: str) -> None:
         self._controller_id = controller_id
         self._context = context
         self._listener = listener
-        self._send = send
-        self._journal = journal
-        self._leader_and_isr: dict[int, dict[TopicPartition, _Told]] = {}
+        self._leader_and_isr: dict[int, dict[TopicPartition, ReplicaUpdate]] = {}
         # (leader epoch when it was asked for, whether to delete)
         self._stop: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
         self._metadata_brokers: set[int] = set()
@@ -77,40 +77,41 @@ class RequestBatch:
     def is_empty(self) -> bool:
         return not (self._leader_and_isr or self._stop or self._metadata_brokers)
 
-    def open(self) -> None:
-        if not self.is_empty:
-            raise BatchNotEmpty("control requests of an earlier operation were not sent")
-
     # Gathering
 
     def add_leader_and_isr(
-        self, broker_ids: Iterable[int], partition: Partition, *, is_new: bool
+        self,
+        broker_ids: Iterable[int],
+        partition: Partition,
+        *,
+        is_new: bool,
+        is_unclean: bool = False,
     ) -> None:
-        """Tell these brokers who leads, as the context has it now; and everybody, as metadata."""
-        assert partition.leadership is not None, f"{partition.key} has no leader to tell of"
-        key = partition.key
-        told: _Told = (partition.leadership, partition.assignment, is_new)
+        """Tell these brokers who leads, as the context has it; and every broker, as metadata."""
+        assert partition.leader_and_isr is not None, f"{partition.tp} has no leader to tell of"
+        tp = partition.tp
+        update = ReplicaUpdate(partition.leader_and_isr, partition.assignment, is_new, is_unclean)
         for broker_id in broker_ids:
-            if broker_id < 0 or self._context.has_left(key, broker_id):
+            if broker_id < 0 or self._context.has_left(tp, broker_id):
                 continue
             to_broker = self._leader_and_isr.get(broker_id)
             if to_broker is None:
                 to_broker = self._leader_and_isr[broker_id] = {}
-            earlier = to_broker.get(key)
-            if earlier is not None and earlier[2] and not is_new:
-                to_broker[key] = (told[0], told[1], True)
+            earlier = to_broker.get(tp)
+            if earlier is not None and earlier.is_new and not is_new:
+                to_broker[tp] = update._replace(is_new=True)
             else:
-                to_broker[key] = told
-        self._metadata[key] = partition
+                to_broker[tp] = update
+        self._metadata[tp] = partition
         self._metadata_brokers.update(self._context.brokers)
 
-    def add_stop_replica(self, broker_id: int, key: TopicPartition, *, delete: bool) -> None:
+    def add_stop_replica(self, broker_id: int, tp: TopicPartition, *, delete: bool) -> None:
         if broker_id < 0:
             return
         to_broker = self._stop.setdefault(broker_id, {})
-        earlier = to_broker.get(key)
+        earlier = to_broker.get(tp)
         delete = delete or (earlier is not None and earlier[1])
-        to_broker[key] = (self._context.leader_epoch_for_stop(key), delete)
+        to_broker[tp] = (self._context.leader_epoch_for_stop(tp), delete)
 
     def add_update_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[Partition] = ()
@@ -118,32 +119,32 @@ class RequestBatch:
         """Tell these brokers who is alive, and the state of these partitions."""
         self._metadata_brokers.update(broker_id for broker_id in broker_ids if broker_id >= 0)
         for partition in partitions:
-            self._metadata[partition.key] = partition
+            self._metadata[partition.tp] = partition
 
-    # Sending
+    # Building
 
-    def send(self) -> None:
-        """Hand all requests over and be empty again."""
-        self._send_leader_and_isr()
-        self._send_update_metadata()
-        self._send_stop_replica()
+    def build(self) -> Iterator[ControlMessage]:
+        """All requests, in the order they must go out."""
+        yield from self._build_leader_and_isr()
+        yield from self._build_update_metadata()
+        yield from self._build_stop_replica()
 
-    def _send_leader_and_isr(self) -> None:
-        built: dict[tuple[int, int, bool], LeaderAndIsrPartitionState] = {}
-        for broker_id, told in sorted(self._leader_and_isr.items()):
+    def _build_leader_and_isr(self) -> Iterator[ControlMessage]:
+        built: dict[tuple[int, int, bool, bool], LeaderAndIsrPartitionState] = {}
+        for broker_id, updates in sorted(self._leader_and_isr.items()):
             broker = self._context.brokers.get(broker_id)
             if broker is None:
                 continue
             topics: dict[str, list[LeaderAndIsrPartitionState]] = {}
             leaders: set[int] = set()
-            for key, (leadership, assignment, is_new) in told.items():
+            for tp, update in updates.items():
                 # The same words to several brokers are built once.
-                name = (id(leadership), id(assignment), is_new)
+                name = (id(update.state), id(update.assignment), update.is_new, update.is_unclean)
                 state = built.get(name)
                 if state is None:
-                    state = built[name] = _partition_state(key, leadership, assignment, is_new)
-                leaders.add(leadership.leader)
-                topics.setdefault(key.topic, []).append(state)
+                    state = built[name] = _partition_state(tp, update)
+                leaders.add(update.state.leader)
+                topics.setdefault(tp.topic, []).append(state)
             request = LeaderAndIsrRequest(
                 controller_id=self._controller_id,
                 controller_epoch=self._context.epoch,
@@ -154,11 +155,7 @@ class RequestBatch:
                 ],
                 live_leaders=self._live_leaders(leaders),
             )
-            self._journal.record(
-                EntryKind.REQUEST, after="LeaderAndIsr", broker=broker_id, partitions=tuple(told)
-            )
-            self._send(broker_id, request)
-        self._leader_and_isr.clear()
+            yield ControlMessage("LeaderAndIsr", broker_id, tuple(updates), [(broker_id, request)])
 
     def _live_leaders(self, leaders: Collection[int]) -> list[LeaderAndIsrLiveLeader]:
         found = []
@@ -172,105 +169,96 @@ class RequestBatch:
                 )
         return found
 
-    def _send_update_metadata(self) -> None:
+    def _build_update_metadata(self) -> Iterator[ControlMessage]:
         brokers = sorted(self._metadata_brokers & self._context.brokers.keys())
-        if brokers:
-            topics: dict[str, list[UpdateMetadataPartitionState]] = {}
-            for partition in self._metadata.values():
-                if partition.leadership is not None:
-                    topics.setdefault(partition.key.topic, []).append(self._metadata_of(partition))
-            topic_states = [
-                UpdateMetadataTopicState(topic_name=topic, partition_states=states)
-                for topic, states in topics.items()
-            ]
-            live_brokers = [
-                _live_broker(broker.id, broker.rack, broker.endpoints)
-                for broker in self._context.brokers.values()
-            ]
-            to = ",".join(map(str, brokers))
-            self._journal.record(
-                EntryKind.REQUEST,
-                after=f"UpdateMetadata to brokers {to}",
-                partitions=tuple(self._metadata),
+        if not brokers:
+            return
+        topics: dict[str, list[UpdateMetadataPartitionState]] = {}
+        for partition in self._metadata.values():
+            if partition.leader_and_isr is not None:
+                topics.setdefault(partition.tp.topic, []).append(self._metadata_of(partition))
+        topic_states = [
+            UpdateMetadataTopicState(topic_name=topic, partition_states=states)
+            for topic, states in topics.items()
+        ]
+        live_brokers = [
+            _live_broker(broker.id, broker.rack, broker.endpoints)
+            for broker in self._context.brokers.values()
+        ]
+        requests: list[tuple[int, ControlRequest]] = [
+            (
+                broker_id,
+                UpdateMetadataRequest(
+                    controller_id=self._controller_id,
+                    controller_epoch=self._context.epoch,
+                    broker_epoch=self._context.brokers[broker_id].epoch,
+                    topic_states=topic_states,
+                    live_brokers=live_brokers,
+                ),
             )
-            for broker_id in brokers:
-                self._send(
-                    broker_id,
-                    UpdateMetadataRequest(
-                        controller_id=self._controller_id,
-                        controller_epoch=self._context.epoch,
-                        broker_epoch=self._context.brokers[broker_id].epoch,
-                        topic_states=topic_states,
-                        live_brokers=live_brokers,
-                    ),
-                )
-        self._metadata_brokers.clear()
-        self._metadata.clear()
+            for broker_id in brokers
+        ]
+        description = f"UpdateMetadata to brokers {','.join(map(str, brokers))}"
+        yield ControlMessage(description, None, tuple(self._metadata), requests)
 
     def _metadata_of(self, partition: Partition) -> UpdateMetadataPartitionState:
-        leadership = partition.leadership
-        assert leadership is not None
-        key, replicas = partition.key, partition.assignment.replicas
-        deleting = self._context.is_queued_for_deletion(key.topic)
+        leader_and_isr = partition.leader_and_isr
+        assert leader_and_isr is not None
+        tp, replicas = partition.tp, partition.assignment.replicas
+        deleting = self._context.is_queued_for_deletion(tp.topic)
         return UpdateMetadataPartitionState(
-            partition_index=key.partition,
-            controller_epoch=leadership.controller_epoch,
-            leader=leaderships.LEADER_DURING_DELETE if deleting else leadership.leader,
-            leader_epoch=leaderships.EPOCH_DURING_DELETE if deleting else leadership.leader_epoch,
-            isr=list(leadership.isr),
-            zk_version=leadership.partition_epoch,
+            partition_index=tp.partition,
+            controller_epoch=leader_and_isr.controller_epoch,
+            leader=LEADER_DURING_DELETE if deleting else leader_and_isr.leader,
+            leader_epoch=EPOCH_DURING_DELETE if deleting else leader_and_isr.leader_epoch,
+            isr=list(leader_and_isr.isr),
+            zk_version=leader_and_isr.partition_epoch,
             replicas=list(replicas),
             offline_replicas=[
-                replica for replica in replicas if not self._context.is_replica_online(key, replica)
+                replica for replica in replicas if not self._context.is_replica_online(tp, replica)
             ],
         )
 
-    def _send_stop_replica(self) -> None:
+    def _build_stop_replica(self) -> Iterator[ControlMessage]:
         for broker_id, stopped in sorted(self._stop.items()):
             broker = self._context.brokers.get(broker_id)
             if broker is None:
                 continue
             topics: dict[str, list[StopReplicaPartitionState]] = {}
-            for key, (leader_epoch, delete) in stopped.items():
-                topics.setdefault(key.topic, []).append(
+            for tp, (leader_epoch, delete) in stopped.items():
+                topics.setdefault(tp.topic, []).append(
                     StopReplicaPartitionState(
-                        partition_index=key.partition,
+                        partition_index=tp.partition,
                         leader_epoch=leader_epoch,
                         delete_partition=delete,
                     )
                 )
-            self._journal.record(
-                EntryKind.REQUEST, after="StopReplica", broker=broker_id, partitions=tuple(stopped)
+            request = StopReplicaRequest(
+                controller_id=self._controller_id,
+                controller_epoch=self._context.epoch,
+                broker_epoch=broker.epoch,
+                topic_states=[
+                    StopReplicaTopicState(topic_name=topic, partition_states=states)
+                    for topic, states in topics.items()
+                ],
             )
-            self._send(
-                broker_id,
-                StopReplicaRequest(
-                    controller_id=self._controller_id,
-                    controller_epoch=self._context.epoch,
-                    broker_epoch=broker.epoch,
-                    topic_states=[
-                        StopReplicaTopicState(topic_name=topic, partition_states=states)
-                        for topic, states in topics.items()
-                    ],
-                ),
-            )
-        self._stop.clear()
+            yield ControlMessage("StopReplica", broker_id, tuple(stopped), [(broker_id, request)])
 
 
-def _partition_state(
-    key: TopicPartition, leadership: Leadership, assignment: ReplicaAssignment, is_new: bool
-) -> LeaderAndIsrPartitionState:
+def _partition_state(tp: TopicPartition, update: ReplicaUpdate) -> LeaderAndIsrPartitionState:
+    state, assignment = update.state, update.assignment
     return LeaderAndIsrPartitionState(
-        partition_index=key.partition,
-        controller_epoch=leadership.controller_epoch,
-        leader=leadership.leader,
-        leader_epoch=leadership.leader_epoch,
-        isr=list(leadership.isr),
-        partition_epoch=leadership.partition_epoch,
+        partition_index=tp.partition,
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        partition_epoch=state.partition_epoch,
         replicas=list(assignment.replicas),
         adding_replicas=list(assignment.adding),
         removing_replicas=list(assignment.removing),
-        is_new=is_new,
+        is_new=update.is_new,
+        is_unclean=update.is_unclean,
     )
 
 

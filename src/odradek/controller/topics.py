@@ -6,10 +6,12 @@ docs/spec/controller-and-replication.md sections 4.5 and 4.8.
 from collections.abc import Collection, Iterable, Mapping
 
 from odradek.controller import partition_states, replica_states
+from odradek.controller.active import ActiveController
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import Partition
-from odradek.controller.office import Office
+from odradek.controller.journal import format_partitions
 from odradek.controller.reassigner import topic_node
+from odradek.controller.term import WatchKind
 from odradek.store.payloads import TopicNode
 from odradek.wire.topics import TopicPartition
 
@@ -24,119 +26,118 @@ def assignments(topic: str, node: TopicNode) -> dict[TopicPartition, ReplicaAssi
     }
 
 
-async def topics_changed(office: Office) -> None:
+async def topics_changed(active: ActiveController) -> None:
     """TopicChange: a topic node came or went."""
-    context = office.context
-    names = await office.store.topics(office.watches["topics"])
+    context = active.context
+    names = await active.store.topics(active.watches[WatchKind.TOPICS])
     new = [name for name in names if name not in context.topics]
     gone = context.topics.keys() - set(names)
     for topic in gone:
         context.remove_topic(topic)
     if gone:
-        await office.reassigner.forget_doomed()
-    nodes = await office.store.topic_nodes(new, office.watches["topic"])
+        await active.reassigner.drop_deleted_topics()
+    nodes = await active.store.topic_nodes(new, active.watches[WatchKind.TOPIC])
     if not nodes and not gone:
         return
-    office.note(f"TopicChange new={sorted(nodes)} gone={sorted(gone)}")
+    active.note(f"TopicChange new={sorted(nodes)} gone={sorted(gone)}")
     created: list[Partition] = []
     for topic, node in nodes.items():
         context.add_topic(topic, node.topic_id)
-        created += [context.set_assignment(key, of) for key, of in assignments(topic, node).items()]
-    await create(office, created)
+        created += [context.set_assignment(tp, of) for tp, of in assignments(topic, node).items()]
+    await create(active, created)
 
 
-async def create(office: Office, partitions: Collection[Partition]) -> None:
+async def create(active: ActiveController, partitions: Collection[Partition]) -> None:
     """Bring new partitions and their replicas to life."""
     replicas = [
-        (partition.key, replica)
+        (partition.tp, replica)
         for partition in partitions
         for replica in partition.assignment.replicas
     ]
-    await office.machines.partitions_to(partitions, partition_states.NEW)
-    await office.machines.replicas_to(replicas, replica_states.NEW)
-    await office.machines.partitions_to(partitions, partition_states.ONLINE)
-    await office.machines.replicas_to(replicas, replica_states.ONLINE)
+    await active.partitions.move(partitions, partition_states.NEW)
+    await active.replicas.move(replicas, replica_states.NEW)
+    await active.partitions.move(partitions, partition_states.ONLINE)
+    await active.replicas.move(replicas, replica_states.ONLINE)
 
 
-async def topic_modified(office: Office, topic: str) -> None:
+async def topic_modified(active: ActiveController, topic: str) -> None:
     """PartitionModifications: the topic's node was written. New partitions are created."""
-    context = office.context
-    node = await office.store.topic(topic, office.watches["topic"])
+    context = active.context
+    node = await active.store.topic(topic, active.watches[WatchKind.TOPIC])
     if node is None or topic not in context.topics:
-        return  # TopicChange tells
+        return  # TopicChange follows
     found = assignments(topic, node)
-    new = {key: of for key, of in found.items() if not context.assignment(key).replicas}
+    new = {tp: of for tp, of in found.items() if not context.assignment(tp).replicas}
     if not new:
         return
-    numbers = [key.partition for key in new]
+    numbers = [tp.partition for tp in new]
     if context.is_queued_for_deletion(topic):
-        office.note(f"PartitionModifications {topic} refused={numbers}: it is being deleted")
-        await _restore(office, topic, found)
+        active.note(f"PartitionModifications {topic} refused={numbers}: it is being deleted")
+        await _restore(active, topic, found)
         return
-    office.note(f"PartitionModifications {topic} new={numbers}")
-    await create(office, [context.set_assignment(key, of) for key, of in new.items()])
+    active.note(f"PartitionModifications {topic} new={numbers}")
+    await create(active, [context.set_assignment(tp, of) for tp, of in new.items()])
 
 
 async def _restore(
-    office: Office, topic: str, found: Mapping[TopicPartition, ReplicaAssignment]
+    active: ActiveController, topic: str, found: Mapping[TopicPartition, ReplicaAssignment]
 ) -> None:
-    """Write the topic's node back to the partitions that exist: a doomed topic does not grow."""
-    existing = set(await office.store.partition_ids(topic))
-    kept = {
-        key.partition: office.context.assignment(key) for key in found if key.partition in existing
-    }
-    await office.store.set_topic(topic, topic_node(kept, office.context, topic), office.fence)
+    """Write the topic's node back to the partitions that exist: a topic that is being deleted does
+    not grow."""
+    existing = set(await active.store.partition_ids(topic))
+    kept = {tp.partition: active.context.assignment(tp) for tp in found if tp.partition in existing}
+    await active.store.set_topic(topic, topic_node(kept, active.context, topic), active.fence)
 
 
-async def deletion_requested(office: Office) -> None:
-    """TopicDeletion: somebody asked to delete topics."""
-    requested = await office.store.deletions(office.watches["deletions"])
-    fresh = [topic for topic in requested if topic not in office.context.topics_to_delete]
+async def deletion_requested(active: ActiveController) -> None:
+    """TopicDeletion: topics are to be deleted."""
+    requested = await active.store.requests.deletions(active.watches[WatchKind.DELETIONS])
+    fresh = [topic for topic in requested if topic not in active.context.topics_to_delete]
     if fresh:
-        office.note(f"TopicDeletion topics={fresh}")
-        await office.deletion.request(requested)
-        await office.reassigner.forget_doomed()
+        active.note(f"TopicDeletion topics={fresh}")
+        await active.deletion.request(requested)
+        await active.reassigner.drop_deleted_topics()
 
 
-async def isr_changed(office: Office) -> None:
-    """IsrChangeNotification: leaders changed the ISR of partitions; everybody is told."""
-    names = await office.store.isr_notifications(office.watches["isr changes"])
+async def isr_changed(active: ActiveController) -> None:
+    """IsrChangeNotification: leaders changed the ISR of partitions; every broker is told."""
+    names = await active.store.notifications.isr_notifications(
+        active.watches[WatchKind.ISR_CHANGES]
+    )
     if not names:
         return
     try:
-        changed = await office.store.isr_changes(names)
-        known = [key for key in sorted(changed) if office.context.partition(key) is not None]
+        changed = await active.store.notifications.isr_changes(names)
+        known = [tp for tp in sorted(changed) if active.context.partition(tp) is not None]
         if known:
-            office.note(f"IsrChangeNotification {','.join(map(str, known))}")
-            await _refresh(office, known)
-            await office.reassigner.isr_changed(known)
+            active.note(f"IsrChangeNotification {format_partitions(known)}")
+            await _refresh(active, known)
+            await active.reassigner.isr_changed(known)
     finally:
-        await office.store.drop_isr_notifications(names, office.fence)
+        await active.store.notifications.drop_isr_notifications(names, active.fence)
 
 
-async def _refresh(office: Office, keys: Iterable[TopicPartition]) -> None:
-    states = await office.store.partition_states(list(keys))
+async def _refresh(active: ActiveController, tps: Iterable[TopicPartition]) -> None:
+    states = await active.store.partition_states(list(tps))
     partitions = []
-    for key, state in states.items():
-        partition = office.context.partition(key)
+    for tp, state in states.items():
+        partition = active.context.partition(tp)
         assert partition is not None
-        office.machines.learned(partition, state)
+        active.learn(partition, state)
         partitions.append(partition)
-    office.batch.open()
-    office.batch.add_update_metadata(office.context.brokers, partitions)
-    office.batch.send()
+    await active.announce(active.context.brokers, partitions)
 
 
-async def reassignment_requested(office: Office) -> None:
+async def reassignment_requested(active: ActiveController) -> None:
     """ZkPartitionReassignment: the legacy node was written."""
-    moves = await office.store.reassignment(office.watches["reassignment"])
+    moves = await active.store.requests.reassignment(active.watches[WatchKind.REASSIGNMENT])
     if moves:
-        office.note(f"ZkPartitionReassignment {','.join(map(str, moves))}")
-        await office.reassigner.legacy_request(moves)
+        active.note(f"ZkPartitionReassignment {format_partitions(moves)}")
+        await active.reassigner.legacy_request(moves)
 
 
-async def reassigning_changed(office: Office) -> None:
-    """PartitionReassignmentIsrChange: the states of partitions on the move were written."""
-    changed = sorted(office.changed_states)
-    office.changed_states.clear()
-    await office.reassigner.isr_changed(changed)
+async def reassigning_changed(active: ActiveController) -> None:
+    """PartitionReassignmentIsrChange: the states of partitions being reassigned were written."""
+    changed = sorted(active.changed_states)
+    active.changed_states.clear()
+    await active.reassigner.isr_changed(changed)

@@ -84,7 +84,7 @@ class GroupCoordinator:
 
     # Partitions of the offsets topic come and go with their leadership.
 
-    def take_office(self, partition: int, epoch: int) -> None:
+    def on_elected(self, partition: int, epoch: int) -> None:
         """This broker leads a partition of the offsets topic: load it, then answer for it."""
         owned = self.storage.own(partition, epoch)
         if owned is not None:
@@ -107,7 +107,7 @@ class GroupCoordinator:
             if len(group.members) > self.config.group_max_size:
                 self._prepare_rebalance(group, "the group is over its maximal size")
 
-    def leave_office(self, partition: int, epoch: int | None = None) -> None:
+    def on_resigned(self, partition: int, epoch: int | None = None) -> None:
         for group in self.storage.unload(partition, epoch):
             self._dismiss(group)
 
@@ -116,7 +116,7 @@ class GroupCoordinator:
             task.cancel()
         self.offsets.close()
         for partition in list(self.storage.owned):
-            self.leave_office(partition)
+            self.on_resigned(partition)
 
     def _dismiss(self, group: Group) -> None:
         """The group has another coordinator: members that wait are sent there."""

@@ -69,11 +69,11 @@ def follow_leadership(coordinator: GroupCoordinator, replicas: ReplicaManager) -
     def changed(led: list[Partition], resigned: list[Partition]) -> None:
         for partition in resigned:
             if partition.tp.topic == OFFSETS_TOPIC:
-                coordinator.leave_office(partition.tp.partition)
+                coordinator.on_resigned(partition.tp.partition)
         for partition in led:
             if partition.tp.topic == OFFSETS_TOPIC:
                 number = partition.tp.partition
-                coordinator.take_office(number, partition.leader_epoch)
+                coordinator.on_elected(number, partition.leader_epoch)
 
     replicas.roles.listeners.append(changed)
     replicas.control_requests.deletion_listeners.append(coordinator.offsets.forget_topic_partitions)

@@ -23,7 +23,7 @@ from itertools import zip_longest
 from math import ceil
 
 from odradek.placement.assignment import Broker, brokers_to_use
-from odradek.placement.levelling import level
+from odradek.placement.balancing import balance
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
@@ -79,11 +79,11 @@ def plan_minimal(
     layout = _Layout(current, brokers_to_use(brokers), replication_factor)
     layout.let_go()
     layout.fill()
-    level(layout.loads, _Replicas(layout, layout.free_to_move))
-    level(layout.loads, _Replicas(layout, layout.best_to_move))
+    balance(layout.loads, _Replicas(layout, layout.free_to_move))
+    balance(layout.loads, _Replicas(layout, layout.best_to_move))
     proposed = layout.replicas
-    _level_leaders(proposed, layout.rack_of)
-    _level_successors(proposed, layout.original)
+    _balance_leaders(proposed, layout.rack_of)
+    _balance_successors(proposed, layout.original)
     return MinimalPlan(
         proposed=proposed,
         changes={
@@ -336,15 +336,15 @@ class _Places:
             self.shared.setdefault((holder, other), {})[partition] = None
 
 
-def _level_leaders(replicas: Mapping[TopicPartition, list[int]], brokers: Iterable[int]) -> None:
+def _balance_leaders(replicas: Mapping[TopicPartition, list[int]], brokers: Iterable[int]) -> None:
     """Step 3: level the number of partitions that each broker is the preferred leader of."""
     loads = dict.fromkeys(brokers, 0)
     for leader, *_ in replicas.values():
         loads[leader] += 1
-    level(loads, _Places(0, replicas))
+    balance(loads, _Places(0, replicas))
 
 
-def _level_successors(
+def _balance_successors(
     replicas: Mapping[TopicPartition, list[int]], original: Mapping[TopicPartition, list[int]]
 ) -> None:
     """Step 4: level, for each leader, the number of partitions that each other takes over.
@@ -362,4 +362,4 @@ def _level_successors(
             loads[brokers[1]] += 1
         untouched = all(brokers == original[partition] for partition, brokers in of_leader.items())
         if not untouched or max(loads.values()) > 2 * ceil(len(of_leader) / len(loads)):
-            level(loads, _Places(1, of_leader))
+            balance(loads, _Places(1, of_leader))

@@ -225,11 +225,11 @@ class ControlRequests:
         if must_not_lead(
             lost_tail=partition.lost_tail,
             replica_count=len(state.replicas),
-            unclean_allowed=log.config.unclean_leader_election_enable,
+            unclean_allowed=log.config.unclean_leader_election_enable or state.is_unclean,
         ):
             logger.error(
                 "%s: refuses to lead in leader epoch %d: its log ends at %d, before offset %s that"
-                " was committed; set unclean.leader.election.enable to accept the loss",
+                " was committed; accept the loss with an unclean election",
                 partition.tp,
                 state.leader_epoch,
                 log.end_offset,

@@ -51,7 +51,7 @@ class Notifications:
         self._notified_at = self._loop.time()
         changed, self._changed = self._changed, set()
         try:
-            await self._store.notify_isr_changes(sorted(changed))
+            await self._store.notifications.notify_isr_changes(sorted(changed))
         except StoreError as error:
             logger.warning("%d ISR changes not notified, retrying: %s", len(changed), error)
             for tp in changed:
@@ -66,7 +66,7 @@ class Notifications:
     async def _notify_log_dir_failure(self) -> None:
         while True:
             try:
-                await self._store.notify_log_dir_failure(self._broker_id)
+                await self._store.notifications.notify_log_dir_failure(self._broker_id)
                 return
             except StoreError as error:
                 logger.warning("log directory failure not notified, retrying: %s", error)

@@ -104,7 +104,8 @@ class Partition:
 
     def make_follower(self, state: LeaderAndIsrPartitionState) -> bool:
         """Follow in a new epoch. Returns False if the state is older than the one known here."""
-        elected_from_isr = state.leader in self._known_isr()
+        # Where loss was accepted, the leader may be shorter than what is committed.
+        elected_from_isr = state.leader in self._known_isr() and not state.is_unclean
         if not self._fence(state):
             return False
         role = FollowerRole(

@@ -16,7 +16,7 @@ from odradek.controller.journal import Entry, EntryKind
 from odradek.log.log import Log
 from odradek.store import paths
 from odradek.store.memory import MemoryStore
-from odradek.store.payloads import PartitionState
+from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.topics import TopicPartition
 
 from .history import History
@@ -46,8 +46,8 @@ class Checker:
         self,
         writer: MemoryStore,
         of: TopicPartition,
-        before: PartitionState | None,
-        after: PartitionState,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
     ) -> None:
         """A partition's state was written."""
 
@@ -122,8 +122,8 @@ class LeaderCompleteness(Checker):
         self,
         writer: MemoryStore,
         of: TopicPartition,
-        before: PartitionState | None,
-        after: PartitionState,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
     ) -> None:
         acknowledged = self.history.last_acknowledged.get(of, -1)
         self._before.setdefault((of, after.leader_epoch), acknowledged)
@@ -230,8 +230,8 @@ class IsrWithinAssignment(Checker):
         self,
         writer: MemoryStore,
         of: TopicPartition,
-        before: PartitionState | None,
-        after: PartitionState,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
     ) -> None:
         if not after.isr:
             self.violated(f"{of} has an empty ISR in epoch {after.leader_epoch}")
@@ -271,8 +271,8 @@ class EpochsOnlyGrow(Checker):
         self,
         writer: MemoryStore,
         of: TopicPartition,
-        before: PartitionState | None,
-        after: PartitionState,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
     ) -> None:
         if before is not None and (
             after.leader_epoch < before.leader_epoch
@@ -307,8 +307,8 @@ class FencedControllerChangesNothing(Checker):
         self,
         writer: MemoryStore,
         of: TopicPartition,
-        before: PartitionState | None,
-        after: PartitionState,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
     ) -> None:
         active = self.world.ledger.controller_epoch
         decided = before is None or after.leader_epoch > before.leader_epoch
@@ -349,8 +349,8 @@ class OnlyTheRegisteredBrokerWrites(Checker):
         self,
         writer: MemoryStore,
         of: TopicPartition,
-        before: PartitionState | None,
-        after: PartitionState,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
     ) -> None:
         host = writing_host(self.world, writer)
         registration = self.world.server.tree.exists(paths.broker(host.id))

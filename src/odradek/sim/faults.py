@@ -339,9 +339,9 @@ class FaultInjector:
             return False  # one has hardly begun to start
         epochs = {broker.id: broker.epoch for broker in brokers}
         for broker in brokers:
-            office = broker.controller._office
-            if office is not None:
-                known = office.context.brokers
+            active = broker.controller._active
+            if active is not None:
+                known = active.context.brokers
                 return epochs == {id: registered.epoch for id, registered in known.items()}
         return False
 

@@ -10,7 +10,7 @@ from odradek.store import paths
 from odradek.store.api import Create, Delete, Operation, Set
 from odradek.store.memory import MemoryStore
 from odradek.store.payloads import (
-    PartitionState,
+    LeaderAndIsr,
     TopicNode,
     decode_controller_epoch,
     decode_state,
@@ -28,7 +28,7 @@ READ_BYTES = 1 << 24
 TOPICS = paths.TOPICS + "/"
 
 # Who wrote, which partition, what was there before, what is there now.
-StateListener = Callable[[MemoryStore, TopicPartition, PartitionState | None, PartitionState], None]
+StateListener = Callable[[MemoryStore, TopicPartition, LeaderAndIsr | None, LeaderAndIsr], None]
 
 
 class Ledger:
@@ -37,7 +37,7 @@ class Ledger:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.topics: dict[str, TopicNode] = {}
-        self.states: dict[TopicPartition, PartitionState] = {}
+        self.states: dict[TopicPartition, LeaderAndIsr] = {}
         self.controller_epoch = 0
         self.listeners: list[StateListener] = []
 

@@ -2,7 +2,7 @@
 
 docs/spec/interchange-with-apache-kafka.md sections B.1 and B.4.
 
-A resource pattern has one node, written under its version. Whoever writes leaves a notification;
+A resource pattern has one node, written under its version. The writer leaves a notification;
 literal patterns have a tree and notifications of their own, older than all other kinds.
 """
 
@@ -17,7 +17,7 @@ from odradek.store.api import ANY_VERSION, BadVersion, NodeExists, NoNode, Watch
 from odradek.store.nodes import Nodes, sequence_of
 from odradek.store.payloads import InvalidPayload
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LITERAL, PREFIXED = "LITERAL", "PREFIXED"
 ROOTS = {LITERAL: "/kafka-acl", PREFIXED: "/kafka-acl-extended/prefixed"}
@@ -60,73 +60,76 @@ class AclChange(NamedTuple):
     resource: Resource
 
 
-class Acls(Nodes):
+class Acls:
     """ACLs by resource pattern."""
 
-    async def prepare_acls(self) -> None:
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    async def prepare(self) -> None:
         """Create the nodes an authorizer creates at start."""
         for pattern, root in ROOTS.items():
             for resource_type in RESOURCE_TYPES:
-                await self.ensure(f"{root}/{resource_type}")
-            await self.ensure(CHANGES[pattern])
+                await self._nodes.ensure(f"{root}/{resource_type}")
+            await self._nodes.ensure(CHANGES[pattern])
 
-    async def acl_resources(self) -> list[Resource]:
+    async def resources(self) -> list[Resource]:
         return [
             Resource(resource_type, name, pattern)
             for pattern, root in ROOTS.items()
-            for resource_type in await self.names(root)
-            for name in await self.names(f"{root}/{resource_type}")
+            for resource_type in await self._nodes.names(root)
+            for name in await self._nodes.names(f"{root}/{resource_type}")
         ]
 
-    async def acls(self, resource: Resource) -> tuple[set[AclEntry], int]:
+    async def get(self, resource: Resource) -> tuple[set[AclEntry], int]:
         """The entries of a resource and the version they stand at; -1 without a node."""
-        node = await self.read(resource.path)
+        node = await self._nodes.read(resource.path)
         if node is None:
             return set(), ANY_VERSION
         return decode_acls(node[0], resource.path), node[1].version
 
-    async def set_acls(
+    async def set(
         self, resource: Resource, entries: Iterable[AclEntry], version: int
     ) -> int | None:
         """Write all entries if they still stand at this version; the new version, or None."""
         data = encode_acls(entries)
         try:
             if version == ANY_VERSION:
-                await self.store.create(resource.path, data)
+                await self._nodes.session.create(resource.path, data)
                 return 0
-            return (await self.store.set(resource.path, data, version)).version
+            return (await self._nodes.session.set(resource.path, data, version)).version
         except (NodeExists, BadVersion, NoNode):
-            return None  # somebody else was faster: read again
+            return None  # another writer was faster: read again
 
-    async def delete_acls(self, resource: Resource, version: int) -> bool:
+    async def delete(self, resource: Resource, version: int) -> bool:
         """Whether the entries still stood at this version, and are gone now."""
         try:
-            await self.store.delete(resource.path, version)
+            await self._nodes.session.delete(resource.path, version)
         except (BadVersion, NoNode):
             return False
         return True
 
-    async def notify_acl_change(self, resource: Resource) -> None:
-        await self.store.create(
+    async def notify_change(self, resource: Resource) -> None:
+        await self._nodes.session.create(
             f"{CHANGES[resource.pattern]}/{CHANGE_PREFIX}",
             encode_acl_change(resource),
             sequential=True,
         )
 
-    async def acl_changes(
+    async def changes(
         self, pattern: str, after: int = -1, watch: Watch | None = None
     ) -> list[AclChange]:
         """The notifications after this sequence, in order; unreadable ones are skipped."""
-        names = await self.names(CHANGES[pattern], watch)
+        names = await self._nodes.names(CHANGES[pattern], watch)
         where = [f"{CHANGES[pattern]}/{name}" for name in names if sequence_of(name) > after]
         changes = []
-        for path, node in zip(where, await self.store.get_many(where), strict=True):
+        for path, node in zip(where, await self._nodes.session.get_many(where), strict=True):
             try:
                 if node is not None:
                     resource = decode_acl_change(pattern, node[0], path)
                     changes.append(AclChange(sequence_of(path), resource))
             except InvalidPayload as error:
-                log.warning("skipping a notification: %s", error)
+                logger.warning("skipping a notification: %s", error)
         return sorted(changes)
 
 

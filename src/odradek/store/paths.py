@@ -85,6 +85,10 @@ def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
 
 
+def configs(kind: str) -> str:
+    return f"/config/{kind}"
+
+
 def config(kind: str, entity: str) -> str:
     """``entity`` is sanitized; a user's client is ``alice/clients/app`` of kind users."""
     return f"/config/{kind}/{entity}"

@@ -29,6 +29,12 @@ log = logging.getLogger(__name__)
 Json = Mapping[str, object]
 T = TypeVar("T")
 
+# Kafka's marks on the wire: no leader, a topic being deleted, and the same for leader epochs.
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+NO_EPOCH = -1
+EPOCH_DURING_DELETE = -2
+
 LOG_DIR_FAILURE = 1
 PRODUCER_ID_BLOCK_SIZE = 1000
 FEATURES_DISABLED = b'{"version":1,"status":0,"features":{}}'
@@ -74,7 +80,7 @@ class BrokerRegistration:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
+class LeaderAndIsr:
     """Who leads a partition. The partition epoch is the version of the node it was read from."""
 
     leader: int
@@ -283,7 +289,7 @@ def decode_uuid(text: str, path: str) -> uuid.UUID:
         raise InvalidPayload(path, f"not an id: {text!r}") from error
 
 
-def encode_state(state: PartitionState) -> bytes:
+def encode_state(state: LeaderAndIsr) -> bytes:
     recovery = ',"leader_recovery_state":1' if state.recovering else ""
     return (
         f'{{"version":1,"leader":{state.leader},"leader_epoch":{state.leader_epoch},'
@@ -292,7 +298,7 @@ def encode_state(state: PartitionState) -> bytes:
     ).encode()
 
 
-def decode_state(of: TopicPartition, data: bytes | None, version: int) -> PartitionState | None:
+def decode_state(of: TopicPartition, data: bytes | None, version: int) -> LeaderAndIsr | None:
     """None where there is no JSON: Kafka takes that for a partition without a state."""
     path = paths.partition_state(of)
     value = _parse_or_none(data, path)
@@ -303,7 +309,7 @@ def decode_state(of: TopicPartition, data: bytes | None, version: int) -> Partit
     )
     if recovery not in (0, 1):
         raise InvalidPayload(path, f"leader_recovery_state must be 0 or 1, not {recovery}")
-    return PartitionState(
+    return LeaderAndIsr(
         leader=integer(value, "leader", path),
         leader_epoch=integer(value, "leader_epoch", path),
         isr=_ints(value.get("isr"), "isr", path),

@@ -5,9 +5,14 @@ changed (``sqlite_tree``), and what it notes is told to the watches before the o
 A session that only waits is woken by its bell (``sqlite_peers``); once in a while it looks for
 itself, in case a writer was stopped between its commit and the ring.
 
-A process that dies lets go of its lock and its bell: whoever notices ends its session, in one
-transaction. One that is frozen stops beating its heart and loses its session at the time-out; it
-finds that out with the first transaction after it wakes.
+A process that dies lets go of its lock and its bell: the session that notices ends the dead one, in
+one transaction. A process that is frozen stops beating its heart and loses its session at the
+time-out; it finds that out with the first transaction after it wakes.
+
+The file may be deleted or replaced while brokers run. Every operation checks that the path still
+leads to the file that is open, and fails with StoreUnavailable if it does not: a write into an
+unlinked file would succeed and be lost at the next start. Every broker logs an error until the file
+is back.
 """
 
 from __future__ import annotations
@@ -55,11 +60,12 @@ from odradek.store.sqlite_tree import (
 )
 from odradek.store.watches import Seen, SessionListeners, WatchTable, missed
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_INTERVAL_MAX = 1.0
 LOOKS_PER_TIMEOUT = 10
+COMPLAINT_INTERVAL_S = 30.0
 LOCK_PAUSE_MIN, LOCK_PAUSE_MAX = 0.0005, 0.01
 READS_PER_TURN = 1000
 MULTIS_PER_TURN = 100
@@ -98,6 +104,7 @@ class SqliteStore(SingleWrites):
         self._timer: asyncio.TimerHandle | None = None
         self._catching_up: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
+        self._complained_at: float | None = None
         self._operations = self._lock_waits = self._rung = 0
 
     # The interface
@@ -133,7 +140,7 @@ class SqliteStore(SingleWrites):
                 try:
                     await self._when_free(lambda: self._end_in_file(session.id))
                 except StoreUnavailable as error:
-                    log.warning("the session is left to the others to end: %s", error)
+                    logger.warning("the session is left to the others to end: %s", error)
                 self._ring()
             self._leave_peers()
             self._connected.set()
@@ -253,6 +260,7 @@ class SqliteStore(SingleWrites):
         session = await self._until_connected()
 
         def attempt() -> T:
+            self._check_in_place()
             with transaction(self._tree):
                 self._note()
                 # It may have ended while we waited for the lock.
@@ -294,6 +302,16 @@ class SqliteStore(SingleWrites):
             await asyncio.sleep(pause)
             waited += pause
             pause = min(pause * 2, LOCK_PAUSE_MAX)
+
+    def _check_in_place(self) -> None:
+        """A file that was deleted or replaced still takes writes here, and no later start sees
+        them: nothing may be read from it or written to it any more."""
+        if not self._tree.is_in_place:
+            raise StoreUnavailable(
+                str(self._path),
+                f"{self._path} was deleted or replaced while it was in use: stop all brokers, put"
+                " the file back or restore a backup (odradek store restore), and start them again",
+            )
 
     def _who_locks(self) -> str:
         seconds = self._timeout_ms / 1000
@@ -368,7 +386,7 @@ class SqliteStore(SingleWrites):
                 self._note()
         except sqlite3.Error as error:
             # A lock lasts a moment. Anything worse, the next operation meets and reports.
-            log.debug("could not look for changes: %s", error)
+            logger.debug("could not look for changes: %s", error)
             if self._catching_up is None:
                 self._catching_up = self._loop.call_later(LOCK_PAUSE_MAX, self._catch_up_again)
         self._tell()
@@ -391,6 +409,7 @@ class SqliteStore(SingleWrites):
     def _open_in_file(self) -> tuple[Session, Presence]:
         """A new session; those that died while nobody looked are ended in the same transaction."""
         presence: Presence | None = None
+        self._check_in_place()
         try:
             with self._tree.writing():
                 for other in self._tree.sessions():
@@ -415,7 +434,7 @@ class SqliteStore(SingleWrites):
         """Our session is over: we were silent too long. Say so, and open another."""
         session, self._session = self._session, None
         assert session is not None
-        log.warning("session %d expired: this process did not run for a while", session.id)
+        logger.warning("session %d expired: this process did not run for a while", session.id)
         self._connected.clear()
         self._sessions = None
         self._watches.clear()
@@ -429,7 +448,7 @@ class SqliteStore(SingleWrites):
                 await self._open_session()
                 return
             except StoreUnavailable as error:
-                log.error("no new session yet: %s", error)
+                logger.error("no new session yet: %s", error)
             await asyncio.sleep(self._look_interval)
 
     async def _end(self, peer: Peer, why: str) -> None:
@@ -438,16 +457,17 @@ class SqliteStore(SingleWrites):
             try:
                 ended = await self._when_free(partial(self._end_in_file, peer.id))
             except StoreUnavailable as error:
-                log.warning("session %d %s, but cannot be ended: %s", peer.id, why, error)
+                logger.warning("session %d %s, but cannot be ended: %s", peer.id, why, error)
                 peer.ending = False
                 return
             self._tell()
             self._ring()
             peer.bury()
         if ended:
-            log.info("ended session %d: its process %d %s", peer.id, peer.process, why)
+            logger.info("ended session %d: its process %d %s", peer.id, peer.process, why)
 
     def _end_in_file(self, session_id: int) -> bool:
+        self._check_in_place()
         with self._tree.writing():
             self._note()
             ended = self._tree.end_session(session_id)
@@ -512,7 +532,22 @@ class SqliteStore(SingleWrites):
                 self._spawn_end(peer, "died")
             elif peer.frozen(passed):
                 self._spawn_end(peer, "was silent for its time-out")
-        self._catch_up()
+        if self._is_in_place(now):
+            self._catch_up()
+
+    def _is_in_place(self, now: float) -> bool:
+        """Whether the file is still the one that is open; if not, that is logged now and then."""
+        try:
+            self._check_in_place()
+        except StoreUnavailable as error:
+            if self._complained_at is None or now - self._complained_at >= COMPLAINT_INTERVAL_S:
+                self._complained_at = now
+                logger.error("%s", error)
+            return False
+        if self._complained_at is not None:
+            self._complained_at = None
+            logger.warning("%s is in its place again", self._path)
+        return True
 
     def _spawn_end(self, peer: Peer, why: str) -> None:
         if not peer.ending:

@@ -1,9 +1,9 @@
 """The tree of nodes in an SQLite file, and the log of what changed in it. One connection of many.
 
 Every operation happens inside ``reading()`` or ``writing()``, an SQLite transaction, which first
-takes note of what others changed since this connection last looked: so nobody reads a value whose
-change it has not been told of. ``changes`` numbers every change; its last row, which is never
-pruned, also tells the id of the last transaction.
+takes note of what others changed since this connection last looked: so no read returns a value
+whose change this session has not been told of. ``changes`` numbers every change; its last row,
+which is never pruned, also tells the id of the last transaction.
 
 The file is in WAL mode with ``synchronous=NORMAL``: a process may die at any instruction,
 and nothing committed is lost, nothing half done is seen. A loss of power keeps the file consistent
@@ -13,6 +13,7 @@ but may take back the last moments, like the tail of a log that was not flushed;
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -104,13 +105,14 @@ class SqliteTree:
 
     def __init__(self, path: Path, synchronous: str = "NORMAL") -> None:
         self.path = path
-        # No waiting inside SQLite: it would hold the loop. Who meets a lock comes back later.
+        # No waiting inside SQLite: it would hold the loop. A locked file is tried again later.
         self._sql = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
             self._prepare(synchronous)
         except BaseException:
             self._sql.close()
             raise
+        self._identity = _identity(path)
         # The last change and transaction this connection knows of.
         self._seen, self.transaction = self._last()
         self._news: list[Change] = []  # what changed, in order, and was not yet taken
@@ -132,12 +134,8 @@ class SqliteTree:
                 for statement in _SCHEMA.split(";\n"):
                     execute(statement)
                 execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version != SCHEMA_VERSION:
-                raise StoreUnavailable(
-                    str(self.path),
-                    f"{self.path} is a store of version {version}, and this Odradek reads "
-                    f"version {SCHEMA_VERSION}",
-                )
+            else:
+                check_version(self._sql, self.path)
         except BaseException:
             execute("ROLLBACK")
             raise
@@ -145,6 +143,11 @@ class SqliteTree:
 
     def close(self) -> None:
         self._sql.close()
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the file that is open here."""
+        return _identity(self.path) == self._identity
 
     # Transactions
 
@@ -353,6 +356,26 @@ class SqliteTree:
             self._remove(f"{parent.rstrip('/')}/{name}")
         self._log(SESSION_ENDED, str(session_id))
         return True
+
+
+def check_version(sql: sqlite3.Connection, path: Path) -> None:
+    """Raise unless this is a store that this release can read."""
+    (version,) = sql.execute("PRAGMA user_version").fetchone()
+    if version != SCHEMA_VERSION:
+        raise StoreUnavailable(
+            str(path),
+            f"{path} is a store of version {version}, and this Odradek reads version"
+            f" {SCHEMA_VERSION}",
+        )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells one file from another under the same name; None without a file."""
+    try:
+        stat = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def _split(path: str) -> tuple[str, str]:

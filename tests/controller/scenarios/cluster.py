@@ -182,7 +182,7 @@ class PuppetCluster:
         """Start the nodes; the first of `controllers` is elected."""
         self.admin = ClusterStore(await self._open_store())
         await self.admin.prepare()
-        await self.admin.ensure(BARRIER)
+        await self.admin.session.create(BARRIER, None)
         self.with_controller = list(controllers)
         for id in [*self.with_controller, *(b for b in brokers if b not in self.with_controller)]:
             await self.start(id)
@@ -194,7 +194,7 @@ class PuppetCluster:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.admin.store.close()
+        await self.admin.session.close()
 
     async def start(self, id: int) -> None:
         """A broker starts: with whatever it held when it was killed."""
@@ -214,7 +214,7 @@ class PuppetCluster:
             for name, value in self.config.items():
                 setattr(config, name, value)
             controller = Controller(id, store, config, journal=journal, register=puppet.register)
-            controller._on_reach = held.holding(controller._on_reach)  # type: ignore[method-assign]
+            controller.on_reach = held.holding(controller.on_reach)  # type: ignore[method-assign]
         self.members[id] = Member(puppet, held, controller)
         if controller is not None:
             await self.call(controller.start())
@@ -234,7 +234,7 @@ class PuppetCluster:
 
     async def announce_config(self, topic: str) -> None:
         """Puppets read no settings: their part is played here."""
-        if (await self.admin.config(paths.ConfigKind.TOPICS, topic)).get(UNCLEAN) == "true":
+        if (await self.admin.configs.get(paths.ConfigKind.TOPICS, topic)).get(UNCLEAN) == "true":
             self.controller().enable_unclean_leader_election(topic)
 
     def _heard(self, id: int, entry: Entry) -> None:
@@ -259,7 +259,7 @@ class PuppetCluster:
         ]
 
     def controller(self, id: int | None = None) -> Controller:
-        """The controller of a node, or of the node that is in office."""
+        """The controller of a node, or of the node with the active controller."""
         chosen = id if id is not None else max(self.active, key=lambda i: self._of(i).epoch)
         return self._of(chosen)
 
@@ -316,7 +316,7 @@ class PuppetCluster:
         """Write with one session, read with all: what was told before is told now."""
         await asyncio.sleep(0)  # one turn of the loop: a store in a file answers without one
         self._barrier += 1
-        await self.admin.store.set(BARRIER, b"%d" % self._barrier)
+        await self.admin.session.set(BARRIER, b"%d" % self._barrier)
         for member in list(self.members.values()):
             while True:
                 try:
@@ -335,10 +335,10 @@ class PuppetCluster:
                 return False
             if not self._has_sent_all(member.controller):
                 return False
-        waits_for_office = (
+        waits_for_election = (
             any(m.controller is not None for m in self.members.values()) and not self.active
         )
-        return not waits_for_office
+        return not waits_for_election
 
     def _has_sent_all(self, controller: Controller) -> bool:
         channels = controller.statistics().get("channels", {"brokers": {}})

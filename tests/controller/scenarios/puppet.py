@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from odradek.store.cluster import ClusterStore
-from odradek.store.payloads import BrokerRegistration, Endpoint, PartitionState
+from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.frames import FrameProtocol
@@ -128,7 +128,7 @@ class Puppet:
 
     async def fail_directory(self, key: TopicPartition) -> None:
         self.broken.add(key)
-        await self.store.notify_log_dir_failure(self.id)
+        await self.store.notifications.notify_log_dir_failure(self.id)
 
     def mend_directory(self, key: TopicPartition) -> None:
         self.broken.discard(key)
@@ -145,16 +145,16 @@ class Puppet:
         """As leader, decide on an ISR and write it; answers whether it passed the version check."""
         return await self.write_isr(key, await self.decide_isr(key, isr), notify=notify)
 
-    async def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> PartitionState:
+    async def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> LeaderAndIsr:
         """What the leader would write, by what it knows now."""
         held = self.replicas[key]
         assert held.leader == self.id, f"broker {self.id} does not lead {key}"
-        return PartitionState(
+        return LeaderAndIsr(
             held.leader, held.leader_epoch, tuple(isr), held.controller_epoch, held.partition_epoch
         )
 
     async def write_isr(
-        self, key: TopicPartition, wanted: PartitionState, *, notify: bool = True
+        self, key: TopicPartition, wanted: LeaderAndIsr, *, notify: bool = True
     ) -> bool:
         written = await self.store.update_isr(key, wanted)
         if written is None:
@@ -162,7 +162,7 @@ class Puppet:
         held = self.replicas[key]
         held.isr, held.partition_epoch = written.isr, written.partition_epoch
         if notify:
-            await self.store.notify_isr_changes([key])
+            await self.store.notifications.notify_isr_changes([key])
         return True
 
     # Answering

@@ -29,7 +29,7 @@ from odradek.replica.notifications import Notifications
 from odradek.sim.world import SESSION_TIMEOUT_MS, Host, ObservedBroker, World
 from odradek.store import paths
 from odradek.store.memory import MemoryStore
-from odradek.store.payloads import PartitionState
+from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -93,7 +93,7 @@ class Gate:
         self.holding.discard(key)
         self._submit(self.held.pop(key))
 
-    def _recorded_accepted(self, change: IsrChange, state: PartitionState) -> None:
+    def _recorded_accepted(self, change: IsrChange, state: LeaderAndIsr) -> None:
         self.taken[change.tp] = change.state.isr
         self._accepted(change, state)
 
@@ -129,9 +129,9 @@ class RecordedBroker(ObservedBroker):
         self._update, requests.update_metadata = requests.update_metadata, self._recorded_update
         self._delete_log = logs.delete
         logs.delete = self._checked_delete_log
-        if not self._actor.stands_for_office:
-            self.controller._elect = self.controller._holder
-        self.controller._on_reach = self._actor.held.holding(self.controller._on_reach)
+        if not self._actor.joins_election:
+            self.controller.election.elect = self.controller.election._read_elected
+        self.controller.on_reach = self._actor.held.holding(self.controller.on_reach)
         self._actor.on_parts(self)
 
     async def _recorded_lead_or_follow(
@@ -188,9 +188,9 @@ class RecordedBroker(ObservedBroker):
 class Actor(Host):
     """A host of the world that does what a transcript says. Takes the place of a puppet."""
 
-    def __init__(self, world: World, broker_id: int, *, stands_for_office: bool) -> None:
+    def __init__(self, world: World, broker_id: int, *, joins_election: bool) -> None:
         super().__init__(world, broker_id, f"broker-{broker_id}")
-        self.stands_for_office = stands_for_office
+        self.joins_election = joins_election
         self.deeds: list[tuple[str, str]] = []
         self.requests: list[str] = []
         self.is_silent = False
@@ -335,7 +335,7 @@ def without_what_real_brokers_add(transcript: str) -> str:
     """A transcript without what depends on when and in how many steps leaders tell of their ISRs.
 
     - `IsrChangeNotification` lines: a real leader announces seconds after it has written, several
-      changes at once, whoever is in office then. What came of it is in other lines, which stay.
+      changes at once, to the controller active then. What came of it is in other lines, which stay.
     - ISRs in the middle of an epoch: a real leader lets replicas go before it lets others in, one
       write each, and the controller may read between them. The first and last of an epoch stay.
     - Which partitions an UNKNOWN_SERVER_ERROR was for: a broker that fails in a way nobody has
@@ -388,7 +388,7 @@ class RealCluster(PuppetCluster):
         """Power on; returns when clients are served."""
         actor = self._puppets.get(id)
         if actor is None:
-            actor = Actor(self.world, id, stands_for_office=id in self.with_controller)
+            actor = Actor(self.world, id, joins_election=id in self.with_controller)
             self.world.hosts[id] = self._puppets[id] = actor
         actor.on_parts = self._configure
         actor.speak()
@@ -407,7 +407,7 @@ class RealCluster(PuppetCluster):
         self.members[broker.id] = Member(actor, actor.held, broker.controller if stands else None)
 
     def controller(self, id: int | None = None) -> WiredController:
-        """The controller of a node, or of the node that is in office, over the wire."""
+        """The controller of a node, or of the node with the active controller, over the wire."""
         return WiredController(self._puppets[super().controller(id).broker_id])
 
     async def kill(self, id: int) -> None:
@@ -416,14 +416,14 @@ class RealCluster(PuppetCluster):
         await self._until_registered()
 
     async def close(self) -> None:
-        await self.admin.store.close()
+        await self.admin.session.close()
 
     async def expire(self, id: int) -> None:
         self.world.server.expire(self.members[id].held.store)
 
     async def announce_config(self, topic: str) -> None:
-        """The brokers read it, and the one in office acts on it."""
-        await self.admin.notify_config_change(f"topics/{topic}")
+        """The brokers read it, and the active controller acts on it."""
+        await self.admin.configs.notify_change(f"topics/{topic}")
 
     async def settle(self) -> None:
         await self._until_registered()

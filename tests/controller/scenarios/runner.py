@@ -11,7 +11,8 @@ the chain of what it went through, sorted by name.
     expand t replicas=3,1                 add partitions
     delete t                              ask for deletion
     kill 2, start 2, silence 2, speak 2
-    hold 1, release 1                     keep watch events from node 1, and let them go
+    hold 1, release 1                     keep watch events import re
+from node 1, and let them go
     depose                                delete /controller behind the controller's back
     expire 1                              end node 1's store session (memory store only)
     isr t-0 1,2 [silently]                the leader writes an ISR (and notifies the controller)
@@ -33,14 +34,15 @@ the chain of what it went through, sorted by name.
 It runs on a cluster of puppets (cluster.py) or of real brokers (real.py).
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from tests.controller.scenarios.cluster import PuppetCluster
 
-from odradek.controller.api_error import ApiError
-from odradek.controller.balance import ElectionType
+from odradek.controller.elections import ElectionType
 from odradek.controller.journal import Entry, EntryKind
-from odradek.store import paths
+from odradek.controller.outcomes import PartitionOutcome
+from odradek.store import paths, payloads
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
@@ -128,7 +130,7 @@ class Runner:
         self.cluster.members[int(words[0])].held.release()
 
     async def do_depose(self, words: list[str], named: dict[str, str]) -> None:
-        await self.cluster.admin.store.delete(paths.CONTROLLER)
+        await self.cluster.admin.session.delete(paths.CONTROLLER)
 
     async def do_expire(self, words: list[str], named: dict[str, str]) -> None:
         await self.cluster.expire(int(words[0]))
@@ -149,10 +151,10 @@ class Runner:
         await self.cluster.admin.set_topic(words[0], grown)
 
     async def do_delete(self, words: list[str], named: dict[str, str]) -> None:
-        await self.cluster.admin.request_deletion(words[0])
+        await self.cluster.admin.requests.request_deletion(words[0])
 
     async def do_config(self, words: list[str], named: dict[str, str]) -> None:
-        await self.cluster.admin.set_config(paths.ConfigKind.TOPICS, words[0], named)
+        await self.cluster.admin.configs.set(paths.ConfigKind.TOPICS, words[0], named)
         await self.cluster.announce_config(words[0])
 
     # Replicas
@@ -225,7 +227,7 @@ class Runner:
         return await self._ask("reassign", self.cluster.controller(via).alter_reassignments(moves))
 
     async def _ask(
-        self, what: str, request: Awaitable[dict[TopicPartition, ApiError]]
+        self, what: str, request: Awaitable[dict[TopicPartition, PartitionOutcome]]
     ) -> list[str]:
         try:
             results = await self.cluster.call(request)
@@ -247,10 +249,12 @@ class Runner:
 
     async def do_legacy_reassign(self, words: list[str], named: dict[str, str]) -> None:
         moves = {key_of(n): ids_of(to) for n, to in zip(words[::2], words[1::2], strict=True)}
-        await self.cluster.admin.request_reassignment(moves)
+        data = payloads.encode_reassignment(moves)
+        await self.cluster.admin.session.create(paths.REASSIGN_PARTITIONS, data)
 
     async def do_legacy_elect(self, words: list[str], named: dict[str, str]) -> None:
-        await self.cluster.admin.request_preferred_election(map(key_of, words))
+        data = payloads.encode_partitions(map(key_of, words))
+        await self.cluster.admin.session.create(paths.PREFERRED_ELECTION, data)
 
     async def do_crash(self, words: list[str], named: dict[str, str]) -> None:
         self.cluster.traps.append(" ".join(words[1:]))
@@ -271,7 +275,7 @@ class Runner:
     async def do_nodes(self, words: list[str], named: dict[str, str]) -> list[str]:
         topic = words[0]
         node = await self.cluster.admin.topic(topic)
-        asked = topic in await self.cluster.admin.deletions()
+        asked = topic in await self.cluster.admin.requests.deletions()
         if node is None:
             return [
                 f"nodes {topic}: no topic, deletion {'asked for' if asked else 'not asked for'}"
@@ -339,11 +343,15 @@ def told(entries: Iterable[tuple[int, Entry]]) -> Iterable[str]:
     yield from sorted(set(failures))
 
 
+# Real brokers know which client asked for a change; puppets are asked without one.
+REQUESTER = re.compile(r" \(client:\d+ \(client id 'scenario'\)\)")
+
+
 async def replay(scenario: str, runner: Runner) -> str:
     """The scenario as it goes today."""
     lines: list[str] = []
     for command, _ in commands_of(scenario):
         lines.append(command)
         if command.strip() and not command.startswith("#"):
-            lines += await runner.run(command)
+            lines += [REQUESTER.sub("", line) for line in await runner.run(command)]
     return "\n".join(lines) + "\n"

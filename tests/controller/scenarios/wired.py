@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from odradek.client.admin import by_topic
-from odradek.controller.api_error import ApiError
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.balance import ElectionType
+from odradek.controller.elections import ElectionType
+from odradek.controller.outcomes import PartitionOutcome
 from odradek.sim.world import PORT, Host
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.connection import Connection
@@ -59,7 +59,7 @@ class WiredController:
 
     async def elect_leaders(
         self, election_type: ElectionType, partitions: Collection[TopicPartition] | None
-    ) -> dict[TopicPartition, ApiError]:
+    ) -> dict[TopicPartition, PartitionOutcome]:
         request = ElectLeadersRequest(
             election_type=election_type,
             topic_partitions=None
@@ -72,14 +72,16 @@ class WiredController:
         )
         response = await self._ask(ApiKey.ELECT_LEADERS, request)
         return {
-            TopicPartition(topic.topic, one.partition_id): ApiError(ErrorCode(one.error_code))
+            TopicPartition(topic.topic, one.partition_id): PartitionOutcome(
+                ErrorCode(one.error_code)
+            )
             for topic in response.replica_election_results
             for one in topic.partition_result
         }
 
     async def alter_reassignments(
         self, moves: Mapping[TopicPartition, Sequence[int] | None]
-    ) -> dict[TopicPartition, ApiError]:
+    ) -> dict[TopicPartition, PartitionOutcome]:
         request = AlterPartitionReassignmentsRequest(
             topics=[
                 ReassignableTopic(
@@ -99,7 +101,9 @@ class WiredController:
         )
         response = await self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
         return {
-            TopicPartition(topic.name, one.partition_index): ApiError(ErrorCode(one.error_code))
+            TopicPartition(topic.name, one.partition_index): PartitionOutcome(
+                ErrorCode(one.error_code)
+            )
             for topic in response.responses
             for one in topic.partitions
         }

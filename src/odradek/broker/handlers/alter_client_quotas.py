@@ -42,7 +42,7 @@ async def _alter(
     broker: Broker, entry: AlterClientQuotasRequestEntryData, validate_only: bool
 ) -> None:
     kind, name = _entity(entry)
-    config = await broker.store.config(kind, name)
+    config = await broker.store.configs.get(kind, name)
     for change in entry.ops:
         if change.key not in QUOTA_NAMES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {change.key}")

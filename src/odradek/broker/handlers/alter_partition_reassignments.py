@@ -26,7 +26,8 @@ async def handle(
             TopicPartition(topic.name, asked.partition_index): asked.replicas
             for topic in request.topics
             for asked in topic.partitions
-        }
+        },
+        requester=context.sender,
     )
     return AlterPartitionReassignmentsResponse(
         error_message=None,

@@ -68,7 +68,7 @@ async def _alter(broker: Broker, user: str, changes: list[Change]) -> None:
             "A user credential cannot be altered twice in the same request",
         )
     node = sanitize(user)
-    settings = await broker.store.config(ConfigKind.USERS, node)
+    settings = await broker.store.configs.get(ConfigKind.USERS, node)
     for change in changes:
         mechanism = BY_CODE.get(change.mechanism)
         if mechanism is None:

@@ -50,7 +50,7 @@ async def _extend(
     try:
         if twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-        if topic.name in await broker.store.deletions():
+        if topic.name in await broker.store.requests.deletions():
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         partitions = await broker.topics.add_partitions(
             topic.name, topic.count, manual, validate_only=request.validate_only, permit=permit

@@ -43,7 +43,7 @@ async def handle(
         if not (matches_user(user) and matches_client(client)):
             continue
         kind, _, name = path.partition("/")
-        config = await broker.store.config(kind, name)
+        config = await broker.store.configs.get(kind, name)
         values = [
             ValueData(key=key, value=float(text))
             for key, text in config.items()
@@ -91,10 +91,10 @@ def _absent(strict: bool) -> Matches:
 
 async def _paths(broker: Broker) -> list[str]:
     store = broker.store
-    paths = [f"clients/{client}" for client in await store.configured(ConfigKind.CLIENTS)]
-    for user in await store.configured(ConfigKind.USERS):
+    paths = [f"clients/{client}" for client in await store.configs.entities(ConfigKind.CLIENTS)]
+    for user in await store.configs.entities(ConfigKind.USERS):
         paths.append(f"users/{user}")
-        clients = await store.names(f"/config/users/{user}/clients")
+        clients = await store.configs.clients_of_user(user)
         paths += [f"users/{user}/clients/{client}" for client in clients]
     return paths
 

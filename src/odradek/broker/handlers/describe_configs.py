@@ -63,7 +63,7 @@ async def _entries(broker: Broker, resource: DescribeConfigsResource) -> Iterato
         validate_topic_name(name)
         if not broker.cache.has_topic(name):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return broker.config.describe_topic(await broker.store.config(ConfigKind.TOPICS, name))
+        return broker.config.describe_topic(await broker.store.configs.get(ConfigKind.TOPICS, name))
     if resource.resource_type == BROKER:
         if not name:
             return broker.config.describe_cluster_default()

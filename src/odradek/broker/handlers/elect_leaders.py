@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.controller.balance import ElectionType
+from odradek.controller.elections import ElectionType
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -44,7 +44,7 @@ async def handle(
             for topic in request.topic_partitions
             for partition in topic.partitions
         }
-    results = await broker.controller.elect_leaders(kind, asked)
+    results = await broker.controller.elect_leaders(kind, asked, requester=context.sender)
     codes = {of: (result.error, result.message) for of, result in results.items()}
     elected = {
         of: result.leader for of, result in results.items() if result.error == ErrorCode.NONE

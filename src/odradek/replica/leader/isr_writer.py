@@ -30,7 +30,7 @@ from odradek.replica.leader.fetch_state import FollowerLink, Wakeups
 from odradek.replica.notifications import Notifications
 from odradek.store.api import StoreError
 from odradek.store.cluster import ClusterStore
-from odradek.store.payloads import PartitionState
+from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["Accepted", "IsrChange", "IsrResult", "IsrWriter", "NotApplied", "Rejected"]
@@ -82,7 +82,7 @@ class IsrChange:
         self,
         tp: TopicPartition,
         committed: tuple[int, ...],
-        state: PartitionState,
+        state: LeaderAndIsr,
         link: FollowerLink | None,
         on_result: "Callable[[IsrChange, IsrResult], None]",
     ) -> None:
@@ -200,13 +200,13 @@ class IsrWriter:
                 self._reverted(change, await self._without_joining(change, state))
         self._wakeups.run()
 
-    async def _write_one(self, change: IsrChange) -> PartitionState | None:
+    async def _write_one(self, change: IsrChange) -> LeaderAndIsr | None:
         if change.is_withdrawn:
             return None
         change.is_sent = True
         return await self._store.update_isr(change.tp, change.state)
 
-    def _accepted(self, change: IsrChange, state: PartitionState) -> None:
+    def _accepted(self, change: IsrChange, state: LeaderAndIsr) -> None:
         if not change.is_withdrawn:
             verb = "shrinks" if change.joining is None else "expands"
             logger.info(
@@ -242,13 +242,11 @@ class IsrWriter:
                 reverted = await self._without_joining(change, written)
         self._reverted(change, reverted)
 
-    async def _without_joining(
-        self, change: IsrChange, state: PartitionState
-    ) -> PartitionState | None:
+    async def _without_joining(self, change: IsrChange, state: LeaderAndIsr) -> LeaderAndIsr | None:
         isr = tuple(replica for replica in state.isr if replica != change.joining)
         return await self._store.update_isr(change.tp, replace(state, isr=isr))
 
-    def _reverted(self, change: IsrChange, state: PartitionState | None) -> None:
+    def _reverted(self, change: IsrChange, state: LeaderAndIsr | None) -> None:
         if state is None:
             self._rejected(change)
         else:

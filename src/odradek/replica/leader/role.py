@@ -39,7 +39,7 @@ from odradek.replica.leader.isr import (
 )
 from odradek.replica.leader.isr_writer import Accepted, IsrChange, IsrResult, IsrWriter, NotApplied
 from odradek.replica.local_replica import LocalReplica
-from odradek.store.payloads import PartitionState
+from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
 
@@ -281,7 +281,7 @@ class LeaderRole:
 
     def _submit(self, isr: PendingExpand | PendingShrink, link: FollowerLink | None) -> None:
         self.isr = isr
-        state = PartitionState(
+        state = LeaderAndIsr(
             leader=self.leader_id,
             leader_epoch=self.epoch,
             isr=isr.proposed,

@@ -6,6 +6,9 @@ from uuid import UUID
 
 from ..schema import Message, Struct, int8, int16, int32, int64, since
 
+# Far from the tags that Kafka numbers from 0 on.
+UNCLEAN_TAG = 20_292
+
 
 class LeaderAndIsrPartitionState(Struct):
     topic_name: str = since(0, until=1, ignorable=True)
@@ -20,6 +23,9 @@ class LeaderAndIsrPartitionState(Struct):
     removing_replicas: list[int32] = since(3, ignorable=True)
     is_new: bool = since(1, ignorable=True)
     leader_recovery_state: int8 = since(6)
+    # Ours alone, and only where it is true: the leader was elected although records may be lost. A
+    # Kafka broker ignores a tag that it does not know.
+    is_unclean: bool = since(4, tag=UNCLEAN_TAG)
 
 
 class LeaderAndIsrTopicState(Struct):

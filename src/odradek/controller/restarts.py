@@ -24,11 +24,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.leadership import Leadership
+from odradek.store.payloads import LeaderAndIsr
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class IsrRepair:
     """What a new controller does about a partition whose replicas came back."""
 
     leaving: tuple[int, ...] = ()  # members of the ISR that must earn their place again
@@ -38,15 +38,15 @@ class Judgement:
         return bool(self.leaving) or self.raise_epoch
 
 
-NOTHING = Judgement()
+NO_REPAIR = IsrRepair()
 
 
-def judge(
+def repair_after_restart(
     assignment: ReplicaAssignment,
-    leadership: Leadership,
+    leader_and_isr: LeaderAndIsr,
     written: int,
     live_epochs: Mapping[int, int],
-) -> Judgement:
+) -> IsrRepair:
     """`written`: the transaction that last wrote the state; `live_epochs`: the registrations'.
 
     Members that came back leave the ISR if one stayed. Otherwise a leader that came back goes on in
@@ -55,15 +55,15 @@ def judge(
     """
     came_back = {
         replica
-        for replica in (*assignment.replicas, *leadership.isr)
+        for replica in (*assignment.replicas, *leader_and_isr.isr)
         if live_epochs.get(replica, -1) > written
     }
     if not came_back:
-        return NOTHING
-    stayed = any(m in live_epochs and m not in came_back for m in leadership.isr)
-    leaving = tuple(member for member in leadership.isr if stayed and member in came_back)
+        return NO_REPAIR
+    stayed = any(m in live_epochs and m not in came_back for m in leader_and_isr.isr)
+    leaving = tuple(member for member in leader_and_isr.isr if stayed and member in came_back)
     if leaving:
-        return Judgement(leaving)
-    outside = any(replica not in leadership.isr for replica in came_back)
-    leads = leadership.leader in live_epochs
-    return Judgement(raise_epoch=leads and (leadership.leader in came_back or outside))
+        return IsrRepair(leaving)
+    outside = any(replica not in leader_and_isr.isr for replica in came_back)
+    leads = leader_and_isr.leader in live_epochs
+    return IsrRepair(raise_epoch=leads and (leader_and_isr.leader in came_back or outside))

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Protocol
 
 
-class Things(Protocol):
+class Movables(Protocol):
     """What is shifted, and who may have it."""
 
     def can_shift(self, giver: int, taker: int) -> bool:
@@ -33,7 +33,7 @@ class Things(Protocol):
         ...
 
 
-def level(loads: dict[int, int], things: Things) -> None:
+def balance(loads: dict[int, int], things: Movables) -> None:
     """Shift things until the loads, which are kept up to date, are level."""
     givers, takers = set(loads), set(loads)
     mean = sum(loads.values()) / max(1, len(loads))
@@ -58,7 +58,7 @@ def level(loads: dict[int, int], things: Things) -> None:
             loads[chain[-1]] += 1
 
 
-def _chain_from(start: int, loads: dict[int, int], things: Things) -> list[int]:
+def _chain_from(start: int, loads: dict[int, int], things: Movables) -> list[int]:
     """The shortest chain from `start` to a broker at least two lighter, the lightest such."""
     lightest_first = sorted(loads, key=lambda broker: (loads[broker], broker))
     return _walk(
@@ -66,7 +66,7 @@ def _chain_from(start: int, loads: dict[int, int], things: Things) -> list[int]:
     )
 
 
-def _chain_to(end: int, loads: dict[int, int], things: Things) -> list[int]:
+def _chain_to(end: int, loads: dict[int, int], things: Movables) -> list[int]:
     """The shortest chain to `end` from a broker at least two heavier, the heaviest such."""
     heaviest_first = sorted(loads, key=lambda broker: (-loads[broker], broker))
     backwards = _walk(

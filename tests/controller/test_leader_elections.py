@@ -6,10 +6,9 @@ docs/spec/controller-and-replication.md section 4.6.
 import pytest
 
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.balance import ElectionType, imbalanced, refusal
 from odradek.controller.context import ControllerContext
-from odradek.controller.leadership import Leadership
-from odradek.store.payloads import BrokerRegistration, Endpoint
+from odradek.controller.leader_elections import ElectionType, imbalanced, refusal
+from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -25,10 +24,10 @@ def context() -> ControllerContext:
 def fill(context: ControllerContext, topic: str, count: int, away: int, isr: int = 1) -> None:
     """Partitions whose first replica is 1; `away` of them are led by 2."""
     for number in range(count):
-        key = TopicPartition(topic, number)
-        partition = context.set_assignment(key, ReplicaAssignment([1, 2]))
+        tp = TopicPartition(topic, number)
+        partition = context.set_assignment(tp, ReplicaAssignment([1, 2]))
         leader = 2 if number < away else 1
-        context.set_leadership(partition, Leadership(leader, 0, (2, isr), 1))
+        context.set_leader_and_isr(partition, LeaderAndIsr(leader, 0, (2, isr), 1))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_only_those_that_can_lead_come_home(context: ControllerContext) -> None:
     fill(context, "lagging", 2, away=2, isr=2)  # 1 is not in the ISR
     fill(context, "deleting", 2, away=2)
     context.queue_deletion("deleting")
-    assert {partition.key.topic for partition in imbalanced(context, 10)} == {"ready"}
+    assert {partition.tp.topic for partition in imbalanced(context, 10)} == {"ready"}
     context.shutting_down.add(1)
     assert imbalanced(context, 10) == []
 
@@ -68,9 +67,9 @@ def test_partitions_without_leadership_count_as_at_home(context: ControllerConte
 
 
 def test_reassigning_partitions_are_not_excluded(context: ControllerContext) -> None:
-    key = TopicPartition("t", 0)
-    partition = context.set_assignment(key, ReplicaAssignment([1, 2, 3], [3], []))
-    context.set_leadership(partition, Leadership(2, 0, (1, 2), 1))
+    tp = TopicPartition("t", 0)
+    partition = context.set_assignment(tp, ReplicaAssignment([1, 2, 3], [3], []))
+    context.set_leader_and_isr(partition, LeaderAndIsr(2, 0, (1, 2), 1))
     assert imbalanced(context, 10) == [partition]
 
 
@@ -94,7 +93,7 @@ def test_what_an_operator_may_ask(
 ) -> None:
     for name, leader in (("home", 1), ("away", 2), ("dead", 3), ("nobody", -1), ("deleting", 2)):
         partition = context.set_assignment(TopicPartition(name, 0), ReplicaAssignment([1, 2, 3]))
-        context.set_leadership(partition, Leadership(leader, 0, (3,), 1))
+        context.set_leader_and_isr(partition, LeaderAndIsr(leader, 0, (3,), 1))
     context.set_assignment(TopicPartition("new", 0), ReplicaAssignment([1]))
     context.queue_deletion("deleting")
     error = refusal(context, TopicPartition(topic, 0), election)

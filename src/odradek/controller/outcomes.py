@@ -5,10 +5,10 @@ from typing import NamedTuple
 from odradek.wire.errors import ErrorCode
 
 
-class ApiError(NamedTuple):
+class PartitionOutcome(NamedTuple):
     error: ErrorCode
     message: str = ""
     leader: int = -1  # who was elected, where an election was asked for
 
 
-NO_ERROR = ApiError(ErrorCode.NONE)
+SUCCESS = PartitionOutcome(ErrorCode.NONE)

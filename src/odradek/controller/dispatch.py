@@ -1,0 +1,62 @@
+"""From an event to the function that handles it."""
+
+from odradek.controller import brokers, events, leader_elections, responses, topics
+from odradek.controller.active import ActiveController
+from odradek.controller.events import AnyApiRequest, TermEvent
+from odradek.controller.journal import abbreviated
+
+
+async def process(active: ActiveController, event: TermEvent) -> None:
+    """Handle an event of this term."""
+    match event:
+        case events.BrokerChange():
+            await brokers.brokers_changed(active)
+        case events.BrokerModifications(broker_id):
+            await brokers.broker_modified(active, broker_id)
+        case events.TopicChange():
+            await topics.topics_changed(active)
+        case events.PartitionModifications(topic):
+            await topics.topic_modified(active, topic)
+        case events.TopicDeletion():
+            await topics.deletion_requested(active)
+        case events.IsrChangeNotification():
+            await topics.isr_changed(active)
+        case events.LogDirEventNotification():
+            await brokers.directories_failed(active)
+        case events.ReplicaLeaderElection():
+            await leader_elections.legacy_preferred_election(active)
+        case events.AutoPreferredReplicaLeaderElection():
+            await leader_elections.rebalance(active)
+        case events.ZkPartitionReassignment():
+            await topics.reassignment_requested(active)
+        case events.PartitionReassignmentIsrChange():
+            await topics.reassigning_changed(active)
+        case events.UncleanLeaderElectionEnable():
+            active.note("unclean leader election enabled for all topics")
+            await brokers.retry_offline(active)
+        case events.TopicUncleanLeaderElectionEnable(topic):
+            active.note(f"unclean leader election enabled for {topic}")
+            await brokers.retry_offline(active, topic)
+        case events.LeaderAndIsrResponseReceived():
+            await responses.leader_and_isr_answered(active, event)
+        case events.TopicDeletionStopReplicaResponseReceived():
+            await responses.stop_replica_answered(active, event)
+        case events.UpdateMetadataResponseReceived():
+            responses.update_metadata_answered(active, event)
+
+
+async def serve(active: ActiveController, request: AnyApiRequest) -> None:
+    """Carry out a client's request and reply to it. An error is the caller's to reply with."""
+    match request:
+        case events.ControlledShutdown():
+            request.succeed(
+                await brokers.controlled_shutdown(active, request.broker_id, request.broker_epoch)
+            )
+        case events.ElectLeaders():
+            await leader_elections.serve(active, request)
+        case events.ApiPartitionReassignment(moves=moves):
+            targets = (f"{tp}:{'cancel' if to is None else list(to)}" for tp, to in moves.items())
+            active.note(f"ApiPartitionReassignment {abbreviated(targets, ' ')}")
+            request.succeed(await active.reassigner.request(moves))
+        case events.ListPartitionReassignments():
+            request.succeed(active.reassigner.listed(request.partitions))
