@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.authorization import Permissions
 from odradek.broker.handlers import describe_groups, offset_fetch
 from odradek.client.admin import Admin
 from odradek.client.client import Client
@@ -13,6 +14,7 @@ from odradek.client.groups import Groups
 from odradek.client.values import NewTopic
 from odradek.coordinator.replicated import READ_BYTES, ReplicatedOffsets
 from odradek.coordinator.storage import OFFSETS_TOPIC, partition_for
+from odradek.security.principal import ANONYMOUS
 from odradek.sim.world import World
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -116,7 +118,7 @@ def test_a_group_that_is_asked_about_twice_is_told_of_once() -> None:
         await Groups(client).alter_offsets("g", {T0: 4, U0: 5})
         coordinator = await coordinator_of(client, world, "g")
         broker = next(each for each in world.brokers() if each.id == coordinator)
-        context: Any = SimpleNamespace(version=9)
+        context: Any = SimpleNamespace(version=9, may=Permissions(None, ANONYMOUS, ""))
 
         described = describe_groups.handle(broker, DescribeGroupsRequest(groups=["g"] * 3), context)
         assert [each.group_id for each in described.groups] == ["g"]
