@@ -3,7 +3,7 @@
 Each beside its ceiling: the same rows made in memory as Arrow batches by a source that does nothing
 else, and for the sink thrown away. Once `make peers` has brought Spark's own connector, the same
 topics are read and written by that too, in the same session. They take turns, and each figure is
-the median of its rounds. Processor time, of Spark, its workers and the broker together, is told as
+the median of its rounds. Processor time, of Spark, its workers and the broker together, is shown as
 well: it changes little when the machine has other things to do.
 
 ODRADEK_BENCH_SCALE divides the numbers of rows, for a quick look.

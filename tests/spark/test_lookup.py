@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from odradek.client.client import Client
 from odradek.client.reader import LATEST, OffsetAt
 from odradek.spark import lookup
-from odradek.spark.errors import DataLoss
+from odradek.spark.errors import DataLoss, OptionError
 from odradek.spark.lookup import Lookup
 from odradek.spark.options import source_options
 from odradek.spark.stream_reader import StreamReader
@@ -106,7 +106,7 @@ def test_topics_that_an_answer_leaves_out_are_looked_for_again(
     assert read_to(stream, read) == read
 
 
-def test_a_list_that_is_kept_is_asked_for_anew_when_partitions_are_missing(
+def test_a_list_that_is_kept_is_asked_for_again_when_partitions_are_missing(
     brokers: Brokers, reader: Readers
 ) -> None:
     stream = reader(**{"partition.metadata.cache.ttl.ms": "600000"})
@@ -185,3 +185,26 @@ def test_a_cluster_that_tells_no_epochs_is_remembered_without(
     brokers.epoch = -1
     stream = reader()
     assert "epoch" not in read_to(stream, stream.initialOffset())["@odradek"]
+
+
+def test_an_address_at_which_no_broker_answers_is_named_at_the_first_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookup, "FIRST_CONTACT_S", 0.3)
+    options = source_options(
+        {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, streaming=True
+    )
+    asked = Lookup(options)
+    with pytest.raises(OSError, match=r"^no broker answers at 127\.0\.0\.1:1: "):
+        asked.chosen()
+    # Not three times: the address will not become right.
+    assert asked.statistics() == {"questions": 1, "failures": 1}
+
+
+def test_only_offsets_are_advised_about_earliest_and_latest() -> None:
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    for name, has_advice in (("startingOffsets", True), ("startingOffsetsByTimestamp", False)):
+        given = source_options({**options, name: '{"t":{"0":5}}'}, streaming=False)
+        with pytest.raises(OptionError, match="DOES_NOT_MATCH_ASSIGNED") as refused:
+            Lookup(given).resolve(given.start, [A, TopicPartition("t", 1)], is_start=True)
+        assert ("-2 is earliest" in str(refused.value)) == has_advice

@@ -189,3 +189,28 @@ def test_a_missing_topic_choice_is_told_before_missing_servers() -> None:
 )
 def test_times(text: str, expected: Any) -> None:
     assert duration_ms(text, "x") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "startingOffsets",
+            '{"t":{"0":5,"1":-1}}',
+            r"startingOffsets of a batch read cannot be latest \(-1\) for t-1: nothing follows",
+        ),
+        ("startingOffsets", "latest", r"cannot be latest \(-1\): nothing follows"),
+        (
+            "endingOffsets",
+            '{"t":{"0":-2,"1":5}}',
+            r"endingOffsets cannot be earliest \(-2\) for t-0: nothing comes before",
+        ),
+        ("endingOffsets", "earliest", r"cannot be earliest \(-2\): nothing comes before"),
+    ],
+)
+def test_a_side_that_leaves_nothing_to_read_is_refused_with_its_partition(
+    name: str, value: str, message: str
+) -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", name: value}
+    with pytest.raises(OptionError, match=message):
+        source_options(given, streaming=False)

@@ -124,7 +124,7 @@ def test_a_log_made_again_is_told_by_its_first_record(
     going = progress(position({A: 5}), found({A: latest}, first=first))
     expected = {"same": (5, 0), "another": (0, 1), "shrunk": (latest, 1)}[what]
     assert (going.begin[A], len(going.losses)) == expected
-    assert (A in going.anew) == (what == "another")
+    assert (A in going.restarted) == (what == "another")
     assert (A in going.shrunk) == (what == "shrunk")
 
 
@@ -151,23 +151,25 @@ def test_the_log_of_the_next_leader_may_begin_earlier(
     going = progress(before, replace(there, identity=replace(there.identity, epochs=epochs)))
     # An empty log tells nothing of the time of its next record.
     a_is_another = is_another and not (was_empty and first == (4, 89))
-    assert going.anew == {part for part, anew in ((A, a_is_another), (B, is_another)) if anew}
+    assert going.restarted == {
+        part for part, other in ((A, a_is_another), (B, is_another)) if other
+    }
 
 
 def test_an_offset_written_without_epochs_is_judged_by_its_first_record() -> None:
     before = Position.from_json({"t": {"0": 5}, "@odradek": {"first": {"t": {"0": [3, 77]}}}})
-    for first, anew in (((0, 70), {A}), ((3, 77), set()), ((4, 80), set())):
+    for first, restarted in (((0, 70), {A}), ((3, 77), set()), ((4, 80), set())):
         there = found({A: 9}, first=first)
         there = replace(there, identity=replace(there.identity, epochs={A: 6}))
-        assert progress(before, there).anew == anew
+        assert progress(before, there).restarted == restarted
         end = next_position(before, there, progress(before, there), there.latest)
         assert end.identity.epochs == {A: 6}
 
 
 def test_an_empty_log_that_is_made_again_and_filled() -> None:
     emptied = Position({A: 5}, {}, Identity({}, {B: (0, 1)}))
-    assert progress(emptied, found({A: 9}, first=(0, 9))).anew == {A}
-    assert progress(emptied, found({A: 9}, earliest=5, first=(5, 9))).anew == frozenset()
+    assert progress(emptied, found({A: 9}, first=(0, 9))).restarted == {A}
+    assert progress(emptied, found({A: 9}, earliest=5, first=(5, 9))).restarted == frozenset()
 
 
 def test_ids_decide_where_there_are_ids() -> None:
@@ -175,7 +177,7 @@ def test_ids_decide_where_there_are_ids() -> None:
     same = Found({A: 9}, {A: 0}, Identity({"t": "one"}))
     other = Found({A: 9}, {A: 0}, Identity({"t": "two"}))
     assert progress(before, same).losses == ()
-    assert progress(before, other).anew == {A}
+    assert progress(before, other).restarted == {A}
 
 
 def test_a_log_known_by_its_id_is_the_same_where_nobody_tells_ids() -> None:
@@ -183,7 +185,9 @@ def test_a_log_known_by_its_id_is_the_same_where_nobody_tells_ids() -> None:
     going = progress(before, found({A: 1200}))
     assert (going.begin, going.losses) == ({A: 1000}, ())
     end = next_position(before, found({A: 1200}), going, {A: 1200})
-    assert progress(end, found({A: 1300}, first=(0, 78))).anew == {A}, "its first record tells now"
+    assert progress(end, found({A: 1300}, first=(0, 78))).restarted == {A}, (
+        "its first record tells now"
+    )
 
 
 def test_a_topic_made_again_is_read_from_its_beginning_also_when_repeated() -> None:

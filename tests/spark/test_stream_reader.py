@@ -365,3 +365,31 @@ def test_a_frame_read_again_sees_what_came_since(cluster: Any) -> None:
     cluster.produce(topic, numbers(4, 6))
     rows = [rows for task in tasks for rows in reader.read(task)]
     assert pa.Table.from_batches(rows)["offset"].to_pylist() == list(range(6))
+
+
+def test_the_last_topic_of_a_pattern_goes_and_the_query_restarts(cluster: Any) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, numbers(0, 3))
+    options = cluster.options(
+        subscribePattern=f"^{topic}$",
+        startingOffsets="earliest",
+        failOnDataLoss="false",
+        **{"fetchOffset.retryIntervalMs": "10"},
+    )
+    query = Query(cluster, topic)
+    query.reader = StreamReader(options)
+    assert query.start().batch() == numbers(0, 3)
+    cluster.delete(topic)
+    assert query.batch() == []
+    # What Spark's own source writes into the offset log then.
+    assert query.offset == {}
+    # A driver that starts from there finds the topic when it is created again.
+    after = Query(cluster, topic)
+    after.reader = StreamReader(options)
+    assert after.start({}).batch() == []
+    cluster.create(name=topic)
+    cluster.produce(topic, numbers(5, 7))
+    assert after.batch() == numbers(5, 7)
+    restarted = Query(cluster, topic)
+    restarted.reader = StreamReader(options)
+    assert restarted.start(after.offset).batch() == []

@@ -1,9 +1,13 @@
 """`odradek pipeline`: run a pipeline from its file, and compact its tables."""
 
+import logging
 import signal
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
     from odradek.spark.pipeline.spec import Pipeline
 
 REFRESH_S = 0.5
+INSTALL = 'pipelines need Spark: pip install "odradek[spark]"'
+SPARK_MODULES = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake", "py4j")
 FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
@@ -23,8 +29,20 @@ def pipeline() -> None:
     """Topics decoded, transformed and landed by Spark, as a TOML file describes it."""
 
 
+@contextmanager
+def spark_is_installed() -> Iterator[None]:
+    """One line in place of a traceback where the extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SPARK_MODULES:
+            raise
+        raise click.ClickException(INSTALL) from None
+
+
 def _load(file: Path) -> "Pipeline":
-    from odradek.spark.pipeline.spec import SpecError, load
+    with spark_is_installed():
+        from odradek.spark.pipeline.spec import SpecError, load
 
     try:
         return load(file)
@@ -54,23 +72,27 @@ def run(file: Path, master: str | None, once: bool) -> None:
     """
     from dataclasses import replace
 
-    from odradek.spark.pipeline.packages import ship_packages
-    from odradek.spark.pipeline.runner import PipelineFailed, Run
-    from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
-    from odradek.spark.session import NoJava, is_local, open_session
-
     spec = _load(file)
+    with spark_is_installed():
+        from odradek.spark.pipeline.packages import ship_packages
+        from odradek.spark.pipeline.runner import JavaEnded, PipelineFailed, Run
+        from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
+        from odradek.spark.session import NoJava, is_local, open_session
     if once:
         spec = replace(spec, trigger=AVAILABLE_NOW)
     where = master or spec.master
+    started_s = time.monotonic()
     log = Path(tempfile.mkdtemp(prefix="odradek-pipeline-")) / "spark.log"
     click.echo(f"{spec.name}: starting Spark on {where}, which writes to {log}", err=True)
+    _keep_off_terminal(log)
     try:
         spark = open_session(spec.name, where, spec.spark, log)
     except NoJava as error:
         raise click.ClickException(str(error)) from None
     if not is_local(where):
         ship_packages(spark)
+    spent_s = time.monotonic() - started_s
+    click.echo(f"{spec.name}: Spark is up after {spent_s:.0f} s", err=True)
     stop_requested = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -79,16 +101,26 @@ def run(file: Path, master: str | None, once: bool) -> None:
     # After the session, which has a handler of its own that would cancel the batch.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    running = Run(spec, spark)
+    running = Run(spec, spark, lambda text: click.echo(text, err=True))
     try:
         running.start()
         _follow(running, stop_requested)
         _summarise(running)
+    except JavaEnded as error:
+        raise click.ClickException(f"{error}; see {log}") from None
     except (SpecError, PipelineFailed) as error:
         raise click.ClickException(str(error)) from None
     finally:
         running.stop()
-        spark.stop()
+        with suppress(Exception):  # Java may be gone, and with it all there is to stop
+            spark.stop()
+
+
+def _keep_off_terminal(log: Path) -> None:
+    """What py4j says of a Java that is gone goes where Java's own words go."""
+    logger = logging.getLogger("py4j")
+    logger.addHandler(logging.FileHandler(log))
+    logger.propagate = False
 
 
 def _follow(running: "Run", stop_requested: threading.Event) -> None:

@@ -27,7 +27,7 @@ class _PushFilters:
     """`pushFilters` that Spark uses where it may push filters and overlooks where it may not.
 
     Spark refuses a reader that overrides the method while push-down is switched off, which is its
-    default, and tells nobody whether it is on. It recognises an override by the bound method's
+    default, and does not say whether it is on. It recognises an override by the bound method's
     function, so that is what is kept here: filters that are not pushed are Spark's own work anyway.
     """
 

@@ -60,7 +60,7 @@ def client_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_unknown(given: Mapping[str, str], names: Iterable[str]) -> None:
-    """OptionError for a name that nobody knows, with the nearest that somebody does."""
+    """OptionError for an unknown name, with the nearest known one."""
     known = {name.lower(): name for name in (*names, *JAVA_CLIENT)}
     for name in given:
         if name in known or name.startswith(SECURITY):

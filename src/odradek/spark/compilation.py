@@ -93,7 +93,7 @@ def compile_apart(name: str = "records") -> None:
     loops = ALL[name]()
     if any(entry.stats.cache_path is None for entry in loops.entries) or are_kept(loops):
         return
-    # A worker finds our code where its driver told it, which only its own path knows.
+    # A worker finds our code where its driver put it, which only its own path knows.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(
         [sys.executable, "-m", "odradek.spark.compilation", name],

@@ -241,7 +241,7 @@ class Decoder:
             if wrong == kernels.BAD_TIMESTAMP:
                 raise MalformedRecord(
                     f"KAFKA_MALFORMED_RECORD_TIMESTAMP: {self.topic}-{self.partition} offset "
-                    f"{where}: its timestamp does not fit microseconds"
+                    f"{where}: its timestamp does not fit microseconds. SQLSTATE: 22008"
                 )
             if wrong:
                 raise self._malformed(part.header, f"no record at byte {where} of its records")

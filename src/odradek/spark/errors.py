@@ -49,6 +49,6 @@ def plainly() -> Iterator[None]:
     try:
         yield
     except COMPLETE:
-        # The worker ends with the error, so nobody else's traceback is hidden.
+        # The worker ends with the error, so no other traceback is hidden.
         os.environ[HIDE_TRACEBACK] = "1"
         raise

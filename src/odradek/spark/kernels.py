@@ -30,7 +30,7 @@ Number = Any  # an int to Python, a machine word to the compiler
 
 raw_memcpy: Any = cgutils.raw_memcpy
 
-# Kinds of nonsense, as negative results; a position is told apart by being the other result.
+# Kinds of nonsense, as negative results; a position is the other result.
 OK = 0
 BAD_RECORD = -1
 BAD_TIMESTAMP = -2

@@ -33,6 +33,8 @@ NO_TOPIC_ID = UUID(int=0)
 # The first record with a time at all: the first of the log.
 BEGINNING_OF_TIME_MS = 0
 COMMIT_TIMEOUT_S = 5.0
+# How long a wrong address may go unnoticed. Once a broker has answered, outages are waited for.
+FIRST_CONTACT_S = 10.0
 
 
 def connect(options: SourceOptions) -> Blocking:
@@ -84,6 +86,7 @@ class Lookup:
         self._chosen: Chosen | None = None
         self._chosen_at = 0.0
         self._questions = self._failures = 0
+        self._has_answered = False
 
     def close(self) -> None:
         if self._blocking is not None:
@@ -97,10 +100,10 @@ class Lookup:
         """The time between two looks at something that ought to change."""
         self._sleep(self._options.retry_interval_ms / 1000)
 
-    def chosen(self, anew: bool = False) -> Chosen:
+    def chosen(self, refresh: bool = False) -> Chosen:
         """The partitions that the options choose, as of now or within the time they may be kept."""
         age_ms = (self._clock() - self._chosen_at) * 1000
-        if self._chosen is None or anew or age_ms >= max(self._options.metadata_ttl_ms, 0):
+        if self._chosen is None or refresh or age_ms >= max(self._options.metadata_ttl_ms, 0):
             chosen = self._ask(lambda client: _choose(client, self._options.topics))
             if chosen.of_none:
                 # A broker that has just started may tell of brokers before it can of topics.
@@ -117,7 +120,7 @@ class Lookup:
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def firsts(self, partitions: Iterable[TopicPartition]) -> Firsts:
-        """The first record of each log, and the epoch of the leader that told it."""
+        """The first record of each log, and the epoch of the leader that reported it."""
         wanted = dict.fromkeys(partitions, BEGINNING_OF_TIME_MS)
         if not wanted:
             return Firsts({}, {})
@@ -200,15 +203,38 @@ class Lookup:
             try:
                 if self._blocking is None:
                     self._blocking = connect(self._options)
-                return self._blocking.run(question(self._blocking.client))
+                answer = self._blocking.run(self._bounded(question, self._blocking.client))
+                self._has_answered = True
+                return answer
             except (OSError, TimeoutError, KafkaError) as error:
                 self._failures += 1
+                self._refuse_unreachable(error)
                 self.close()
                 if attempt == attempts:
                     raise
                 logger.warning("attempt %d of %d failed: %s", attempt, attempts, error)
                 self.pause()
         raise AssertionError("the last attempt returns or raises")
+
+    async def _bounded(
+        self, question: Callable[[Client], Coroutine[Any, Any, T]], client: Client
+    ) -> T:
+        """The answer; the first of all within a time in which a wrong address is noticed."""
+        async with asyncio.timeout(None if self._has_answered else FIRST_CONTACT_S):
+            return await question(client)
+
+    def _refuse_unreachable(self, error: Exception) -> None:
+        """OSError if no broker has ever answered: the address is wrong, or nothing runs there."""
+        if self._has_answered or isinstance(error, KafkaError):
+            return
+        self._has_answered = self._blocking is not None and bool(
+            self._blocking.client.metadata.nodes
+        )
+        if not self._has_answered:
+            self.close()
+            servers = self._options.bootstrap_servers
+            why = str(error) or f"not within {FIRST_CONTACT_S:.0f} s"
+            raise OSError(f"no broker answers at {servers}: {why}") from None
 
 
 async def _choose(client: Client, topics: Topics) -> Chosen:
@@ -256,8 +282,9 @@ def _check_same(limit: Limit, partitions: list[TopicPartition], is_start: bool) 
         else f"KAFKA_{'START' if is_start else 'END'}_OFFSET_DOES_NOT_MATCH_ASSIGNED"
     )
     given, assigned = sorted(limit.by_partition), sorted(partitions)
+    # A time has no such words.
+    advice = "" if limit.kind is Kind.TIMESTAMPS else ", -2 is earliest and -1 is latest"
     raise OptionError(
         f"{condition}: the offsets name {', '.join(map(str, given)) or 'nothing'}, the partitions "
-        f"are {', '.join(map(str, assigned)) or 'none'}; name each of them, -2 is earliest and -1 "
-        "is latest"
+        f"are {', '.join(map(str, assigned)) or 'none'}; name each of them{advice}"
     )

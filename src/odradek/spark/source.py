@@ -48,7 +48,7 @@ class OdradekSource(DataSource):
             try:
                 source_options(given, streaming=False)
             except OptionError:
-                # A stream would only be told that it has no end.
+                # A stream would only hear that it has no end.
                 if any(name.lower().startswith("ending") for name in given):
                     raise
                 source_options(given, streaming=True)

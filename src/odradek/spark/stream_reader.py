@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for attempt in range(max(1, options.attempts)):
             if attempt:
                 self._cluster().pause()
-            found = self._find(anew=attempt > 0)
+            found = self._find(refresh=attempt > 0)
             going = progress(before, found, options.client.get("group.id"))
             # A leader that was just elected may not know its end yet, nor a broker that has just
             # started what topics there are.
@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert target is not None
         at_target = Position(target.latest, {}, target.identity)
         since = progress(at_target, found)
-        changed = since.shrunk | (since.anew & frozenset(target.latest))
+        changed = since.shrunk | (since.restarted & frozenset(target.latest))
         missing = frozenset(target.latest) - frozenset(found.latest)
         if missing or changed:
             names = ", ".join(map(str, sorted(missing or changed)))
@@ -194,14 +194,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return target, progress(before, target)
 
-    def _find(self, anew: bool = False) -> Found:
-        chosen = self._cluster().chosen(anew)
+    def _find(self, refresh: bool = False) -> Found:
+        chosen = self._cluster().chosen(refresh)
         try:
             return self._find_in(chosen)
         except KafkaError as error:
             if error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            left = self._cluster().chosen(anew=True)
+            left = self._cluster().chosen(refresh=True)
             gone = frozenset(chosen.partitions) - frozenset(left.partitions)
             if not gone:
                 raise

@@ -77,10 +77,14 @@ def test_stopped_here_and_gone_on_with_on_a_cluster_without_this_package(
     topic, counts, dead = cluster.create(partitions=4), cluster.create(), cluster.create()
     cluster.produce(topic, [*map(event, range(40)), b"{nonsense"])
     more = MORE.format(counts=counts, dead=dead)
-    file = pipeline_file(tmp_path, cluster, topic, more, "maxOffsetsPerTrigger = 600")
+    options = f'maxOffsetsPerTrigger = 600, commitGroup = "{topic}"'
+    file = pipeline_file(tmp_path, cluster, topic, more, options)
     file.write_text(file.read_text().replace("available-now", "1 seconds"))
     _run_until_ctrl_c(file)
     assert landed(tmp_path) == list(range(40))
+    # Each query has a group of its own: they have read to different places.
+    for query in ("events", "counts", "dead_letters_clicks"):
+        assert cluster.committed(f"{topic}-{query}")
     for partition in range(4):
         cluster.produce(topic, [event(n) for n in range(40 + partition, 1000, 4)], partition)
     cluster.produce(topic, [b'{"number": "x"}'])
@@ -145,6 +149,35 @@ def _run_once(file: Path, master: str, python: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_killed_java_is_one_line_and_the_rest_is_in_a_file(cluster: Any, tmp_path: Path) -> None:
+    topic = cluster.create()
+    file = pipeline_file(tmp_path, cluster, topic)
+    file.write_text(file.read_text().replace("available-now", "1 seconds"))
+    running = subprocess.Popen(
+        command("run", file), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with running:
+        assert running.stderr is not None
+        lines = []
+        for line in running.stderr:
+            lines.append(line)
+            if "waiting for its first batch" in line:
+                break
+        # Progress from the start of Spark to the first batch.
+        assert lines[0].startswith("clicks: starting Spark on local[2]")
+        assert lines[1].startswith("clicks: Spark is up after ")
+        children = subprocess.run(
+            ["pgrep", "-g", str(running.pid), "java"], capture_output=True, text=True
+        )
+        for child in children.stdout.split():
+            os.kill(int(child), signal.SIGKILL)
+        rest = running.stderr.readlines()
+        assert running.wait(60) == 1
+    assert [line for line in rest if not line.startswith("events: ")] == [rest[-1]]
+    assert rest[-1].startswith("Error: the Java process of Spark has ended; the pipeline goes on")
+    assert "see /" in rest[-1]
 
 
 def test_a_query_that_fails_says_so_in_one_sentence(

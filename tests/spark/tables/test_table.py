@@ -297,3 +297,50 @@ def test_where_a_table_can_be() -> None:
         Location.of("gs://bucket/a")
     with pytest.raises(TableError, match="there is no table"):
         Table(Location.of("/nowhere/at/all"))
+
+
+def test_data_is_synced_before_the_put_and_the_entry_before_the_acknowledgement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.spark.tables.crash import EVENTS, Frame
+
+    from odradek.spark.tables.append import Staging, append
+
+    root = tmp_path / "t"
+    table = numbers(root, EVENTS, partition_by=["page"])
+    entry = root / "_delta_log" / f"{1:020d}.json"
+    synced: list[tuple[int, bool]] = []
+    fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, entry.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    rows = pa.table({"x": [1, 2], "page": ["a", "b"]})
+    staging = Staging(root, "q/s", ["page"])
+    append(table, Batch("q/s", 0), EVENTS, lambda: staging.write(Frame(rows), 0))
+    before = {inode for inode, is_put in synced if not is_put}
+    after = [inode for inode, is_put in synced if is_put]
+    placed = {file.stat().st_ino for file in root.rglob("*.parquet")}
+    directories = {file.parent.stat().st_ino for file in root.rglob("*.parquet")}
+    assert placed | directories | {root.stat().st_ino} <= before
+    assert after == [entry.stat().st_ino, entry.parent.stat().st_ino]
+
+
+def test_hundreds_of_batches_keep_few_files_and_a_short_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_VERSIONS", 10)
+    retention = {"delta.logRetentionDuration": "interval 0 seconds"}
+    table = numbers(tmp_path / "t", properties=retention)
+    for batch in range(120):
+        land(table, batch, [batch])
+        if batch % 20 == 19:
+            list(compact(table))
+    table.refresh()
+    assert found(tmp_path / "t") == list(range(120))
+    assert len(table.data_files()) <= 16
+    assert len(entries(tmp_path / "t" / "_delta_log")) <= 20
+    # What was landed stays counted when its entries are gone.
+    assert land(numbers(tmp_path / "t", properties=retention), 119, [119]) == (None, 0)

@@ -140,9 +140,9 @@ def _with_events(
 ) -> "pa.RecordBatch":
     import pyarrow as pa
 
-    told = pa.array([one and f"not {what}: {one}" for one in reasons], pa.string())
+    texts = pa.array([one and f"not {what}: {one}" for one in reasons], pa.string())
     names = [*batch.schema.names, "event", "reason"]
-    return pa.RecordBatch.from_arrays([*batch.columns, events, told], names)
+    return pa.RecordBatch.from_arrays([*batch.columns, events, texts], names)
 
 
 def as_letters(letters: "DataFrame", pipeline: str) -> "DataFrame":

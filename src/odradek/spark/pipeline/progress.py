@@ -103,19 +103,21 @@ def _parsed(offset: Any) -> Any:
 
 
 class LogLines:
-    """One line for each batch with rows in it that was not told yet."""
+    """One line for each batch with rows in it that was not reported yet."""
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def new(self, run: Run) -> list[str]:
         lines = []
         for query in progress_of(run):
-            told = self._told.get(query.name, -1)
-            if query.batch <= told:
+            reported = self._reported.get(query.name, -1)
+            if query.batch <= reported:
                 continue
             # Batches can be shorter than the time between two looks.
-            batches = batches_of(run, query.name, told) if query.batch > told + 1 else [query]
+            batches = (
+                batches_of(run, query.name, reported) if query.batch > reported + 1 else [query]
+            )
             lines += [batch.line() for batch in batches if batch.rows_in or batch.batch == 0]
-            self._told[query.name] = query.batch
+            self._reported[query.name] = query.batch
         return lines

@@ -40,7 +40,7 @@ RESTARTS_MAX = 10
 COMMIT_GROUP = "commitgroup"
 # The line of a failure that is ours, among what Spark wraps around it.
 OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
-# Of somebody else's, the last line of Python's traceback; Spark appends the plan of the query.
+# Of any other, the last line of Python's traceback; Spark appends the plan of the query.
 TRACEBACK = "Traceback (most recent call last)"
 CAUSE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 PLAN = "\n=== Streaming Query ==="

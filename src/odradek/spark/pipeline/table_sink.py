@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEGABYTE = 1024 * 1024
-# What old log entries may add to a trigger before somebody is told.
+# What old log entries may add to a trigger before a warning.
 COST_PART_MAX = 0.05
 # A column of these types in a path is not what it was.
 NO_PARTITIONS = ("float", "double", "binary")

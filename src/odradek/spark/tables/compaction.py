@@ -1,7 +1,7 @@
 """Many small files of a table become few, while readers read and pipelines land.
 
 Each rewritten file is one commit: it comes and its inputs go in the same version, by the same
-compare-and-swap as a batch, and only if every input is still part of the table. Whoever reads an
+compare-and-swap as a batch, and only if every input is still part of the table. A reader of an
 older version still has the old files, until vacuum finds them older than the history.
 """
 

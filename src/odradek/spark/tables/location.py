@@ -1,7 +1,7 @@
 """Where a table is: a directory of this machine, or a prefix of an S3 bucket.
 
-Both are one file system of Arrow's, rooted at the table, so that whoever reads or writes data files
-need not know which. Only a directory has files to sync: a put to S3 is durable when it returns.
+Both are one file system of Arrow's, rooted at the table, so that the code that reads or writes data
+files need not know which. Only a directory has files to sync: a put to S3 is durable.
 """
 
 import os

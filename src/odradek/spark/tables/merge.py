@@ -3,8 +3,8 @@
 The library's merge reads every file that the keys may be in and rewrites those it changes, in one
 call: cheap for tables of up to a few million rows, or where a partition's column is among the keys.
 The call also commits, by the same compare-and-swap, and syncs nothing: the files are synced right
-after it, before Spark is told, and `table.mend` puts a version aside whose files a power failure
-tore in between.
+after it, before Spark hears of it, and `table.mend` puts a version aside whose files a power
+failure tore in between.
 """
 
 from collections.abc import Sequence

@@ -207,7 +207,7 @@ def added_between(location: Location, after: int, until: int) -> list[DataFile]:
         except FileNotFoundError:
             raise TableError(
                 f"{location.uri}: version {version} is not kept any more, so what it added cannot "
-                "be told; start over with a new checkpoint, or keep a longer history"
+                "be read; start over with a new checkpoint, or keep a longer history"
             ) from None
         files += _added(location, version, actions)
     return files

@@ -8,7 +8,7 @@ a bound may be too wide and never too narrow, and one that cannot be written exa
   readers round its numbers; booleans lie between false and true;
 - a column of which one row group tells nothing has none;
 - nor has a column with a NaN, which some readers take for larger than every number. Spark tells of
-  them by giving no bounds; Arrow passes over them, so whoever writes with Arrow must say.
+  them by giving no bounds; Arrow passes over them, so a writer that uses Arrow must say.
 
 A column without bounds takes those of all others with it: deltalake's `to_pyarrow_dataset`, which
 DuckDB and pandas read by, takes a missing bound for "nothing is between null and null" if another
@@ -51,11 +51,11 @@ def statistics_of(footer: Any, with_nan: Collection[str] = ()) -> str:
             is_complete &= len(path) > 1 or bool(is_bytes)
         elif bounds:
             lows[path], highs[path] = bounds
-    told: dict[str, Any] = {"numRecords": footer.num_rows}
+    found: dict[str, Any] = {"numRecords": footer.num_rows}
     if is_complete:
-        told |= {"minValues": _nested(lows), "maxValues": _nested(highs)}
+        found |= {"minValues": _nested(lows), "maxValues": _nested(highs)}
     # Unescaped: deltalake's reader of JSON takes a surrogate pair for another character.
-    return json.dumps({**told, "nullCount": _nested(nulls)}, allow_nan=False, ensure_ascii=False)
+    return json.dumps({**found, "nullCount": _nested(nulls)}, allow_nan=False, ensure_ascii=False)
 
 
 def columns_with_nan(rows: Any) -> set[str]:
@@ -101,10 +101,11 @@ def _of_column(groups: list[Any]) -> tuple[int | None, tuple[Any, Any] | tuple[(
     a row group does not tell them or they cannot be written."""
     if not all(one.is_stats_set for one in groups):
         return None, None
-    told = [one.statistics for one in groups]
-    nulls = sum(one.null_count for one in told) if all(o.has_null_count for o in told) else None
-    bounded = [one for one in told if one.has_min_max]
-    unbounded = [one for one in told if not one.has_min_max]
+    groups_found = [one.statistics for one in groups]
+    has_nulls = all(one.has_null_count for one in groups_found)
+    nulls = sum(one.null_count for one in groups_found) if has_nulls else None
+    bounded = [one for one in groups_found if one.has_min_max]
+    unbounded = [one for one in groups_found if not one.has_min_max]
     if any(not one.has_null_count or one.num_values for one in unbounded):
         return nulls, None
     if not bounded:

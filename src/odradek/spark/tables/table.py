@@ -7,7 +7,7 @@ Rules
 2. A batch's number is an application transaction of the commit that adds its rows: the batch is
    there once or not at all.
 3. The library syncs nothing. Data files are synced before the put, the log entry and its directory
-   after it, and Spark is only then told that the batch is done.
+   after it, and only then is the batch reported to Spark as done.
 4. Checkpoints are made here, after a commit, and synced before the entries they replace are
    removed: a torn checkpoint would otherwise be all that is left of the table.
 
@@ -252,7 +252,7 @@ def create(
     partition_by: Iterable[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table, made if there is none. Whoever comes second finds that of the first."""
+    """The table, created if there is none; of two writers the second finds that of the first."""
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import CommitFailedError, DeltaError
 
