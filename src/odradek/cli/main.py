@@ -6,6 +6,7 @@ module is not touched to list it: the table has its line of help.
 
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import click
@@ -14,6 +15,8 @@ __all__ = ["main"]
 
 # What the extra odradek[spark] installs.
 SPARK_MODULES = frozenset({"numba", "numpy", "pandas", "pyarrow", "pyspark"})
+IMPORTS_IN_THREADS = frozenset({"demo"})
+HELP = frozenset({"-h", "--help"})
 # What shells report of a program that Ctrl-C has ended.
 INTERRUPTED = 130
 
@@ -49,6 +52,12 @@ VERBS: Mapping[str, Verb] = {
 }
 
 
+def _needs_spark(module: str | None) -> click.ClickException:
+    return click.ClickException(
+        f'this command needs Spark ({module} is not installed): pip install "odradek[spark]"'
+    )
+
+
 class Verbs(click.Group):
     """A group whose commands are looked up in the table."""
 
@@ -72,6 +81,12 @@ class Verbs(click.Group):
             near = get_close_matches(name, list(VERBS), n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             context.fail(f"No such command {name!r}.{hint}")
+        if name in IMPORTS_IN_THREADS and not HELP.intersection(arguments):
+            # Found out beforehand: of two threads that import what is missing, one sees only a
+            # module that is half there.
+            missing = [module for module in sorted(SPARK_MODULES) if find_spec(module) is None]
+            if missing:
+                raise _needs_spark(missing[0])
         return super().resolve_command(context, arguments)
 
     def invoke(self, context: click.Context) -> object:
@@ -83,10 +98,7 @@ class Verbs(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in SPARK_MODULES:
                 raise
-            raise click.ClickException(
-                f"this command needs Spark ({error.name} is not installed): "
-                'pip install "odradek[spark]"'
-            ) from None
+            raise _needs_spark(error.name) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
