@@ -29,7 +29,7 @@ def store() -> None:
     """
 
 
-@store.command()
+@store.command(epilog=examples("odradek store backup --data ./data metadata.backup"))
 @data_option
 @click.argument("target", type=click.Path(path_type=Path))
 def backup(data: Path, target: Path) -> None:
@@ -44,7 +44,7 @@ def backup(data: Path, target: Path) -> None:
     click.echo(f"{target}: {target.stat().st_size:,} bytes")
 
 
-@store.command()
+@store.command(epilog=examples("odradek store restore --data ./data metadata.backup"))
 @data_option
 @click.argument("source", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
