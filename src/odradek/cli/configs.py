@@ -186,21 +186,11 @@ async def _set_offline(
 ) -> None:
     """For settings that keep brokers from starting, or everybody from connecting to them."""
     from odradek.broker.config import BrokerConfig, validate_dynamic, validate_topic
+    from odradek.cli.offline import offline_store
     from odradek.client import ConfigOperation, ResourceType
-    from odradek.store import open_store
-    from odradek.store.api import wall_clock_ms
-    from odradek.store.cluster import ClusterStore
     from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
 
-    store = ClusterStore(open_store(address), wall_clock_ms)
-    await store.session.start()
-    try:
-        running = await store.broker_ids()
-        if running:
-            raise click.ClickException(
-                f"brokers {', '.join(map(str, sorted(running)))} are running: stop them, or leave"
-                " out --offline"
-            )
+    async with offline_store(address) as store:
         is_topic = owner.type is ResourceType.TOPIC
         kind = ConfigKind.TOPICS if is_topic else ConfigKind.BROKERS
         entity = owner.name or DEFAULT_ENTITY
@@ -219,5 +209,3 @@ async def _set_offline(
             validate_dynamic({name: settings[name] for name in named}, bool(owner.name))
         if not dry_run:
             await store.configs.set_offline(kind, entity, settings)
-    finally:
-        await store.session.close()

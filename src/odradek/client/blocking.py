@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mappin
 from random import Random
 from typing import Any, Self, TypeVar
 
+from odradek.client.acls import Acls
 from odradek.client.admin import Admin
 from odradek.client.client import MISSING_TOPIC_S, TIMEOUT_S, Client
 from odradek.client.groups import Groups
 from odradek.client.quotas import Quotas
 from odradek.client.reader import FETCH_BYTES, FETCH_WAIT_MS, Isolation, PartitionReader
+from odradek.client.users import Users
 
 T = TypeVar("T")
 
@@ -48,6 +50,8 @@ class Blocking:
         self.admin = Admin(self.client)
         self.groups = Groups(self.client)
         self.quotas = Quotas(self.client)
+        self.users = Users(self.client)
+        self.acls = Acls(self.client)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
