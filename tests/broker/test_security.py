@@ -596,10 +596,10 @@ async def test_brokers_replicate_over_a_secured_listener(
     settings["listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config"] = jaas
     async with cluster(tmp_path, brokers=0, **settings) as made:
         store = ClusterStore(MemoryStore(made.server), lambda: 0)
-        await store.store.start()
+        await store.session.start()
         await store.prepare()
         credential = ScramCredential.from_password(MECHANISMS["SCRAM-SHA-512"], "pw", b"salt" * 4)
-        await store.store.create(
+        await store.session.create(
             paths.config(ConfigKind.USERS, "broker"),
             payloads.encode_config({"SCRAM-SHA-512": credential.encode()}),
         )
@@ -620,4 +620,4 @@ async def test_brokers_replicate_over_a_secured_listener(
             assert answer.responses[0].partition_responses[0].error_code == 0, "all three have it"
         finally:
             clients.close()
-            await store.store.close()
+            await store.session.close()

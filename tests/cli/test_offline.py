@@ -16,7 +16,7 @@ NOWHERE = CommandLine("127.0.0.1:1")
 
 async def opened(address: str) -> ClusterStore:
     store = ClusterStore(open_store(address), wall_clock_ms)
-    await store.store.start()
+    await store.session.start()
     await store.prepare()
     return store
 
@@ -28,14 +28,14 @@ def test_a_setting_is_changed_in_the_store_while_no_broker_runs(tmp_path: Path) 
         store = await opened(address)
         written = {"max.connections": "1", "log.retention.ms": "5"}
         await store.configs.set_offline(ConfigKind.BROKERS, DEFAULT_ENTITY, written)
-        await store.store.close()
+        await store.session.close()
 
     async def found() -> dict[str, str]:
         store = await opened(address)
         try:
-            return dict(await store.config(ConfigKind.BROKERS, DEFAULT_ENTITY))
+            return dict(await store.configs.get(ConfigKind.BROKERS, DEFAULT_ENTITY))
         finally:
-            await store.store.close()
+            await store.session.close()
 
     asyncio.run(lock_out())
     command = ("configs", "set", "--all-brokers", "--offline", address)
@@ -57,6 +57,6 @@ def test_it_is_refused_while_a_broker_runs(tmp_path: Path) -> None:
         try:
             return await asyncio.to_thread(NOWHERE.refused, *command)
         finally:
-            await store.store.close()
+            await store.session.close()
 
     assert "brokers 7 are running" in asyncio.run(story())
