@@ -1,7 +1,7 @@
 """A cluster of three for today's clients, and the table of what each of them can do.
 
 `pytest tests/compatibility --write-compatibility` writes docs/compatibility.md from the
-results of the run.
+results of the run; its section on differences from Apache Kafka is kept as it is.
 """
 
 import re
@@ -20,6 +20,7 @@ from odradek import Cluster
 
 DRIVERS: tuple[type[Driver], ...] = (Confluent, KafkaPython, AioKafka, KafkaJs, Kcat)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+DIFFERENCES = "\n## Differences from Apache Kafka"
 
 # (client, feature) -> how it went
 _rows: dict[tuple[str, str], str] = {}
@@ -108,7 +109,8 @@ def _document() -> str:
         "",
         "Written by `python -m pytest tests/compatibility --write-compatibility` from what the run",
         "found, against three broker processes. Each row is a test with the unmodified client;",
-        '"no" is something the client itself does not have.',
+        '"no" is something the client itself does not have. [Differences from Apache Kafka',
+        "3.9](#differences-from-apache-kafka-39) are below the table and written by hand.",
         "",
         "| client | version | feature | works |",
         "|---|---|---|---|",
@@ -119,4 +121,5 @@ def _document() -> str:
             rows = [("everything", rows[0][1])]
         version = _versions.get(driver.name, "")
         lines += [f"| {driver.name} | {version} | {feature} | {how} |" for feature, how in rows]
-    return "\n".join(lines) + "\n"
+    _, heading, differences = DOCUMENT.read_text().partition(DIFFERENCES)
+    return "\n".join(lines) + "\n" + heading + differences

@@ -10,7 +10,7 @@ from odradek.log.offload import on_the_spot
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
-A, B = "/a", "/b"
+A, B, C = "/a", "/b", "/c"
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=1000)
 TP = TopicPartition("t", 0)
 

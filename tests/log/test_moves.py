@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.log.managers import CONFIG, TP, A, B, put, started
+from tests.log.managers import CONFIG, TP, A, B, C, put, started
 
 from odradek.log import cleaner
 from odradek.log.log import Log
@@ -86,6 +86,22 @@ async def test_a_cancelled_move(world: Any) -> None:
     manager.get_or_create(TP, future=True)
     assert manager.async_delete(TP, future=True) is not None
     assert manager.get(TP, future=True) is None and manager.get(TP) is not None
+
+
+async def test_of_two_copies_one_is_set_aside(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    manager = await started(world, A)
+    put(manager.get_or_create(TP), 5)
+    disk = world.disk()
+    for path in (B, C):
+        disk.make_dirs(f"{path}/t-0.{path[1] * 32}-future")
+    again = await started(world, A, B, C)
+    assert again.logs[TP].end_offset == 5
+    assert again.future_logs[TP].directory == f"{B}/t-0.{'b' * 32}-future"
+    (aside,) = (name for name in disk.list_dir(C) if name.startswith("t-0"))
+    assert aside.endswith("-stray") and aside in caplog.text
+    await again.close()
+    last = await started(world, A, B, C)
+    assert not last.unclean_dirs and last.future_logs[TP].directory.startswith(B)
 
 
 async def test_a_copy_serves_where_the_log_cannot_be_deleted(world: Any) -> None:

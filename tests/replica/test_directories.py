@@ -244,6 +244,21 @@ class TestMoving:
 
         simulate(story)
 
+    def test_no_move_begins_while_a_directory_is_offline(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            (node,) = await world.start(1, dirs=3)
+            await world.elect(1, [1], [1])
+            here = directory_of(node)
+            absent, target = (str(path) for path in node.dirs if str(path) != here)
+            node.logs.fail_directory(absent, OSError(5, "gone"))
+            await asyncio.sleep(0)
+            alter = node.replicas.log_dir_moves.alter
+            assert alter({T0: target}) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
+            assert node.logs.future_logs == {}
+            assert alter({T0: here}) == {T0: ErrorCode.NONE}
+
+        simulate(story)
+
     def test_a_name_too_long_for_a_copy_is_refused_and_costs_no_directory(
         self, simulate: Any
     ) -> None:

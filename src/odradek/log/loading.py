@@ -75,6 +75,9 @@ async def _load_logs(
             continue
         logs = manager.future_logs if kind is DirectoryKind.FUTURE else manager.logs
         if topic_partition in logs:
+            if kind is DirectoryKind.FUTURE:
+                manager.set_copy_aside(directory, log, logs[topic_partition])
+                continue
             log.close_files()
             raise DuplicateLog(
                 f"{topic_partition} is in {logs[topic_partition].directory} and in {path}: move "

@@ -8,7 +8,8 @@ Rules
 2. Checkpoints are written from what the logs are now, and before a partition is created where one
    of its name was deleted, so that no log ever inherits another's offsets.
 3. A partition that stands in two directories is fatal: nobody can say which one is right. So none
-   is made anew that is known to stand in a directory that has failed.
+   is made anew that is known to stand in a directory that has failed. Of two copies for a move
+   one is set aside: the move begins again from the log in use.
 4. A log that is damaged, or that fails while its disk works, is offline by itself and stays where
    it is; `damaged` says why. Nothing is created in its place until it is set aside.
 
@@ -291,6 +292,24 @@ class LogManager:
                 name,
                 tp,
             )
+
+    def set_copy_aside(self, directory: LogDirectory, copy: Log, kept: Log) -> None:
+        """Two moves were begun, the second while the disk of the first was absent. Neither copy has
+        what the log in use has not, and a move that goes on starts with an empty one."""
+        found_in = copy.directory
+        directory.log_count += 1
+        try:
+            self._rename_for_deletion(copy, stray=True)
+        except KafkaError as error:
+            logger.error("%s: cannot set the copy %s aside: %s", copy, found_in, error.message)
+            return
+        logger.warning(
+            "%s has two future logs, %s and %s: the second is stray and now %s; delete it",
+            copy.topic_partition,
+            kept.directory,
+            found_in,
+            copy.directory,
+        )
 
     def _fail_log(self, log: Log, error: Exception) -> None:
         """The log contradicts itself, and its disk works: it goes offline alone."""

@@ -75,7 +75,9 @@ class LogDirMoves:
         target = posixpath.normpath(path)
         future = logs.get(tp, future=True) if tp in self._tasks else None
         if future is None or posixpath.dirname(future.directory) != target:
-            self._begin(partition, target)
+            # An offline directory may hold a copy of an earlier move: not even Kafka could start
+            # with both.
+            self._begin(partition, target, is_new=False)
 
     def resume(self, partition: Partition) -> None:
         """Begin the move of this partition again, if one was begun before this broker's start."""
@@ -84,19 +86,20 @@ class LogDirMoves:
         if future is None or partition.log is None or tp in self._tasks:
             return
         try:
-            self._begin(partition, posixpath.dirname(future.directory))
+            self._begin(partition, posixpath.dirname(future.directory), is_new=True)
         except KafkaError as error:
             # The target's disk: the replica is on another.
             logger.error("%s: move to another log directory failed: %s", tp, error.message)
 
-    def _begin(self, partition: Partition, target: str) -> None:
-        """With an empty copy: an earlier one is deleted. No copy if the log is in the target."""
+    def _begin(self, partition: Partition, target: str, *, is_new: bool) -> None:
+        """With an empty copy: an earlier one is deleted. No copy if the log is in the target. Not
+        `is_new`: KAFKA_STORAGE_ERROR while any log directory is offline, as in Kafka."""
         tp, log, logs = partition.tp, partition.local_log, self._logs
         self.cancel(tp)
         logs.prefer_directory(tp, target)
         if posixpath.dirname(log.directory) == target:
             return
-        future = logs.get_or_create(tp, log.config, is_new=True, future=True)
+        future = logs.get_or_create(tp, log.config, is_new=is_new, future=True)
         partition.replica.future_log = future
         task = asyncio.ensure_future(self._move(partition, future))
         self._tasks[tp] = task
