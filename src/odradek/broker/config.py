@@ -40,7 +40,7 @@ from odradek.wire.settings import Source as SettingSource
 
 __all__ = ["BrokerConfig", "Entry", "Listener", "Source", "Synonym"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Source(IntEnum):
@@ -108,7 +108,7 @@ class BrokerConfig:
         self._listeners: list[Callable[[frozenset[str]], None]] = []
         for name, text in (written or {}).items():
             if name in WITHOUT_EFFECT:
-                _log.warning("%s=%s has no effect here", name, text)
+                logger.warning("%s=%s has no effect here", name, text)
                 continue
             parse(_broker_setting(name), text)
             self._static[name] = text.strip()
@@ -203,7 +203,7 @@ class BrokerConfig:
             try:
                 return parse(setting, override)
             except KafkaError as error:
-                _log.error("using the default instead: %s", error.message)
+                logger.error("using the default instead: %s", error.message)
         return parse(setting, self._topic_default(setting))
 
     def _topic_default(self, setting: Setting) -> str | None:
@@ -228,12 +228,12 @@ class BrokerConfig:
 
     def set_dynamic(self, own: Mapping[str, str], cluster: Mapping[str, str]) -> frozenset[str]:
         """Takes what the store now says; the names whose value changed. Listeners hear of them."""
-        self._dynamic = _readable(own, _log)
-        self._dynamic_default = _readable(cluster, _log)
+        self._dynamic = _readable(own, logger)
+        self._dynamic_default = _readable(cluster, logger)
         before, self._values = self._values, self._effective()
         changed = frozenset(name for name in before if before[name] != self._values[name])
         if changed:
-            _log.info("settings changed: %s", ", ".join(sorted(changed)))
+            logger.info("settings changed: %s", ", ".join(sorted(changed)))
             for listener in self._listeners:
                 listener(changed)
         return changed

@@ -25,7 +25,7 @@ __all__ = ["DynamicConfig"]
 
 RETRY_S = 1.0
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class DynamicConfig:
@@ -133,7 +133,7 @@ class DynamicConfig:
                 if changes:
                     await self._store.configs.purge_changes()
             except StoreError as error:
-                _log.warning("cannot follow the settings, trying again: %s", error)
+                logger.warning("cannot follow the settings, trying again: %s", error)
                 await asyncio.sleep(RETRY_S)
                 continue
             await self._wake.wait()
@@ -146,14 +146,14 @@ class DynamicConfig:
         except StoreError:
             raise
         except Exception:
-            _log.exception("the settings of %s cannot be taken", path)
+            logger.exception("the settings of %s cannot be taken", path)
 
     async def _take(self, path: str) -> None:
         kind, _, entity = path.partition("/")
         if kind == ConfigKind.TOPICS:
             topic = desanitize(entity)
             self._remember(topic, await self._read(kind, entity))
-            _log.info("settings of topic %s changed", topic)
+            logger.info("settings of topic %s changed", topic)
             self._on_topic(topic, self.topic_config(topic))
         elif kind == ConfigKind.BROKERS:
             if entity in (DEFAULT_ENTITY, str(self._broker_id)):
@@ -182,5 +182,5 @@ class DynamicConfig:
         try:
             return await self._store.configs.get(kind, entity)
         except InvalidPayload as error:
-            _log.error("ignored: %s", error)
+            logger.error("ignored: %s", error)
             return {}

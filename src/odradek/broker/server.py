@@ -72,7 +72,7 @@ METADATA_WAIT_S = 10.0
 JOURNAL = "state-change.log"
 UNCLEAN = "unclean.leader.election.enable"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class StartFailed(Exception):
@@ -80,7 +80,7 @@ class StartFailed(Exception):
 
 
 class Broker:
-    """See the module's text. Made on the running loop, started once, stopped once."""
+    """One broker. Made on the running loop, started once, stopped once."""
 
     id: int
     cluster_id: str
@@ -176,7 +176,7 @@ class Broker:
         self.groups.offsets.start()
         await self._wait_until_informed()
         self.connections.serve()
-        _log.info("broker %d serves %s", self.id, ", ".join(map(str, self.endpoints)))
+        logger.info("broker %d serves %s", self.id, ", ".join(map(str, self.endpoints)))
 
     async def _listen(self, security: ListenerSecurity) -> Listener:
         listener = security.listener
@@ -345,7 +345,7 @@ class Broker:
             async with asyncio.timeout(METADATA_WAIT_S):
                 await self._informed.wait()
         except TimeoutError:
-            _log.warning(
+            logger.warning(
                 "broker %d has no metadata from a controller after %.0f s; serving clients anyway",
                 self.id,
                 METADATA_WAIT_S,
@@ -392,7 +392,7 @@ class Broker:
 
     def fail(self, reason: str) -> None:
         """The broker cannot continue; its runner stops it."""
-        _log.error("broker %d cannot continue: %s", self.id, reason)
+        logger.error("broker %d cannot continue: %s", self.id, reason)
         if not self.failed.done():
             self.failed.set_result(reason)
 
@@ -417,7 +417,7 @@ class Broker:
         await self.replicas.close()
         await self.logs.close()
         await self.store.session.close()
-        _log.info("broker %d has stopped", self.id)
+        logger.info("broker %d has stopped", self.id)
 
     def statistics(self) -> dict[str, object]:
         """Everything there is to know, by part."""

@@ -67,7 +67,7 @@ def _ignore_failure(directory: str, partitions: list[TopicPartition]) -> None: .
 
 
 class LogManager:
-    """See the module's text."""
+    """The logs of one broker; the module's docstring has the rules."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LoopQueue:
@@ -53,7 +53,7 @@ class LoopQueue:
             try:
                 self._waiting.popleft()()
             except Exception:
-                log.exception("an answer or event of ZooKeeper could not be handled")
+                logger.exception("an answer or event of ZooKeeper could not be handled")
 
 
 class LoopResult(AsyncResult):  # type: ignore[misc]  # kazoo has no types

@@ -24,7 +24,7 @@ from odradek.store import paths
 from odradek.store.api import StoreError
 from odradek.wire.topics import TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Json = Mapping[str, object]
 T = TypeVar("T")
@@ -127,7 +127,7 @@ def _parse_or_none(data: bytes | None, path: str) -> Json | None:
     try:
         return parse(data, path)
     except NotJson as error:
-        log.warning("%s; taken for empty", error)
+        logger.warning("%s; taken for empty", error)
         return None
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from odradek.store.api import EventKind, SessionEvent, SessionListener, Watch, WatchEvent
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Seen(Enum):
@@ -71,7 +71,7 @@ class WatchTable:
         try:
             watch(event)
         except Exception:
-            log.exception("a watch of %s failed", event.path)
+            logger.exception("a watch of %s failed", event.path)
 
     def forget(self, watch: Watch) -> None:
         for table in self._tables.values():
@@ -121,4 +121,4 @@ class SessionListeners:
             try:
                 listener(event)
             except Exception:
-                log.exception("a listener for the session failed on %s", event.value)
+                logger.exception("a listener for the session failed on %s", event.value)

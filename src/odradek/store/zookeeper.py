@@ -56,7 +56,7 @@ from odradek.store.api import (
 from odradek.store.kazoo_bridge import LoopHandler, MultiRead, quiet_logger
 from odradek.store.watches import Marks, Seen, SessionListeners, WatchTable, missed
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # kazoo is told of each request by a byte in a socket, which would hold the loop once it is full.
@@ -517,7 +517,7 @@ class ZooKeeperStore(SingleWrites):
             self._refused = True
             self._connected.set()
         else:
-            log.warning("the session with ZooKeeper expired")
+            logger.warning("the session with ZooKeeper expired")
             self._session = 0
             self._since = None
             self._watches.clear()
@@ -532,7 +532,7 @@ class ZooKeeperStore(SingleWrites):
             self._complaint = self._loop.call_later(PATIENCE_S, self._complain)
 
     def _complain(self) -> None:
-        log.warning(
+        logger.warning(
             "cannot reach ZooKeeper at %s (%s); trying until told to stop",
             self._hosts,
             self._last_warning.text,

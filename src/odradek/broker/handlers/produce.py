@@ -32,7 +32,7 @@ ATTRIBUTES_POSITION = 22
 CODEC_BITS = 7
 ADMIN_CLIENT_ID = "__admin_client"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def handle(
@@ -128,7 +128,9 @@ def _partition_response(index: int, result: ProduceResult) -> PartitionProduceRe
 def _close_on_error(results: Results, context: RequestContext) -> None:
     failed = {str(of): each.error.name for of, each in results.items() if each.error}
     if failed:
-        _log.info("%s: closing, a produce with acks=0 failed: %s", context.connection.peer, failed)
+        logger.info(
+            "%s: closing, a produce with acks=0 failed: %s", context.connection.peer, failed
+        )
         context.close_after = True
 
 
