@@ -140,6 +140,9 @@ def test_a_slip_is_explained(name: str, value: str, reason: str) -> None:
         ({"min.cleanable.dirty.ratio": "0_1"}, "DOUBLE"),
         ({"compression.gzip.level": "0"}, "-1, or between 1 and 9"),
         ({"flush.ms": "-1"}, "at least 0"),
+        ({"remote.storage.enable": "true"}, "no tiered storage"),
+        ({"local.retention.ms": "-3"}, "at least -2"),
+        ({"message.format.version": "latest"}, "a version of Kafka"),
         ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, "is above"),
     ],
 )
@@ -147,6 +150,31 @@ def test_a_topics_slip_is_explained(settings: dict[str, str | None], reason: str
     with pytest.raises(KafkaError, match=reason) as caught:
         validate_topic(BrokerConfig(), settings)
     assert caught.value.error is ErrorCode.INVALID_CONFIG
+
+
+def test_settings_of_kafka_without_effect_here_are_taken_and_say_so() -> None:
+    settings = {
+        "message.format.version": "2.8-IV1",
+        "message.downconversion.enable": "false",
+        "remote.storage.enable": "false",
+        "local.retention.ms": "-2",
+        "local.retention.bytes": "1000",
+        "remote.log.copy.disable": "true",
+        "remote.log.delete.on.disable": "true",
+    }
+    validate_topic(BrokerConfig(), settings)
+    entries = {entry.setting.name: entry for entry in BrokerConfig().describe_topic(settings)}
+    for name, text in settings.items():
+        assert entries[name].value == text
+        assert "Without effect" in entries[name].setting.doc or name == "remote.storage.enable"
+
+
+def test_the_older_limit_on_timestamps_holds_where_the_newer_ones_have_none() -> None:
+    older, after = "message.timestamp.difference.max.ms", "message.timestamp.after.max.ms"
+    log = BrokerConfig({f"log.{older}": "9"}).log_config({after: "5"})
+    assert (log.timestamp_before_max_ms, log.timestamp_after_max_ms) == (9, 5)
+    log = BrokerConfig().log_config({older: "7"})
+    assert (log.timestamp_before_max_ms, log.timestamp_after_max_ms) == (7, 7)
 
 
 def test_topic_settings_that_are_right_are_taken() -> None:

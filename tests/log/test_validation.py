@@ -220,6 +220,13 @@ def test_timestamps_must_be_near_the_brokers() -> None:
     assert headers(append_time)[0].max_timestamp == NOW_MS
 
 
+def test_the_older_limit_on_timestamps_is_enforced() -> None:
+    log = open_log(config=LogConfig(message_timestamp_difference_max_ms=1000))
+    log.append_as_leader(batch(time_ms=NOW_MS - 1000), 0)
+    for time_ms in (NOW_MS - 1001, NOW_MS + 1001):
+        assert refusal(log, batch(time_ms=time_ms)) is ErrorCode.INVALID_TIMESTAMP
+
+
 @pytest.mark.parametrize("codec", Codec)
 def test_a_compacted_topic_needs_keys(codec: Codec) -> None:
     log = open_log(config=LogConfig(cleanup_policy=frozenset({"compact"})))

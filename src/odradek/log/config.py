@@ -29,6 +29,9 @@ class LogConfig:
     max_message_bytes: int = topic_configured("max.message.bytes")
     message_timestamp_after_max_ms: int = topic_configured("message.timestamp.after.max.ms")
     message_timestamp_before_max_ms: int = topic_configured("message.timestamp.before.max.ms")
+    message_timestamp_difference_max_ms: int = topic_configured(
+        "message.timestamp.difference.max.ms"
+    )
     message_timestamp_type: str = topic_configured("message.timestamp.type")
     min_cleanable_dirty_ratio: float = topic_configured("min.cleanable.dirty.ratio")
     min_compaction_lag_ms: int = topic_configured("min.compaction.lag.ms")
@@ -55,6 +58,19 @@ class LogConfig:
     @property
     def delete(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far in the past a record may lie; the older setting holds where this has no limit."""
+        if self.message_timestamp_before_max_ms != FOREVER:
+            return self.message_timestamp_before_max_ms
+        return self.message_timestamp_difference_max_ms
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        if self.message_timestamp_after_max_ms != FOREVER:
+            return self.message_timestamp_after_max_ms
+        return self.message_timestamp_difference_max_ms
 
     @property
     def log_append_time(self) -> bool:

@@ -130,8 +130,8 @@ def _check_records(buffer: WritableBuffer, header: BatchHeader) -> None:
 def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the append time")
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
+    earliest = now_ms - config.timestamp_before_max_ms
+    latest = now_ms + config.timestamp_after_max_ms
     base, greatest = header.base_timestamp, header.max_timestamp
     if (base != NO_TIMESTAMP and base < earliest) or greatest > latest:
         raise KafkaError(

@@ -9,6 +9,7 @@ with the factor that turns their unit into its own (`log.retention.hours` into `
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -367,6 +368,15 @@ _BROKER = (
         0,
         scope=WIDE,
     ),
+    _number(
+        LONG,
+        "log.message.timestamp.difference.max.ms",
+        LONG_MAX,
+        "How far a record's time may lie in the past or future, where the two settings for"
+        " before and after have no limit. Deprecated.",
+        0,
+        scope=WIDE,
+    ),
     _number(INT, "num.recovery.threads.per.data.dir", 1, "Logs recovered at a time.", 1),
     _number(INT, "producer.id.expiration.check.interval.ms", 600000, "How often, for that.", 1),
     _number(INT, "producer.id.expiration.ms", 86400000, "Silent producers are forgotten.", 1),
@@ -570,7 +580,34 @@ def _throttled(name: str, doc: str) -> Setting:
     return Setting(name, Kind.LIST, "", doc, Scope.READ_ONLY, _throttled_replicas, rule)
 
 
+def _format_version(value: Value) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"\d+(\.\d+){1,3}(-IV\d+)?", value) is not None
+
+
+# What Kafka 3.9 knows and a log of ours has no use for. Accepted, so that tools which copy a
+# topic's settings from one cluster to another work.
+_TOPIC_WITHOUT_EFFECT = (
+    _number(LONG, "local.retention.bytes", -2, "Without effect: no tiered storage.", -2),
+    _number(LONG, "local.retention.ms", -2, "Without effect: no tiered storage.", -2),
+    _flag("message.downconversion.enable", True, "Without effect: records are never converted."),
+    Setting(
+        *("message.format.version", Kind.STRING, "3.0-IV1"),
+        "Without effect: records are stored with magic 2. Deprecated.",
+        valid=_format_version,
+        rule="a version of Kafka",
+    ),
+    _flag("remote.log.copy.disable", False, "Without effect: no tiered storage."),
+    _flag("remote.log.delete.on.disable", False, "Without effect: no tiered storage."),
+    Setting(
+        *("remote.storage.enable", Kind.BOOLEAN, "false"),
+        "Tiered storage, which is not supported: only false is accepted.",
+        valid=lambda value: value is False,
+        rule="false, because there is no tiered storage",
+    ),
+)
+
 _TOPIC = (
+    *_TOPIC_WITHOUT_EFFECT,
     _topic("cleanup.policy", ("log.cleanup.policy", 1)),
     _topic("compression.gzip.level", ("compression.gzip.level", 1)),
     _topic("compression.lz4.level", ("compression.lz4.level", 1)),
@@ -595,6 +632,7 @@ _TOPIC = (
     _topic("max.message.bytes", ("message.max.bytes", 1)),
     _topic("message.timestamp.after.max.ms", ("log.message.timestamp.after.max.ms", 1)),
     _topic("message.timestamp.before.max.ms", ("log.message.timestamp.before.max.ms", 1)),
+    _topic("message.timestamp.difference.max.ms", ("log.message.timestamp.difference.max.ms", 1)),
     _topic("message.timestamp.type", ("log.message.timestamp.type", 1)),
     _topic("min.cleanable.dirty.ratio", ("log.cleaner.min.cleanable.ratio", 1)),
     _topic("min.compaction.lag.ms", ("log.cleaner.min.compaction.lag.ms", 1)),
@@ -614,7 +652,9 @@ _TOPIC = (
     _topic("unclean.leader.election.enable", ("unclean.leader.election.enable", 1)),
 )
 
-TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _TOPIC}
+TOPIC_SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting for setting in sorted(_TOPIC, key=lambda setting: setting.name)
+}
 
 
 @dataclass(frozen=True, slots=True)
