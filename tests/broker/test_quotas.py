@@ -399,7 +399,7 @@ class TestWhoseQuotaCounts:
     @staticmethod
     def throttle_ms(quotas: ClientQuotas, client_id: str, size_bytes: int) -> int:
         context = RequestContext(
-            RequestHeader(0, 9, 0, client_id), cast(ClientConnection, None), size_bytes
+            RequestHeader(0, 9, 0, client_id), cast(ClientConnection, None), size_bytes, 0.0
         )
         quotas.produced(context)
         return context.throttle_ms

@@ -334,14 +334,14 @@ class ClientConnection(FrameProtocol):
             logger.warning("%s: closing, a request that cannot be read: %s", self.peer, error)
             self.close()
             return
-        context = RequestContext(header, self, len(frame))
+        context = RequestContext(header, self, len(frame), self.last_active)
         try:
             reply = self._routes.serve(route, request, context)
         except Exception as error:
-            self._answer_now(self._refused(route, request, context, error), context)
+            self._answer_now(route, self._refused(route, request, context, error), context)
             return
         if isinstance(reply, Now):
-            self._answer_now(reply.value, context)
+            self._answer_now(route, reply.value, context)
         elif isinstance(reply, Later):
             slot = _Slot(reply)
             self._slots.append(slot)
@@ -379,7 +379,8 @@ class ClientConnection(FrameProtocol):
 
     # Answers
 
-    def _answer_now(self, answer: Message | None, context: RequestContext) -> None:
+    def _answer_now(self, route: Route, answer: Message | None, context: RequestContext) -> None:
+        route.answered(answer, context, self._loop.time())
         if answer is None:
             self._unanswered(context)
             return
@@ -420,6 +421,7 @@ class ClientConnection(FrameProtocol):
             answer = slot.waiting.finish(future.result())
         except Exception as error:
             answer = self._refused(route, request, context, error)
+        route.answered(answer, context, self._loop.time())
         self._settle(slot, answer, context)
 
     def _settle(self, slot: _Slot, answer: Message | None, context: RequestContext) -> None:
@@ -483,6 +485,7 @@ class ClientConnection(FrameProtocol):
                 answer = self._refused(route, request, context, error)
             finally:
                 self._task = None
+            route.answered(answer, context, self._loop.time())
             if self.is_open:
                 self._settle(slot, answer, context)
 

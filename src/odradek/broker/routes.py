@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.broker.authorization import BEFORE_CONTROLLER_CHECK, Permissions, authorized
 from odradek.broker.handlers import HANDLERS, served_versions
+from odradek.broker.histogram import Histogram
+from odradek.broker.response_errors import error_finder
 from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -45,10 +47,22 @@ CONTROL_ELEMENTS_MAX = 2_000_000
 class RequestContext:
     """What a handler may know about a request beyond its message."""
 
-    __slots__ = ("close_after", "connection", "header", "size_bytes", "throttle_ms")
+    __slots__ = (
+        "close_after",
+        "connection",
+        "header",
+        "may_have_errors",
+        "size_bytes",
+        "started",
+        "throttle_ms",
+    )
 
     def __init__(
-        self, header: RequestHeader, connection: "ClientConnection", size_bytes: int
+        self,
+        header: RequestHeader,
+        connection: "ClientConnection",
+        size_bytes: int,
+        started: float,
     ) -> None:
         self.header = header
         self.connection = connection
@@ -57,6 +71,10 @@ class RequestContext:
         self.close_after = False
         # For how long the client is asked to be quiet, and is not listened to.
         self.throttle_ms = 0
+        # In the loop's time, when the request began to be served.
+        self.started = started
+        # A handler of many requests says False where it knows, and spares the search for them.
+        self.may_have_errors = True
 
     @property
     def may(self) -> Permissions:
@@ -88,11 +106,13 @@ class Route:
         "controller_only",
         "count",
         "decode",
+        "errors",
         "handle",
         "key",
         "module",
         "name",
         "response",
+        "times",
         "version",
     )
 
@@ -112,6 +132,15 @@ class Route:
             data, version, elements_max
         )
         self.count = 0
+        self.times = Histogram()
+        self.errors: dict[int, int] = {}
+
+    def answered(self, answer: Message | None, context: RequestContext, now: float) -> None:
+        """Counts a request that has been served: its time, and the errors in its response."""
+        self.times.add(now - context.started)
+        if answer is not None and context.may_have_errors:
+            for code in error_finder(ApiKey(self.key))(answer):
+                self.errors[code] = self.errors.get(code, 0) + 1
 
 
 def _as_reply(handle: Callable[..., Any]) -> Callable[..., Answer]:
@@ -203,6 +232,10 @@ class Routes:
             context.sender,
         )
         return await self._serve(route, request, context).result()
+
+    def used(self) -> list[Route]:
+        """The routes that have been asked for."""
+        return list(self._routes.values())
 
     def statistics(self) -> dict[str, int]:
         """Requests so far, by API."""

@@ -249,6 +249,7 @@ class Broker:
                 security=self.security.inter_broker,
             ),
             topic_configs=self.settings.read_topics,
+            counted_topics_max=config.integer("odradek.metrics.topics.max"),
         )
         self.topics = Topics(
             config, self.store, self.cache, DelayedByKey(self.replicas.wheel), self.rng
@@ -369,6 +370,7 @@ class Broker:
 
     def _topic_changed(self, topic: str, config: LogConfig) -> None:
         self.logs.update_topic_config(topic, config)
+        self.replicas.min_isr_changed()
         if config.unclean_leader_election_enable:
             self.controller.enable_unclean_leader_election(topic)
 
@@ -389,6 +391,7 @@ class Broker:
             self.logs.default_config = config.log_config()
             for topic in {of.topic for of in self.logs.logs}:
                 self.logs.update_topic_config(topic, self.settings.topic_config(topic))
+            self.replicas.min_isr_changed()
 
     def fail(self, reason: str) -> None:
         """The broker cannot continue; its runner stops it."""
@@ -425,6 +428,8 @@ class Broker:
             "connections": self.connections.statistics(),
             "replicas": self.replicas.statistics(),
             "logs": self.logs.statistics(),
+            "traffic": self.replicas.traffic.statistics(),
+            "groups": self.groups.statistics(),
             "controller": self.controller.statistics(),
             "metadata": self.cache.statistics(),
             "fetch_sessions": self.fetch_sessions.statistics(),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from odradek.log.log import Log
 from odradek.replica.leader.fetch_state import Wakeups, Watchers
+from odradek.replica.traffic import TopicCounters
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
@@ -18,6 +19,7 @@ class LocalReplica:
     """The log, its copy in another directory while it is being moved, and its watchers."""
 
     __slots__ = (
+        "counters",
         "future_log",
         "high_watermark_before_loss",
         "last_append",
@@ -32,6 +34,8 @@ class LocalReplica:
         self.wakeups = wakeups
         self.watchers = Watchers(wakeups)
         self.log: Log | None = None
+        # Of its topic, from the first append on: a topic that is not used has none.
+        self.counters: TopicCounters | None = None
         self.future_log: Log | None = None
         # How far this replica knew to be committed, if it was loaded with fewer records than that.
         # Kept on disk in place of the high watermark: it must survive a restart.

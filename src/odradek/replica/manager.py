@@ -26,6 +26,7 @@ from odradek.replica.delayed import TimeoutWheel
 from odradek.replica.follower.fetcher import FetcherContext
 from odradek.replica.follower.fetcher_manager import FetcherManager
 from odradek.replica.hosted import HostedPartitions
+from odradek.replica.leader.counts import LeaderCounts
 from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceResult
 from odradek.replica.leader.fetch_state import (
     DelayedFetch,
@@ -43,6 +44,7 @@ from odradek.replica.notifications import Notifications
 from odradek.replica.replica_logs import ReplicaLogs
 from odradek.replica.roles import RoleChanges
 from odradek.replica.throttle import ReplicationQuota
+from odradek.replica.traffic import TOPICS_MAX, Traffic
 from odradek.store.cluster import ClusterStore
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
@@ -69,6 +71,7 @@ class ReplicaManager:
         config: ReplicaConfig = ReplicaConfig(),
         *,
         topic_configs: TopicConfigs,
+        counted_topics_max: int = TOPICS_MAX,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._logs = logs
@@ -80,7 +83,17 @@ class ReplicaManager:
         self._notifications = Notifications(broker_id, store)
         self.isr_writer = IsrWriter(store, self._notifications, wakeups)
         self._lag_max_s = config.replica_lag_time_max_ms / 1000
-        context = LeaderContext(broker_id, self._lag_max_s, now, cluster.is_alive, self.isr_writer)
+        self.counts = LeaderCounts()
+        self.traffic = Traffic(counted_topics_max)
+        context = LeaderContext(
+            broker_id,
+            self._lag_max_s,
+            now,
+            cluster.is_alive,
+            self.isr_writer,
+            self.counts,
+            self.traffic,
+        )
         self.partitions = HostedPartitions(cluster, context, wakeups)
         self._checkpoints = HighWatermarkCheckpoints(
             logs, self.partitions, config.replica_high_watermark_checkpoint_interval_ms / 1000
@@ -94,6 +107,7 @@ class ReplicaManager:
                 wakeups,
                 lambda id: cluster.endpoint(id, config.inter_broker_listener_name),
                 self._checkpoints.write,
+                self.traffic,
             )
         )
         self.replica_logs = ReplicaLogs(logs, self._checkpoints, self.log_dir_moves)
@@ -166,6 +180,7 @@ class ReplicaManager:
                 info = leader.append(buffer, acks, origin)
             except KafkaError as error:
                 results[tp] = ProduceResult(error.error, message=error.message)
+                self.traffic.produce_failed(tp.topic, len(buffer))
                 continue
             results[tp] = ProduceResult(
                 ErrorCode.NONE, info.first_offset, info.append_time_ms, info.log_start_offset
@@ -257,15 +272,17 @@ class ReplicaManager:
         self._notifications.log_dir_failed()
         self.roles.announce([], gone)
 
+    def min_isr_changed(self) -> None:
+        """To be called when `min.insync.replicas` of any topic has changed."""
+        for leader in self.partitions.led():
+            leader.recount()
+
     def statistics(self) -> dict[str, int]:
-        led = list(self.partitions.led())
         isr = {**self.isr_writer.statistics(), **self._notifications.statistics()}
         return {
             "partitions": len(self.partitions),
-            "leaders": len(led),
             "offline": len(self.partitions.offline),
-            "under_replicated": sum(leader.is_under_replicated for leader in led),
-            "under_min_isr": sum(leader.is_under_min_isr for leader in led),
+            **self.counts.statistics(),
             "appends": self._appends,
             "fetches": self._fetches,
             "waiting": len(self.wheel),

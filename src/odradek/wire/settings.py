@@ -282,6 +282,25 @@ _BROKER = (
         "Responses that all clients may leave unread; -1 is no limit.",
         -1,
     ),
+    Setting(
+        "odradek.http.listener",
+        Kind.STRING,
+        None,
+        "host:port of metrics, health and the journal over HTTP; port 0 takes a free one.",
+    ),
+    Setting(
+        "odradek.http.token",
+        Kind.PASSWORD,
+        None,
+        "What clients from other machines send as bearer token to see more than metrics.",
+    ),
+    _number(
+        INT,
+        "odradek.metrics.topics.max",
+        1000,
+        "Topics with metrics of their own; the others are added up.",
+        0,
+    ),
     _flag("odradek.faults.enable", False, "For tests: let them inject faults into answers."),
     _number(INT, "fetch.max.bytes", 57671680, "The most a fetch may return.", 1024),
     _number(

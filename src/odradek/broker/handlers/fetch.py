@@ -12,6 +12,7 @@ from itertools import groupby
 from odradek.broker.fetch_sessions import FetchSession
 from odradek.broker.handler import Broker, RequestContext
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet, PartitionAnswer
+from odradek.replica.traffic import Traffic
 from odradek.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -137,6 +138,7 @@ def _finish(
     session_id = 0
     if session is not None:
         session_id = broker.fetch_sessions.keep(session) if session.is_new else session.id
+    context.may_have_errors = _count(broker.replicas.traffic, answers, is_follower)
     for of, data in answers:
         if data.records is None:
             data.records = b""
@@ -152,6 +154,25 @@ def _finish(
         session_id=session_id,
         responses=_by_topic(answers),
     )
+
+
+def _count(traffic: Traffic, answers: list[PartitionAnswer], is_follower: bool) -> bool:
+    """Counts what is sent: a fetch that waits is read more than once. Returns whether anything
+    failed."""
+    has_errors = False
+    for tp, data in answers:
+        has_errors = has_errors or data.error_code != 0
+        if is_follower:
+            if data.records:
+                traffic.replication_bytes_out += len(data.records)
+        elif data.error_code:
+            traffic.fetch_failed(tp.topic)
+        else:
+            counters = traffic.of(tp.topic)
+            counters.fetches += 1
+            if data.records:
+                counters.bytes_out += len(data.records)
+    return has_errors
 
 
 def _by_topic(answers: list[PartitionAnswer]) -> list[FetchableTopicResponse]:

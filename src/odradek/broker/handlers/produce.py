@@ -94,6 +94,8 @@ def _finish(
     refused: Results,
 ) -> ProduceResponse | None:
     if refused:
+        for of in refused:
+            broker.replicas.traffic.produce_failed(of.topic, 0)
         results = {**results, **refused}
     if request.acks == 0:
         _close_on_error(results, context)
@@ -103,6 +105,7 @@ def _finish(
     for of, result in results.items():
         topics.setdefault(of.topic, []).append(_partition_response(of.partition, result))
         has_errors = has_errors or result.error != 0
+    context.may_have_errors = has_errors
     response = ProduceResponse(
         responses=[
             TopicProduceResponse(name=topic, partition_responses=told)

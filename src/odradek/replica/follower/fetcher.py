@@ -15,8 +15,8 @@ The records of an answer go to the log straight from the buffer they were receiv
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.log.log import Log
@@ -33,6 +33,7 @@ from odradek.replica.follower.truncation import LostCommittedRecords, check_kept
 from odradek.replica.leader.fetch_state import Wakeups
 from odradek.replica.partition import Partition
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
+from odradek.replica.traffic import Traffic
 from odradek.wire.batch import header_at
 from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
@@ -64,6 +65,7 @@ EARLIEST = -2
 BACKOFF_FIRST_S = 0.01
 THROTTLED_S = 0.1
 RESPONSE_OVERHEAD_BYTES = 16 * 1024 * 1024
+COUNTED = ("fetches", "errors", "truncations")
 
 
 class Phase(Enum):
@@ -86,6 +88,9 @@ class FetcherContext:
     endpoint: Callable[[int], tuple[str, int] | None]
     # Writes the high watermarks to disk.
     checkpoint: Callable[[], None]
+    traffic: Traffic
+    # Of all fetchers, also of those that have ended: a count never falls.
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
 
 class PartitionFetchState:
@@ -137,7 +142,7 @@ class ReplicaFetcher:
         self._interrupting: asyncio.Future[FetchResponse] | None = None
         self._wakeup = asyncio.Event()
         self._backoff_s = BACKOFF_FIRST_S
-        self._counts = {"fetches": 0, "bytes": 0, "errors": 0, "truncations": 0}
+        self._counts = context.counts
         self._task = asyncio.ensure_future(self._run())
 
     def __len__(self) -> int:
@@ -521,7 +526,7 @@ class ReplicaFetcher:
         if data.records:
             assert not isinstance(data.records, list)  # a decoded message has one buffer
             info = append_copied(log, data.records)
-            self._counts["bytes"] += info.size_bytes
+            self._context.traffic.replication_bytes_in += info.size_bytes
             if self._is_throttled(state):
                 self._context.quota.record(info.size_bytes)
         state.role.advance_high_watermark(data.high_watermark)
@@ -560,9 +565,14 @@ class ReplicaFetcher:
                 state.delayed_until = self._loop.time() + THROTTLED_S
                 self._suspend(state, Phase.FETCHING)
 
+    def lags(self) -> Iterator[int]:
+        """Records that each partition is behind its leader, as far as is known."""
+        for state in self._states.values():
+            if state.lag is not None:
+                yield state.lag
+
     def statistics(self) -> dict[str, int]:
         return {
-            **self._counts,
             "partitions": len(self._states),
             "not_fetching": len(self._not_fetching),
             "session_restarts": self._session.restarts,

@@ -94,11 +94,16 @@ class FetcherManager:
         self._by_partition.clear()
         await asyncio.gather(*(fetcher.close() for fetcher in fetchers), *self._closing)
 
+    def max_lag(self) -> int:
+        """Records that the slowest follower here is behind its leader."""
+        return max((lag for each in self._fetchers.values() for lag in each.lags()), default=0)
+
     def statistics(self) -> dict[str, int]:
         totals = {
             "fetchers": len(self._fetchers),
             "following": len(self._by_partition),
             "failed": self._failed,
+            **self._context.counts,
         }
         for fetcher in self._fetchers.values():
             for name, count in fetcher.statistics().items():

@@ -18,12 +18,13 @@ join by what its predecessor had fetched (KIP-903, a hole of ZooKeeper mode).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from odradek.log.log import Log
 from odradek.log.producers import Origin
 from odradek.log.results import AppendInfo
+from odradek.replica.leader.counts import Condition, LeaderCounts
 from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceQueue
 from odradek.replica.leader.divergence import diverges
 from odradek.replica.leader.fetch_state import FetchItem, FollowerLink
@@ -39,6 +40,7 @@ from odradek.replica.leader.isr import (
 )
 from odradek.replica.leader.isr_writer import Accepted, IsrChange, IsrResult, IsrWriter, NotApplied
 from odradek.replica.local_replica import LocalReplica
+from odradek.replica.traffic import Traffic
 from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
@@ -57,6 +59,8 @@ class LeaderContext:
     now: Callable[[], float]
     is_alive: Callable[[int], bool]
     isr_writer: IsrWriter
+    counts: LeaderCounts = field(default_factory=LeaderCounts)
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 class LeaderRole:
@@ -80,6 +84,10 @@ class LeaderRole:
         self.partition_epoch = state.partition_epoch
         self._controller_epoch = state.controller_epoch
         self.replicas = tuple(state.replicas)
+        # A replica that is being added is not missing yet, as in Kafka.
+        self._replication_factor = len(set(self.replicas) - set(state.adding_replicas))
+        self._is_reassigning = bool(state.adding_replicas or state.removing_replicas)
+        self._counted = Condition.NOT_LED
         self.isr: IsrState = Committed(tuple(state.isr))
         self._pending: IsrChange | None = None
         log = replica.open_log
@@ -91,6 +99,7 @@ class LeaderRole:
             self._low_watermark_watchers: dict[Callable[[], None], None] = {}
         else:
             predecessor._withdraw()
+            predecessor._count_as(Condition.NOT_LED)
             self.followers.update(predecessor.followers)
             self.produce_queue = predecessor.produce_queue
             self._low_watermark_watchers = predecessor._low_watermark_watchers
@@ -110,12 +119,14 @@ class LeaderRole:
 
     def start(self) -> None:
         """To be called once the partition has this role."""
+        self.recount()
         self._raise_high_watermark(self._context.now())
         self.replica.watchers.wake_all()
 
     def close(self, error: ErrorCode) -> None:
         """The role is lost, and with it what only a leader can see: commits and low watermarks."""
         self._withdraw()
+        self._count_as(Condition.NOT_LED)
         self.produce_queue.fail(error)
         for watcher in list(self._low_watermark_watchers):
             watcher()
@@ -132,11 +143,36 @@ class LeaderRole:
 
     @property
     def is_under_replicated(self) -> bool:
-        return len(self.isr.committed) < len(self.replicas)
+        return len(self.isr.committed) < self._replication_factor
 
     @property
     def is_under_min_isr(self) -> bool:
         return len(self.isr.committed) < self.min_isr
+
+    @property
+    def is_at_min_isr(self) -> bool:
+        return len(self.isr.committed) == self.min_isr
+
+    def condition(self) -> Condition:
+        """What this partition counts as."""
+        condition = Condition.LED
+        if self.is_under_replicated:
+            condition |= Condition.UNDER_REPLICATED
+        if self.is_under_min_isr:
+            condition |= Condition.UNDER_MIN_ISR
+        elif self.is_at_min_isr:
+            condition |= Condition.AT_MIN_ISR
+        if self._is_reassigning:
+            condition |= Condition.REASSIGNING
+        return condition
+
+    def recount(self) -> None:
+        """To be called whenever the condition may have changed."""
+        self._count_as(self.condition())
+
+    def _count_as(self, condition: Condition) -> None:
+        self._context.counts.change(self._counted, condition)
+        self._counted = condition
 
     # Appending
 
@@ -147,6 +183,13 @@ class LeaderRole:
         self.admit(log, acks)
         old_end = log.end_offset
         info = log.append_as_leader(buffer, self.epoch, origin=origin)
+        counters = replica.counters
+        if counters is None:
+            counters = replica.counters = self._context.traffic.of(replica.tp.topic)
+        counters.produces += 1
+        if info.size_bytes:
+            counters.bytes_in += info.size_bytes
+            counters.records_in += info.last_offset - info.first_offset + 1
         for follower in self.followers.values():
             if follower.log_end == old_end:
                 follower.leader_moves_on()
@@ -298,6 +341,7 @@ class LeaderRole:
             self._pending = None
             self.isr = Committed(change.state.isr)
             self.partition_epoch = result.partition_epoch
+            self.recount()
             self._note_followers_outside_isr()
             self._raise_high_watermark(self._context.now())
         elif isinstance(result, NotApplied):
