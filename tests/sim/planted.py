@@ -33,6 +33,7 @@ from odradek.replica.control_requests import ControlRequests
 from odradek.replica.follower import fetcher
 from odradek.replica.follower.fetcher import ReplicaFetcher
 from odradek.replica.leader import isr, read, role
+from odradek.replica.leader.counts import Condition
 from odradek.replica.leader.fetch_state import FollowerLink
 from odradek.replica.leader.isr_writer import IsrWriter
 from odradek.replica.leader.role import LeaderRole
@@ -394,6 +395,15 @@ def listen_before_registering() -> Patches:
     return attribute(server.Broker, "_register", register)
 
 
+def count_for_good() -> Patches:
+    def count_as(self: LeaderRole, condition: Condition) -> None:
+        if condition:
+            self._context.counts.change(self._counted, condition)
+            self._counted = condition
+
+    return attribute(LeaderRole, "_count_as", count_as)
+
+
 def never_grow_the_isr() -> Patches:
     return attribute(role, "may_join", lambda *_: False)
 
@@ -629,6 +639,12 @@ BUGS = [
         listen_before_registering,
         72,
         blackouts,
+    ),
+    Bug(
+        "a leader that resigns is still counted",
+        frozenset({"CountsAgree"}),
+        count_for_good,
+        1,
     ),
     Bug("no replica rejoins the ISR", frozenset(), never_grow_the_isr, 1),
     Bug("every write is refused", frozenset(), take_no_records, 1),

@@ -91,6 +91,8 @@ _DYNAMIC_ONLY = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
+HTTP_LISTENER = "odradek.http.listener"
+PORT_MAX = 65535
 C = TypeVar("C")
 
 # The least that a limit on connections can be set to while brokers run. The operator who writes it
@@ -144,6 +146,24 @@ class BrokerConfig:
         if not written:
             return self.listeners()
         return parse_listeners(written, self._protocols(), "advertised.listeners")
+
+    def http_listener(self) -> tuple[str, int] | None:
+        """Host and port of `odradek.http.listener`; None if it is off."""
+        written = self.text(HTTP_LISTENER)
+        if not written:
+            return None
+        host, colon, port = written.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > PORT_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{HTTP_LISTENER}: expected host:port, not {written}"
+            )
+        return host.strip("[]"), int(port)
+
+    def http_listener_bound(self, port: int) -> None:
+        """What was written with port 0 is shown with the port that it got."""
+        host, _, _ = self._static[HTTP_LISTENER].rpartition(":")
+        self._static[HTTP_LISTENER] = f"{host}:{port}"
+        self._values = self._effective()
 
     def inter_broker_listener(self) -> str:
         """The name of the listener that brokers reach each other over."""
@@ -259,6 +279,7 @@ class BrokerConfig:
                 "Only one of inter.broker.listener.name and security.inter.broker.protocol can be"
                 " set",
             )
+        self.http_listener()
         check_listeners(
             self.listeners(),
             self.advertised_listeners(),

@@ -70,7 +70,8 @@ class Connections:
         self._servers: list[AbstractServer] = []
         self._open: dict[ClientConnection, None] = {}
         self._by_host: Counter[str] = Counter()
-        self._refused = 0
+        self.by_listener: Counter[str] = Counter()
+        self.refused = 0
         self._evicted = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -132,6 +133,7 @@ class Connections:
         """A new connection: it stays, or there are too many."""
         self._open[connection] = None
         self._by_host[connection.host] += 1
+        self.by_listener[connection.listener] += 1
         limit = self._overrides.get(connection.host, self._max_per_host)
         is_broker = connection.listener in (self.broker_listeners or ())
         if len(self._open) > self._max and not is_broker:
@@ -140,13 +142,14 @@ class Connections:
             self._refuse(connection, f"more than {limit} connections from {connection.host}")
 
     def _refuse(self, connection: ClientConnection, reason: str) -> None:
-        self._refused += 1
+        self.refused += 1
         logger.warning("%s: closing, %s", connection.peer, reason)
         connection.close()
 
     def forget(self, connection: ClientConnection) -> None:
         del self._open[connection]
         self._by_host[connection.host] -= 1
+        self.by_listener[connection.listener] -= 1
         if not self._by_host[connection.host]:
             del self._by_host[connection.host]
 
@@ -247,7 +250,7 @@ class Connections:
     def statistics(self) -> dict[str, Any]:
         return {
             "connections": len(self._open),
-            "refused": self._refused,
+            "refused": self.refused,
             "evicted": self._evicted,
             "request_bytes": self.request_budget.used_bytes,
             "response_bytes": self.response_budget.used_bytes,

@@ -118,6 +118,7 @@ class ClientQuotas:
         # What was used, by the quota's name and the entity or client it is counted for.
         self._used: dict[tuple[str, Entity, str], Rate | TokenBucket] = {}
         self._throttled = 0
+        self._throttled_ms = 0
 
     def set(self, entity: Entity, config: Mapping[str, str]) -> None:
         limits = {name: float(text) for name, text in config.items() if name in QUOTA_NAMES}
@@ -208,6 +209,7 @@ class ClientQuotas:
         self._throttled += 1
         # Without end if the quota is zero, so it is bounded before it is rounded.
         throttle_ms = math.ceil(min(seconds * 1000, THROTTLE_MS_MAX))
+        self._throttled_ms += throttle_ms
         context.throttle_ms = max(context.throttle_ms, throttle_ms)
 
     def _meter(self, name: str, entity: Entity, client_id: str, kind: type[Meter]) -> Meter:
@@ -227,4 +229,5 @@ class ClientQuotas:
             "quotas": len(self._limits),
             "clients": len(self._used),
             "throttled": self._throttled,
+            "throttled_ms": self._throttled_ms,
         }

@@ -19,6 +19,7 @@ import logging
 import socket
 from collections.abc import Callable, Collection
 from random import Random
+from typing import TYPE_CHECKING
 
 from odradek.broker.acl_follower import AclFollower
 from odradek.broker.config import BrokerConfig
@@ -65,6 +66,9 @@ from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import BrokerRegistration, Endpoint
 from odradek.wire.topics import TopicPartition
 
+if TYPE_CHECKING:
+    from odradek.broker.http_service import HttpService
+
 __all__ = ["Broker", "StartFailed"]
 
 # How long a starting broker holds its clients back while it waits for the controller's metadata.
@@ -91,6 +95,8 @@ class Broker:
     groups: GroupCoordinator
     producer_ids: ProducerIds
     settings: DynamicConfig
+    # Of the package, where the runner says it.
+    version = ""
 
     def __init__(
         self,
@@ -129,7 +135,8 @@ class Broker:
         )
         self.control = ControlRequestGuard(self.store)
         self.routes = self.make_routes()
-        self.connections = Connections(config, self.routes)
+        self.connections: Connections = Connections(config, self.routes)
+        self._http: HttpService | None = None
         self._informed = asyncio.Event()
         self._expects_topics = False
 
@@ -152,6 +159,7 @@ class Broker:
             await self._listen(self.security.of(listener.name)) for listener in config.listeners()
         ]
         self.endpoints = _advertised(config, listeners)
+        await self._listen_for_http()
         await self.store.session.start()
         await self.store.prepare()
         self.cluster_id = await self.store.cluster_id_or(_new_cluster_id(self.rng))
@@ -160,6 +168,8 @@ class Broker:
         self._expects_topics = bool(await self.store.topics())
         await self._open_logs()
         self._make_parts()
+        if self._http is not None:
+            self._http.follow_parts()
         await self.settings.load()
         if self.acls is not None:
             await self.acls.start()
@@ -186,6 +196,22 @@ class Broker:
             raise StartFailed(
                 f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}"
             ) from None
+
+    async def _listen_for_http(self) -> None:
+        address = self.config.http_listener()
+        if address is None:
+            return
+        from odradek.broker.http_service import HttpService
+
+        self._http = HttpService(self)
+        try:
+            port = await self._http.listen(*address)
+        except OSError as error:
+            raise StartFailed(
+                f"cannot listen on {address[0] or '*'}:{address[1]} (odradek.http.listener):"
+                f" {error.strerror}"
+            ) from None
+        self.config.http_listener_bound(port)
 
     async def _open_logs(self) -> None:
         config = self.config
@@ -403,6 +429,8 @@ class Broker:
 
     async def abandon(self) -> None:
         """Releases everything after a start that failed."""
+        if self._http is not None:
+            await self._http.close()
         await self.connections.close()
         await self.store.session.close()
 
@@ -416,6 +444,8 @@ class Broker:
             await self.acls.stop()
         await self.controller.stop()
         await self.connections.close()
+        if self._http is not None:
+            await self._http.close()
         self.groups.close()
         await self.replicas.close()
         await self.logs.close()

@@ -184,6 +184,7 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
     """Run a broker until a signal, or until it fails: then the reason is returned."""
     from random import SystemRandom
 
+    from odradek import __version__
     from odradek.broker.server import Broker, StartFailed
     from odradek.broker.unclean_start import machine_boot_id
     from odradek.log.disk import RealDisk
@@ -217,6 +218,7 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         offload=lambda work: loop.run_in_executor(None, work),
         boot_id=machine_boot_id(),
     )
+    broker.version = __version__
     broker.failed.add_done_callback(lambda failed: stop_requested.set())
     starting, waiting = loop.create_task(broker.start()), loop.create_task(stop_requested.wait())
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -80,7 +80,7 @@ class GroupCoordinator:
         self._sync_timers: dict[str, asyncio.TimerHandle] = {}
         self._sessions = Sessions(self._session_ended, self._remove_pending)
         self._loads: dict[int, asyncio.Task[None]] = {}
-        self._rebalances = 0
+        self.rebalances = 0
 
     # Partitions of the offsets topic come and go with their leadership.
 
@@ -326,7 +326,7 @@ class GroupCoordinator:
         group.pending_sync.clear()
         first = group.state is GroupState.EMPTY
         group.transition(GroupState.PREPARING_REBALANCE, self._clock())
-        self._rebalances += 1
+        self.rebalances += 1
         log.info("group %s generation %d rebalances: %s", group.id, group.generation, reason)
         if first:
             delay = self.config.group_initial_rebalance_delay_ms
@@ -588,7 +588,7 @@ class GroupCoordinator:
             "groups": len(groups),
             "members": sum(len(group.members) for group in groups),
             "offsets": sum(len(group.offsets) for group in groups),
-            "rebalances": self._rebalances,
+            "rebalances": self.rebalances,
             "partitions": len(self.storage.owned),
         }
 

@@ -65,6 +65,7 @@ class TimeoutWheel:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
         self._waiting = 0
+        self.waiting_by_kind: dict[type[Delayed], int] = {}
         self._expired = 0
 
     def __len__(self) -> int:
@@ -87,6 +88,8 @@ class TimeoutWheel:
         bucket[operation] = None
         operation._wheel, operation._bucket = self, bucket
         self._waiting += 1
+        kind = type(operation)
+        self.waiting_by_kind[kind] = self.waiting_by_kind.get(kind, 0) + 1
 
     def remove(self, operation: Delayed) -> None:
         bucket = operation._bucket
@@ -94,6 +97,7 @@ class TimeoutWheel:
         del bucket[operation]
         operation._wheel = operation._bucket = None
         self._waiting -= 1
+        self.waiting_by_kind[type(operation)] -= 1
 
     def _sweep(self) -> None:
         """Drop the empty buckets. The timer may be left waiting for one: it finds nothing then."""
@@ -127,6 +131,7 @@ class TimeoutWheel:
                 del bucket[operation]
                 operation._wheel = operation._bucket = None
                 self._waiting -= 1
+                self.waiting_by_kind[type(operation)] -= 1
                 self._expired += 1
                 operation.expire()
         while self._ticks and not self._buckets[self._ticks[0]]:

@@ -11,9 +11,11 @@ NothingSkipped, HighWatermarkNeverGoesBack, OffsetsNeverForgotten.
 
 from collections.abc import Sequence
 
+from odradek.broker.server import Broker
 from odradek.controller import partition_states, replica_states
 from odradek.controller.journal import Entry, EntryKind
 from odradek.log.log import Log
+from odradek.replica.leader.counts import walk_counts
 from odradek.store import paths
 from odradek.store.memory import MemoryStore
 from odradek.store.payloads import LeaderAndIsr
@@ -451,6 +453,33 @@ class NoDuplicates(Checker):
                 seen[record.value] = (of, record.offset)
 
 
+class CountsAgree(Checker):
+    """What a broker counts as it goes is what a walk over its partitions finds, and no counter
+    of its traffic ever falls."""
+
+    name = "CountsAgree"
+
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
+        self._counted: dict[Broker, dict[str, int]] = {}
+
+    def look(self) -> None:
+        running = [broker for broker in self.world.brokers() if hasattr(broker, "replicas")]
+        for broker in running:
+            replicas = broker.replicas
+            counted = replicas.counts.statistics()
+            walked = walk_counts(replicas.partitions.led()).statistics()
+            if counted != walked:
+                self.violated(f"broker {broker.id} counts {counted}, there are {walked}")
+            traffic = replicas.traffic.statistics()
+            before = self._counted.get(broker, {})
+            fallen = [name for name, count in traffic.items() if count < before.get(name, 0)]
+            if fallen:
+                self.violated(f"broker {broker.id}: {', '.join(fallen)} fell")
+            self._counted[broker] = traffic
+        self._counted = {broker: self._counted[broker] for broker in running}
+
+
 CHECKERS: Sequence[type[Checker]] = (
     NoCommittedRecordLost,
     LeaderCompleteness,
@@ -462,6 +491,7 @@ CHECKERS: Sequence[type[Checker]] = (
     OnlyTheRegisteredBrokerWrites,
     StatesWithinTables,
     NoDuplicates,
+    CountsAgree,
 )
 
 

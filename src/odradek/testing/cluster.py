@@ -31,6 +31,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.wire.errors import ErrorCode
 from odradek.wire.header import FIXED, decode_response, encode_request
+from odradek.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from odradek.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -54,6 +59,9 @@ STOP_TIMEOUT_S = 30.0
 ASK_TIMEOUT_S = 5.0
 POLL_S = 0.005
 METADATA_VERSION = 9
+DESCRIBE_CONFIGS_VERSION = 3
+BROKER_RESOURCE = 4
+HTTP_LISTENER = "odradek.http.listener"
 CLIENT_ID = "odradek-cluster"
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -101,6 +109,7 @@ class Cluster:
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
             "group.initial.rebalance.delay.ms": 0,
+            HTTP_LISTENER: f"{HOST}:0",
             # On one machine a retry can follow soon, and a test is waiting for the shutdown.
             "controlled.shutdown.retry.backoff.ms": 250,
             **({"odradek.faults.enable": True} if faults else {}),
@@ -220,6 +229,22 @@ class Cluster:
 
     def port_of(self, broker: int) -> int:
         return self._ports[broker]
+
+    def http_address(self, broker: int) -> str:
+        """host:port where a running broker serves its metrics and health."""
+        resource = DescribeConfigsResource(
+            resource_type=BROKER_RESOURCE,
+            resource_name=str(broker),
+            configuration_keys=[HTTP_LISTENER],
+        )
+        request = DescribeConfigsRequest(resources=[resource])
+        port = self._ports[broker]
+        response = ask(HOST, port, request, DESCRIBE_CONFIGS_VERSION, DescribeConfigsResponse)
+        values = {config.name: config.value for config in response.results[0].configs}
+        address = values.get(HTTP_LISTENER)
+        if not address:
+            raise ClusterError(f"broker {broker} has no HTTP listener")
+        return address
 
     def directory_of(self, broker: int) -> Path:
         """The broker's data: its partitions' directories are in it."""

@@ -1,0 +1,204 @@
+"""What a broker shows over HTTP: metrics, health, statistics, topics and the journal.
+
+docs/spec/console.md section 5. Only a broker whose `odradek.http.listener` is set imports this.
+
+| path | private | what |
+|---|---|---|
+| /metrics | no | Prometheus text |
+| /metrics/partitions | no | the series of partitions, also of more than 2,000; ?skip=N |
+| /livez | no | 200 while the loop turns |
+| /readyz | no | 200 when clients are served, else 503 with the reasons |
+| /statistics | yes | the statistics of every part, as JSON |
+| /topics | yes | the names of all topics, a line each |
+| /journal | yes | the state-change journal, as lines of JSON; ?after=SEQUENCE&limit=N |
+| /journal/events | yes | the same live, as server-sent events; goes on after Last-Event-ID |
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from odradek.broker.exposition import CONTENT_TYPE, render
+from odradek.broker.http import HttpListener, HttpRequest, HttpResponse, HttpRoute
+from odradek.broker.journal_feed import JournalFeed
+from odradek.broker.loop_lag import LoopLag
+from odradek.broker.metrics import (
+    METRICS,
+    PARTITION_METRICS,
+    PARTITIONS_MAX,
+    Reading,
+    Samples,
+)
+from odradek.broker.process import ProcessUsage
+from odradek.controller.journal import line_of
+
+if TYPE_CHECKING:
+    from odradek.broker.server import Broker
+
+__all__ = ["HttpService"]
+
+SAMPLE_INTERVAL_S = 5.0
+# Partitions that are looked at in one turn of the loop.
+SLICE = 500
+WALKED_PARTITIONS_MAX = 10_000
+JOURNAL_LINES_MAX = 10_000
+JSON = "application/json"
+JSON_LINES = "application/x-ndjson"
+EVENTS = "text/event-stream"
+
+
+class HttpService:
+    """Started with the broker and stopped with it."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._samples = Samples()
+        self._process = ProcessUsage(broker.clock)
+        self._lag = LoopLag(asyncio.get_running_loop(), self._process.cpu_s)
+        self._feed: JournalFeed | None = None
+        self._sampler: asyncio.Task[None] | None = None
+        self._listener = HttpListener(
+            {
+                "/metrics": HttpRoute(self._metrics),
+                "/metrics/partitions": HttpRoute(self._partitions),
+                "/livez": HttpRoute(self._livez),
+                "/readyz": HttpRoute(self._readyz),
+                "/statistics": HttpRoute(self._statistics, is_private=True),
+                "/topics": HttpRoute(self._topics, is_private=True),
+                "/journal": HttpRoute(self._journal, is_private=True),
+                "/journal/events": HttpRoute(self._events, is_private=True),
+            },
+            broker.config.text("odradek.http.token"),
+        )
+
+    async def listen(self, host: str, port: int) -> int:
+        """The port it got. Raises OSError."""
+        await self._listener.start(host, port)
+        self._lag.start()
+        return self._listener.port
+
+    def follow_parts(self) -> None:
+        """To be called once the broker's parts are made: until then there is only its health."""
+        self._feed = JournalFeed(self._broker.controller.journal, self._broker.clock())
+        self._sampler = asyncio.get_running_loop().create_task(self._sample_forever())
+
+    async def close(self) -> None:
+        self._listener.close()
+        self._lag.stop()
+        if self._sampler is not None:
+            self._sampler.cancel()
+            await asyncio.gather(self._sampler, return_exceptions=True)
+
+    # What needs a walk
+
+    async def _sample_forever(self) -> None:
+        while True:
+            await self._sample()
+            await asyncio.sleep(SAMPLE_INTERVAL_S)
+
+    async def _sample(self) -> None:
+        broker, size_bytes = self._broker, 0
+        logs = iter(broker.logs.all_logs())
+        while some := list(islice(logs, SLICE)):
+            size_bytes += sum(log.size_bytes for log in some)
+            await asyncio.sleep(0)
+        groups = broker.groups.statistics()
+        self._samples = Samples(
+            log_size_bytes=size_bytes,
+            max_lag=broker.replicas.fetchers.max_lag(),
+            groups=groups["groups"],
+            offsets=groups["offsets"],
+            members=groups["members"],
+        )
+
+    # Metrics
+
+    def _metrics(self, request: HttpRequest) -> HttpResponse:
+        broker, feed = self._broker, self._feed
+        if feed is None:
+            return HttpResponse("starting\n", 503)
+        reading = Reading(broker, self._samples, self._lag, feed, self._process)
+        text = render(METRICS, reading)
+        partitions = broker.replicas.partitions
+        if len(partitions) <= PARTITIONS_MAX:
+            text += render(PARTITION_METRICS, partitions.values())
+        return HttpResponse(text, content_type=CONTENT_TYPE)
+
+    def _partitions(self, request: HttpRequest) -> HttpResponse:
+        if self._feed is None:
+            return HttpResponse("starting\n", 503)
+        skip = _number(request, "skip", 0)
+        return HttpResponse(content_type=CONTENT_TYPE, stream=self._walk_partitions(skip))
+
+    async def _walk_partitions(self, skip: int) -> AsyncGenerator[str, None]:
+        """In slices: tens of thousands of lines would hold the loop up."""
+        everything = list(self._broker.replicas.partitions.values())
+        chosen = everything[skip : skip + WALKED_PARTITIONS_MAX]
+        for metric in PARTITION_METRICS:
+            for start in range(0, max(1, len(chosen)), SLICE):
+                text = render([metric], chosen[start : start + SLICE])
+                # A metric has one head, however many slices.
+                yield text if start == 0 else text.split("\n", 2)[2]
+                await asyncio.sleep(0)
+        name = "odradek_metrics_left_out"
+        left_out = len(everything) - len(chosen)
+        yield f"# HELP {name} Partitions that are not shown.\n# TYPE {name} gauge\n"
+        yield f"{name} {left_out}\n"
+
+    # Health
+
+    def _livez(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(f"ok, loop lag {self._lag.last_s * 1000:.1f} ms\n")
+
+    def _readyz(self, request: HttpRequest) -> HttpResponse:
+        reasons = list(self._unready())
+        if reasons:
+            return HttpResponse("".join(f"{reason}\n" for reason in reasons), 503)
+        return HttpResponse("ok\n")
+
+    def _unready(self) -> Iterator[str]:
+        broker = self._broker
+        if broker.failed.done():
+            yield f"failed: {broker.failed.result()}"
+        if broker.epoch < 0:
+            yield "not registered in the metadata store"
+        if not broker.store.session.statistics()["connected"]:
+            yield "not connected to the metadata store"
+        if not broker.connections.is_serving:
+            yield "not serving clients yet"
+
+    # Everything else
+
+    def _statistics(self, request: HttpRequest) -> HttpResponse:
+        if self._feed is None:
+            return HttpResponse("starting\n", 503)
+        statistics = {
+            **self._broker.statistics(),
+            "http": {**self._listener.statistics(), **self._feed.statistics()},
+        }
+        return HttpResponse(json.dumps(statistics) + "\n", content_type=JSON)
+
+    def _topics(self, request: HttpRequest) -> HttpResponse:
+        names = sorted(self._broker.cache.topics())
+        return HttpResponse("".join(f"{name}\n" for name in names))
+
+    def _journal(self, request: HttpRequest) -> HttpResponse:
+        if self._feed is None:
+            return HttpResponse("starting\n", 503)
+        after = _number(request, "after", 0)
+        limit = min(_number(request, "limit", JOURNAL_LINES_MAX), JOURNAL_LINES_MAX)
+        lines = map(line_of, islice(self._feed.after(after), limit))
+        return HttpResponse("".join(lines), content_type=JSON_LINES)
+
+    def _events(self, request: HttpRequest) -> HttpResponse:
+        if self._feed is None:
+            return HttpResponse("starting\n", 503)
+        last_id = request.headers.get("last-event-id", "")
+        return HttpResponse(content_type=EVENTS, stream=self._feed.events(last_id))
+
+
+def _number(request: HttpRequest, name: str, default: int) -> int:
+    text = request.query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else default
