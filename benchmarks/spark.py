@@ -179,17 +179,17 @@ def report(what: str, rows: int, runs: Mapping[str, Run]) -> None:
             + (f"{share:6.0%} of the ceiling" if name != CEILING else "")
         )
     ours, (of_ceiling, of_theirs) = runs[OURS].seconds, TARGETS[what]
-    told = []
+    ratios = []
     if of_ceiling is not None:
         share = runs[CEILING].seconds / ours
-        told.append(
+        ratios.append(
             f"{share:.0%} of the ceiling (target {of_ceiling:.0%}: {_met(share, of_ceiling)})"
         )
     if THEIRS in runs:
         times = runs[THEIRS].seconds / ours
-        told.append(f"{times:.2f} x the connector (target {of_theirs}: {_met(times, of_theirs)})")
-    if told:
-        print(f"  {what}: {', '.join(told)}", flush=True)
+        ratios.append(f"{times:.2f} x the connector (target {of_theirs}: {_met(times, of_theirs)})")
+    if ratios:
+        print(f"  {what}: {', '.join(ratios)}", flush=True)
 
 
 def _met(value: float, target: float) -> str:

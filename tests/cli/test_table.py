@@ -25,23 +25,23 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(table, [str(one) for one in arguments])
 
 
-def told(*arguments: object) -> Any:
+def answer(*arguments: object) -> Any:
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.output)
 
 
 def test_what_it_is_and_what_was_done_to_it(root: Path) -> None:
-    about = told("info", root)
+    about = answer("info", root)
     assert (about["rows"], about["files"], about["version"]) == (18, 9, 9)
     assert "rows        18" in run("info", root).output
-    assert [one["version"] for one in told("history", root, "--limit", 2)] == [9, 8]
+    assert [one["version"] for one in answer("history", root, "--limit", 2)] == [9, 8]
     assert run("history", root).output.startswith("VERSION")
 
 
 def test_rows_now_and_then(root: Path) -> None:
-    assert {row["x"] for row in told("show", root, "--version", 1)} == {0, 100}
-    assert len(told("show", root, "--limit", 3)) == 3
+    assert {row["x"] for row in answer("show", root, "--version", 1)} == {0, 100}
+    assert len(answer("show", root, "--limit", 3)) == 3
     assert run("show", root, "--limit", 1).output.splitlines()[0] == "X"
     beyond = run("show", root, "--version", 99)
     assert beyond.exit_code == 1
@@ -50,11 +50,11 @@ def test_rows_now_and_then(root: Path) -> None:
 
 def test_it_is_kept_in_order(root: Path) -> None:
     assert "9 files of " in run("compact", root).output
-    assert told("compact", root)["files_before"] == 1
-    assert told("vacuum", root, "--dry-run") == {"removed": [], "dry_run": True}
+    assert answer("compact", root)["files_before"] == 1
+    assert answer("vacuum", root, "--dry-run") == {"removed": [], "dry_run": True}
     assert "0 files removed" in run("vacuum", root).output
-    assert told("restore", root, "--version", 2) == {"version": 11, "like": 2}
-    assert told("check", root)["rows"] == 4
+    assert answer("restore", root, "--version", 2) == {"version": 11, "like": 2}
+    assert answer("check", root)["rows"] == 4
     assert "a time such as" in run("vacuum", root, "--older-than", "soon").output
 
 

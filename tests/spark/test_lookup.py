@@ -165,7 +165,7 @@ def test_a_leader_elected_while_it_is_asked_is_known_by_its_epoch(
     brokers.first = (5, 88)
     read = read_to(stream, stream.initialOffset())
     assert read["@odradek"]["epoch"] == {"t": {"0": 0}}
-    # Its log has not been compacted yet, and Metadata told of the old leader when it was asked.
+    # Its log has not been compacted yet, and Metadata named the old leader when it was asked.
     brokers.election = (1, (0, 77))
     assert read_to(stream, read) == read
 

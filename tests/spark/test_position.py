@@ -180,7 +180,7 @@ def test_ids_decide_where_there_are_ids() -> None:
     assert progress(before, other).restarted == {A}
 
 
-def test_a_log_known_by_its_id_is_the_same_where_nobody_tells_ids() -> None:
+def test_a_log_known_by_its_id_is_the_same_where_the_cluster_reports_no_ids() -> None:
     before = Position({A: 1000}, {}, Identity({"t": "one"}))
     going = progress(before, found({A: 1200}))
     assert (going.begin, going.losses) == ({A: 1000}, ())

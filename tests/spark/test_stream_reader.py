@@ -170,11 +170,11 @@ def test_a_topic_made_again_is_noticed_and_read_from_its_beginning(
     assert strict.batch() == loose.batch() == numbers(0, 5)
     cluster.delete(topic)
     cluster.create(name=topic)
-    anew = [b"new %d" % i for i in range(records)]
-    cluster.produce(topic, anew)
+    again = [b"new %d" % i for i in range(records)]
+    cluster.produce(topic, again)
     with pytest.raises(DataLoss, match=r"PARTITION_OFFSET_CHANGED: the topic of .* created again"):
         strict.batch()
-    assert loose.batch() == anew
+    assert loose.batch() == again
     cluster.produce(topic, [b"last"])
     assert loose.batch() == [b"last"]
 
@@ -296,7 +296,7 @@ def test_a_group_that_cannot_be_committed_to_holds_nothing_up(
         assert query.batch() == numbers(number, number + 1)
         query.reader.commit(query.offset)
         query.reader.commit(query.offset)
-    # Once for each batch, and told once.
+    # Once for each batch, and warned of once.
     assert asked == [{partition: 1}, {partition: 2}, {partition: 3}]
     assert caplog.text.count("are not committed: not within 0 s") == 1
     # A stream that has nothing to do says it again after a while.

@@ -14,7 +14,7 @@ import click
 __all__ = ["main"]
 
 # What the extra odradek[spark] installs.
-SPARK_MODULES = frozenset({"numba", "numpy", "pandas", "pyarrow", "pyspark"})
+SPARK_MODULES = frozenset({"deltalake", "numba", "numpy", "pandas", "pyarrow", "pyspark"})
 IMPORTS_IN_THREADS = frozenset({"demo"})
 HELP = frozenset({"-h", "--help"})
 # What shells report of a program that Ctrl-C has ended.

@@ -54,7 +54,7 @@ def die_after(owner: Any, name: str, counts: Callable[[], bool] = lambda: True) 
 
 
 def stop_after(owner: Any, name: str) -> threading.Event:
-    """Tells when it has been called, and lets nobody go on after that."""
+    """Set when it has been called; the caller does not go on after that."""
     done = getattr(owner, name)
     happened = threading.Event()
 

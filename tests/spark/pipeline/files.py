@@ -97,7 +97,7 @@ def command(*arguments: object) -> list[str]:
 
 
 class Driver:
-    """A driver in a process of its own: it starts Spark at once, and its work when it is told."""
+    """A driver in its own process: it starts Spark at once, and its work on a line of input."""
 
     def __init__(self, file: Path, moment: str) -> None:
         self._process = subprocess.Popen(

@@ -109,7 +109,7 @@ def test_stopped_here_and_gone_on_with_on_a_cluster_without_this_package(
 
 
 def _run_until_ctrl_c(file: Path) -> None:
-    """Until each query has told of a batch."""
+    """Until each query has reported a batch."""
     running = subprocess.Popen(
         command("run", file), stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -1,4 +1,4 @@
-"""What is said of a failure, and what is told of a batch."""
+"""What is said of a failure, and what is reported of a batch."""
 
 from typing import Any
 

@@ -38,8 +38,8 @@ def written(root: Path, rows: pa.Table, directory: str = "", **values: str | Non
     pq.write_table(rows, root / path)
     footer = pq.read_metadata(root / path)
     size = (root / path).stat().st_size
-    told = statistics_of(footer, columns_with_nan(rows))
-    return DataFile(path, size, values, footer.num_rows, told)
+    reported = statistics_of(footer, columns_with_nan(rows))
+    return DataFile(path, size, values, footer.num_rows, reported)
 
 
 def numbers(root: Path, schema_text: str = NUMBERS, **more: Any) -> Table:

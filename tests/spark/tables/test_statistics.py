@@ -70,17 +70,17 @@ def test_what_is_written_and_what_is_left_out(tmp_path: Path) -> None:
             "t2": [True, True, True],
         }
     )
-    told = statistics(rows, tmp_path / "f.parquet")
-    assert told["numRecords"] == 3
-    assert told["minValues"] == {"n": 1, "t": "a", "f": -0.5, "s": {"in": 1}, "t2": True}
-    assert told["maxValues"] == {
+    reported = statistics(rows, tmp_path / "f.parquet")
+    assert reported["numRecords"] == 3
+    assert reported["minValues"] == {"n": 1, "t": "a", "f": -0.5, "s": {"in": 1}, "t2": True}
+    assert reported["maxValues"] == {
         "n": 3,
         "t": "b" * 31 + "c",
         "f": 2.0,
         "s": {"in": 7},
         "t2": True,
     }
-    assert told["nullCount"] == {
+    assert reported["nullCount"] == {
         "n": 1,
         "t": 1,
         "f": 0,
@@ -92,8 +92,8 @@ def test_what_is_written_and_what_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_column_without_bounds_takes_all_others_with_it(tmp_path: Path) -> None:
-    told = statistics(pa.table({"a": [1], "b": [1]}), tmp_path / "f", write_statistics=["a"])
-    assert "minValues" not in told
+    reported = statistics(pa.table({"a": [1], "b": [1]}), tmp_path / "f", write_statistics=["a"])
+    assert "minValues" not in reported
     assert "minValues" not in statistics(pa.table({"a": [1], "f": [math.inf]}), tmp_path / "i")
     pq.write_table(rows := pa.table({"a": [1, 2], "f": [math.nan, 1.0]}), tmp_path / "n")
     assert columns_with_nan(rows) == {"f"}
@@ -101,8 +101,8 @@ def test_a_column_without_bounds_takes_all_others_with_it(tmp_path: Path) -> Non
     assert "minValues" not in json.loads(statistics_of(footer, {"f"}))
     # A group of nulls tells that it has no values.
     rows = pa.table({"a": [None, 1, 2]}, schema=pa.schema([("a", pa.int64())]))
-    told = statistics(rows, tmp_path / "g", row_group_size=1)
-    assert (told["minValues"], told["maxValues"]) == ({"a": 1}, {"a": 2})
+    reported = statistics(rows, tmp_path / "g", row_group_size=1)
+    assert (reported["minValues"], reported["maxValues"]) == ({"a": 1}, {"a": 2})
 
 
 def test_a_dot_in_a_name_is_not_a_path() -> None:

@@ -1,4 +1,4 @@
-"""The commit: once or not at all, whoever else commits; and what a power failure leaves."""
+"""The commit: once or not at all, while others commit; and what a power failure leaves."""
 
 import itertools
 import json

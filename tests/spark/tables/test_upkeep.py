@@ -276,10 +276,10 @@ def test_what_a_table_tells_of_itself(tmp_path: Path) -> None:
     rows = pa.table({"x": [1, 2]})
     append(table, Batch("q/s", 7, notes), NUMBERS, lambda: [written(root, rows)])
     table.refresh()
-    told = info(table)
-    assert (told.rows, told.files, told.small_files, told.version) == (2, 1, 1, 1)
-    assert told.columns == {"x": "long"}
-    assert told.writers == {"q/s": 7}
+    reported = info(table)
+    assert (reported.rows, reported.files, reported.small_files, reported.version) == (2, 1, 1, 1)
+    assert reported.columns == {"x": "long"}
+    assert reported.writers == {"q/s": 7}
     newest, first = history(table)
     assert (newest.version, newest.rows, newest.notes["offsets"]) == (1, 2, "{}")
     assert (first.version, first.operation) == (0, "create table")
