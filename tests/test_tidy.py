@@ -73,6 +73,7 @@ PUBLIC_METHODS_MAX = 25
 
 WIDE_CLASSES = {
     "Producer": "one argument per producer setting",
+    "Cluster": "its arguments are fixed public names",
     "ControllerContext": "the controller's whole memory, behind one class by design",
     "_Recovery": "to take one value for its environment",
     "LogManager": "to take one value for its environment",

@@ -87,7 +87,8 @@ def broker(
             written["log.dirs"] = home.logs
         if host is not None or port is not None:
             address = f"{host or DEFAULT_HOST}:{DEFAULT_PORT if port is None else port}"
-            written["listeners"] = f"PLAINTEXT://{address}"
+            protocol = written.get("security.inter.broker.protocol", "PLAINTEXT")
+            written["listeners"] = f"{protocol}://{address}"
         if store is None and "zookeeper.connect" not in written and home and home.is_alone:
             # A cluster of one: no other broker can hold a replica.
             written.setdefault("offsets.topic.replication.factor", "1")

@@ -39,6 +39,7 @@ VERBS: Mapping[str, Verb] = {
     "groups": Verb("odradek.cli.groups", "groups", "Consumer groups and their lag."),
     "configs": Verb("odradek.cli.configs", "configs", "Settings of topics and brokers."),
     "quotas": Verb("odradek.cli.quotas", "quotas", "Client quotas."),
+    "security": Verb("odradek.cli.security", "security", "Certificates and first users."),
     "users": Verb("odradek.cli.users", "users", "Users that log in with a password."),
     "acls": Verb("odradek.cli.acls", "acls", "Who may do what."),
     "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.cli.output import console, plural, size, table
-from odradek.cli.session import assignments
+from odradek.cli.session import CONFIG_VARIABLE, assignments
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,6 +55,7 @@ TOPIC_HEADINGS = ("topic", "partitions", "isr", "unhealthy", "records", "rate")
 )
 @click.option("--racks", help="A rack for each broker: a,b,c.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
+@click.option("--secure", is_flag=True, help="TLS, logins and permissions for clients.")
 @click.option("--plain", is_flag=True, help="Lines instead of a live view.")
 def up(
     brokers: int,
@@ -63,12 +64,14 @@ def up(
     port: int,
     racks: str | None,
     settings: tuple[str, ...],
+    secure: bool,
     plain: bool,
 ) -> None:
     """Run a cluster until Ctrl-C, then shut it down in order.
 
     A broker that dies is not restarted: it is shown as down.
     """
+    from odradek.security.development import CryptographyMissing
     from odradek.testing.cluster import Cluster, ClusterError
 
     if port + brokers - 1 > PORT_MAX:
@@ -87,7 +90,10 @@ def up(
             data,
             store,
             ports=range(port, port + brokers),
+            secure=secure,
         )
+    except CryptographyMissing as error:
+        raise click.ClickException(str(error)) from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
@@ -101,6 +107,10 @@ def up(
                 f"data and logs are in {cluster.data_dir}"
                 + ("" if data else ", which is removed at the end")
             )
+            if cluster.security_files is not None:
+                click.echo(
+                    f"clients log in: export {CONFIG_VARIABLE}={cluster.security_files.client_file}"
+                )
             try:
                 _show(cluster, plain or not sys.stdout.isatty())
             except KeyboardInterrupt:
@@ -149,7 +159,8 @@ def _show(cluster: "Cluster", plain: bool) -> None:
     """Until Ctrl-C, or until no broker is left."""
     from odradek.client import Blocking
 
-    with Blocking(cluster.bootstrap_servers, timeout_s=ASK_TIMEOUT_S) as client:
+    security = cluster.client_config()
+    with Blocking(cluster.bootstrap_servers, timeout_s=ASK_TIMEOUT_S, security=security) as client:
         if plain:
             _show_lines(cluster, client)
         else:

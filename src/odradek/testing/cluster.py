@@ -9,6 +9,9 @@ production. A broker that was killed, stopped or has died comes back on the same
 with `start`; nothing is restarted behind your back. Leaving the block ends every process, also when
 it is left by an exception; processes also end when this one does, however that happens.
 
+With `secure=True` clients must log in over TLS and need permissions: `client_config()` has the
+administrator's settings, `add_user` adds users.
+
 With `faults=True` the next answers of an API can be made to fail, wait or get lost (`inject`), and
 every request is on record (`requests`).
 """
@@ -46,7 +49,9 @@ from odradek.wire.schema import Message
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from odradek.security.development import DevelopmentSecurity
     from odradek.testing.faults import LoggedRequest
+    from odradek.testing.secure import SecureAccess
 
 __all__ = ["Cluster", "ClusterError"]
 
@@ -84,21 +89,24 @@ class Cluster:
         *,
         ports: Sequence[int] | None = None,
         faults: bool = False,
+        secure: bool = False,
     ) -> None:
         """`racks` has one name per broker. `config` has Kafka's broker settings, for all of them.
         Without `data_dir` everything is kept in a temporary directory and removed at the end.
         `store` is "sqlite" (a file in the data directory) or the address of a ZooKeeper ensemble,
-        zookeeper://host:port/chroot."""
+        zookeeper://host:port/chroot. `secure` needs the extra odradek[security]."""
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"{len(racks)} racks for {brokers} brokers")
         if ports is not None and len(ports) != brokers:
             raise ValueError(f"{len(ports)} ports for {brokers} brokers")
+        if secure and faults:
+            raise ValueError("faults are asked for without a login: not on a secure cluster")
         self.ids = list(range(1, brokers + 1))
         self._is_temporary = data_dir is None
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="odradek-"))
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.store = f"sqlite:{self.data_dir / 'metadata.db'}" if store == "sqlite" else store
         self._racks: dict[int, str] = dict(zip(self.ids, racks or (), strict=False))
         with _choosing:
@@ -117,12 +125,47 @@ class Cluster:
         }
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._paused: set[int] = set()
+        self._access = _secure_access(self.data_dir, self.store) if secure else None
 
     # The whole cluster
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self.ids)
+
+    def client_config(self, user: str | None = None) -> dict[str, str]:
+        """librdkafka's settings for a client of this cluster; None is the administrator."""
+        servers = {"bootstrap.servers": self.bootstrap_servers}
+        if self._access is None:
+            if user is not None:
+                raise ClusterError("this cluster has no users: make it with Cluster(secure=True)")
+            return servers
+        try:
+            return servers | self._access.client_config(user)
+        except KeyError:
+            raise ClusterError(f"there is no user {user!r}: add_user() first") from None
+
+    @property
+    def security_files(self) -> "DevelopmentSecurity | None":
+        """Certificates and settings of a secure cluster."""
+        return None if self._access is None else self._access.files
+
+    def add_user(self, name: str, password: str) -> None:
+        """A user without any permission yet, known to every broker that runs."""
+        if self._access is None:
+            raise ClusterError("this cluster has no users: make it with Cluster(secure=True)")
+        self._access.add_user(self.bootstrap_servers, name, password)
+        for broker in self._able():
+            self.wait_until(
+                lambda at=broker: self._can_log_in(at, name),  # type: ignore[misc]
+                f"broker {broker} to know user {name}",
+            )
+
+    def _can_log_in(self, broker: int, user: str) -> bool:
+        assert self._access is not None
+        return broker not in self._able() or self._access.can_log_in(
+            user, HOST, self._ports[broker], ASK_TIMEOUT_S
+        )
 
     def __enter__(self) -> "Cluster":
         try:
@@ -148,6 +191,8 @@ class Cluster:
             self._end_all()
         finally:
             _holding.discard(self)
+            if self._access is not None:
+                self._access.close()
             if self._is_temporary:
                 shutil.rmtree(self.data_dir, ignore_errors=True)
 
@@ -299,7 +344,8 @@ class Cluster:
         from odradek.client import Blocking, ElectionType, check
 
         moved = TopicPartition(topic, partition)
-        with Blocking(self.bootstrap_servers, client_id=CLIENT_ID) as client:
+        security = self.client_config()
+        with Blocking(self.bootstrap_servers, client_id=CLIENT_ID, security=security) as client:
             described = client.run(client.admin.describe_topics([topic]))[topic]
             replicas = described.partitions[partition].replicas
             if broker not in replicas:
@@ -390,6 +436,8 @@ class Cluster:
         command = [sys.executable, "-m", "odradek", "broker", "--id", str(broker)]
         command += ["--store", self.store, "--host", HOST, "--port", str(self._ports[broker])]
         command += ["--stop-on-eof"]
+        if self._access is not None:
+            command += ["--config", str(self._access.files.broker_file)]
         if broker in self._racks:
             command += ["--rack", self._racks[broker]]
         for name, value in settings.items():
@@ -439,9 +487,18 @@ class Cluster:
 
     def _ask(self, broker: int, request: MetadataRequest) -> list[MetadataResponse]:
         try:
-            return [ask(HOST, self._ports[broker], request, METADATA_VERSION, MetadataResponse)]
+            port = self._ports[broker]
+            if self._access is not None:
+                return [self._access.ask(HOST, port, request, METADATA_VERSION, ASK_TIMEOUT_S)]
+            return [ask(HOST, port, request, METADATA_VERSION, MetadataResponse)]
         except OSError:
             return []
+
+
+def _secure_access(data_dir: Path, store: str) -> "SecureAccess":
+    from odradek.testing.secure import SecureAccess
+
+    return SecureAccess(data_dir, store)
 
 
 def ask(host: str, port: int, request: Message, version: int, answer: type[MessageT]) -> MessageT:
