@@ -186,6 +186,11 @@ class Routes:
         """Raises KafkaError if this request is not to be served."""
         broker = self.broker
         self._check_listener(route, context)
+        if route.key in CONTROL:
+            # Before the store is asked about it: a client without permission costs it nothing.
+            refused = context.may.check(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            if refused is not None:
+                raise refused
         if route.key in CONTROL and not broker.control.is_known(request, broker.epoch):
             return Exclusive(self._serve_checked(route, request, context))
         if broker.quotas.limit_time and not _is_exempt(route, request, context):
