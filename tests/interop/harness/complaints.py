@@ -45,8 +45,8 @@ USUAL = [
 # Ours: after kill -9 a batch of which only the beginning was written; one that was controller until
 # it was held back.
 OUR_USUAL = re.compile(
-    r"WARNING odradek\.log\.recovery: .* bad bytes were cut"
-    r"|WARNING odradek\.replica\.state_changes: .*: STALE_CONTROLLER_EPOCH"
+    r"WARNING odradek\.log\.recovery: .* bad bytes and \S+ later segments removed"
+    r"|WARNING odradek\.replica\.control_requests: .*: STALE_CONTROLLER_EPOCH"
 )
 
 
