@@ -57,7 +57,9 @@ class Nowhere(asyncio.Transport):
 
 
 def connect(broker: Broker) -> ClientConnection:
-    connection = ClientConnection(broker.connections, broker.routes, "PLAINTEXT")
+    connection = ClientConnection(
+        broker.connections, broker.routes, broker.security.of("PLAINTEXT")
+    )
     connection.connection_made(Nowhere(connection))
     return connection
 

@@ -148,15 +148,15 @@ async def test_a_stop_that_finds_no_controller_waits_no_longer_than_for_the_next
     monkeypatch.setattr(controlled_shutdown, "LOOK_S", 0.0)
     async with cluster(tmp_path, brokers=2, controlled_shutdown_retry_backoff_ms="60000") as made:
         await made.create_topic("t", replicas=2)
-        store = made.controller.store
-        found, looks = store.controller_id, 0
+        node = made.controller.store.controller
+        found, looks = node.id, 0
 
         async def vacant_at_first() -> int | None:
             nonlocal looks
             looks += 1
             return None if looks < 5 else await found()
 
-        monkeypatch.setattr(store, "controller_id", vacant_at_first)
+        monkeypatch.setattr(node, "id", vacant_at_first)
         await asyncio.wait_for(made.stop(made.controller.id), 10)
         assert looks >= 5
 
