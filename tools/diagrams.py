@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from odradek.controller import controller_election, partition_states, replica_states
+from odradek.coordinator import transaction_states
 
 ARCHITECTURE = Path(__file__).parent.parent / "ARCHITECTURE.md"
 
@@ -64,10 +65,20 @@ def election_diagram() -> str:
     return diagram(edges)
 
 
+def transaction_diagram() -> str:
+    edges = [
+        (previous.label, target.label, "")
+        for target, valid in transaction_states.VALID_PREVIOUS.items()
+        for previous in sorted(valid)
+    ]
+    return diagram(edges)
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "replica-states": replica_diagram,
     "partition-states": partition_diagram,
     "controller-election": election_diagram,
+    "transaction-states": transaction_diagram,
 }
 
 

@@ -40,6 +40,9 @@ class Cluster:
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "2",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.num.partitions": "2",
+            "transaction.state.log.min.isr": "1",
             "controlled.shutdown.retry.backoff.ms": "10",
             **settings,
         }

@@ -14,7 +14,7 @@ from odradek.coordinator.group import (
     new_member_id,
     subscribed_topics,
 )
-from odradek.coordinator.storage import partition_for
+from odradek.coordinator.state_topic import partition_for
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from odradek.wire.messages.leave_group import MemberIdentity
@@ -382,7 +382,7 @@ def test_the_next_coordinator_reads_the_group_back_and_members_go_on() -> None:
         assert errors == {T0: ErrorCode.NONE}
         world.groups.on_resigned(0)
         world.groups = world.coordinator()
-        await world.on_elected(epoch=1)
+        await world.elect(epoch=1)
         assert world.group.state is GroupState.STABLE
         assert [world.beat(j) for j in joined] == [ErrorCode.NONE] * 2
         assert (await world.sync(joined[1])).assignment == b"work-1"

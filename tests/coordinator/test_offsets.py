@@ -54,7 +54,7 @@ def test_a_commit_is_not_seen_before_it_is_stored() -> None:
         committing = asyncio.ensure_future(commit(world, -1, "", {T0: 7}))
         await asyncio.sleep(0.01)
         assert world.groups.offsets.fetch("g", [T0])[1] == {T0: None}
-        world.log.held[0].set_result(ErrorCode.NONE)
+        world.log.release()
         assert await committing == {T0: ErrorCode.NONE}
         assert world.groups.offsets.fetch("g", None)[1][T0].offset == 7
 
@@ -86,8 +86,8 @@ def test_deleting_groups_and_offsets() -> None:
         assert await world.groups.offsets.delete_group("g") == ErrorCode.NONE
         world.groups.on_resigned(0)
         world.groups = world.coordinator()
-        await world.on_elected(epoch=1)
-        assert world.groups.storage.groups() == []
+        await world.elect(epoch=1)
+        assert world.groups.storage.entries() == []
 
     World().run(story)
 
@@ -134,10 +134,7 @@ class TestACommitUnderWay:
 
     @staticmethod
     def finish(world: World) -> None:
-        assert world.log.held is not None
-        for waiting in world.log.held:
-            waiting.set_result(ErrorCode.NONE)
-        world.log.held = None
+        world.log.release()
 
     @staticmethod
     async def fetched(world: World) -> list[dict[TopicPartition, int]]:
@@ -145,7 +142,7 @@ class TestACommitUnderWay:
         here = world.groups.offsets.fetch("g", None)[1]
         world.groups.on_resigned(0)
         world.groups = world.coordinator()
-        await world.on_elected(epoch=1)
+        await world.elect(epoch=1)
         there = world.groups.offsets.fetch("g", None)[1]
         return [{tp: at.offset for tp, at in found.items() if at} for found in (here, there)]
 
@@ -250,7 +247,7 @@ def test_a_record_that_cannot_be_decoded_is_skipped_and_named(
         world.log.batches.append(bytes(unreadable))
         assert await commit(world, -1, "", {TopicPartition("t", 1): 6})
         world.groups = world.coordinator()
-        await world.on_elected(epoch=1)
+        await world.elect(epoch=1)
         _, offsets = world.groups.offsets.fetch("g", None)
         found = {tp: committed and committed.offset for tp, committed in offsets.items()}
         assert found == {T0: 5, TopicPartition("t", 1): 6}

@@ -8,7 +8,9 @@ from typing import Any
 from odradek.coordinator.config import GroupConfig
 from odradek.coordinator.coordinator import GroupCoordinator
 from odradek.coordinator.group import CommittedOffset, Group, GroupState
+from odradek.coordinator.state_topic import Appended
 from odradek.sim.loop import SimLoop
+from odradek.wire.batch import header_at, set_offset_and_epoch
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import (
@@ -32,22 +34,35 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
+        self.end_offset = 0
         self.next_error = ErrorCode.NONE
-        self.held: list[asyncio.Future[ErrorCode]] | None = None
+        self.held: list[tuple[asyncio.Future[Appended], Appended]] | None = None
 
     def partition_count(self) -> int:
         return 1
 
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Any:
-        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         error, self.next_error = self.next_error, ErrorCode.NONE
         if not error:
+            set_offset_and_epoch(batch, 0, self.end_offset, 0)
+            self.end_offset = header_at(batch).next_offset
             self.batches.append(bytes(batch))
-        if self.held is None:
-            future.set_result(error)
+            appended = Appended(error, header_at(batch).base_offset)
         else:
-            self.held.append(future)
+            appended = Appended(error)
+        if self.held is None:
+            future.set_result(appended)
+        else:
+            self.held.append((future, appended))
         return future
+
+    def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """What was held is on every replica now, or never will be."""
+        held, self.held = self.held or [], None
+        for future, appended in held:
+            if not future.done():
+                future.set_result(Appended(error) if error else appended)
 
     def read(self, partition: int) -> Iterator[bytes]:
         yield from list(self.batches)
@@ -70,14 +85,14 @@ class World:
 
     def run(self, story: Callable[["World"], Coroutine[Any, Any, None]]) -> None:
         async def whole() -> None:
-            await self.on_elected()
+            await self.elect()
             await story(self)
 
         self.loop.run_until_complete(whole())
         assert self.loop.failures == []
         self.loop.close()
 
-    async def on_elected(self, epoch: int = 0) -> None:
+    async def elect(self, epoch: int = 0) -> None:
         self.groups.on_elected(0, epoch)
         await asyncio.sleep(0.001)
         assert self.groups.check("g") is ErrorCode.NONE

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from odradek.log.disk import RealDisk
 from odradek.log.indexes import AbortedTransaction
 from odradek.log.producers import (
+    NO_GUARD,
     CorruptSnapshot,
     Origin,
     ProducerState,
@@ -373,3 +374,61 @@ def test_a_snapshot_and_the_rest_replayed_give_the_same_state(
         loaded = again.get(pid)
         assert loaded is not None and loaded[:4] == state[:4]
         assert loaded.batches == state.batches[len(state.batches) - len(loaded.batches) :]
+
+
+class TestGuards:
+    """docs/spec/transactions.md section 2.7: a first batch is appended only under a valid guard."""
+
+    def test_a_first_batch_needs_the_guard_it_was_verified_under(
+        self, states: ProducerStates
+    ) -> None:
+        first = batch(transactional=True)
+        with pytest.raises(KafkaError) as refused:
+            states.check_guard(first, NO_GUARD)
+        assert refused.value.error is ErrorCode.INVALID_TXN_STATE
+        guard = states.guard_for(first, NOW)
+        assert guard is not None and states.guard_for(first, NOW) is guard
+        states.check_guard(first, guard)
+        states.check_guard(batch(), NO_GUARD)  # not in a transaction
+
+    def test_it_goes_with_the_batch_that_opens_the_transaction(
+        self, states: ProducerStates
+    ) -> None:
+        first = batch(transactional=True)
+        guard = states.guard_for(first, NOW)
+        append(states, first)
+        assert states.guard_for(batch(1, transactional=True), NOW) is None, "it is open"
+        states.check_guard(batch(1, transactional=True), NO_GUARD)
+        assert guard is not None
+
+    def test_a_marker_ends_it(self, states: ProducerStates) -> None:
+        """The batch was delayed past the abort of its transaction."""
+        first = batch(transactional=True)
+        guard = states.guard_for(first, NOW)
+        update = states.begin(Origin.COORDINATOR)
+        update.add(
+            batch(transactional=True, control=True), 0, TransactionEnd(ControlType.ABORT, 1, NOW)
+        )
+        states.apply(update)
+        with pytest.raises(KafkaError) as refused:
+            states.check_guard(first, guard)
+        assert refused.value.error is ErrorCode.INVALID_TXN_STATE
+
+    def test_the_lowest_sequence_comes_first(self, states: ProducerStates) -> None:
+        second, first = batch(1, transactional=True), batch(0, transactional=True)
+        guard = states.guard_for(second, NOW)
+        assert states.guard_for(first, NOW) is guard
+        for verified in (guard, None):
+            with pytest.raises(KafkaError) as refused:
+                states.check_guard(second, verified)
+            assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        states.check_guard(first, guard)
+        newer = batch(0, epoch=1, transactional=True)
+        assert states.guard_for(newer, NOW) is guard
+        states.check_guard(newer, guard)
+
+    def test_it_expires(self, states: ProducerStates) -> None:
+        first = batch(transactional=True)
+        guard = states.guard_for(first, NOW)
+        states.remove_expired(NOW + states.expiration_ms)
+        assert states.guard_for(first, NOW) is not guard

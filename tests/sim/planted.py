@@ -23,7 +23,7 @@ from odradek.controller import (
     restarts,
 )
 from odradek.controller.reassigner import Reassigner
-from odradek.coordinator.storage import Replay
+from odradek.coordinator.storage import GroupReplay
 from odradek.log import recovery
 from odradek.log.log import Log
 from odradek.log.producers import ProducerStates
@@ -370,10 +370,10 @@ def any_transition() -> Patches:
 def forget_groups() -> Patches:
     """A new coordinator starts from nothing."""
 
-    def take(self: Replay, piece: bytes) -> None:
+    def take(self: GroupReplay, piece: bytes) -> None:
         pass
 
-    return attribute(Replay, "take", take)
+    return attribute(GroupReplay, "take", take)
 
 
 def know_no_duplicates() -> Patches:

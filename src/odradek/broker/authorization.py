@@ -175,6 +175,7 @@ def _config_resource(item: Any, operation: AclOperation) -> Resource:
 
 _CLUSTER_ACTION = (Whole(_O.CLUSTER_ACTION),)
 _GROUP_READ = (Whole(_O.READ, _T.GROUP, "group_id"),)
+_TRANSACTION_WRITE = (Whole(_O.WRITE, _T.TRANSACTIONAL_ID, "transactional_id"),)
 
 AUTHORIZATION: Mapping[ApiKey, Row] = {
     ApiKey.PRODUCE: (
@@ -204,6 +205,13 @@ AUTHORIZATION: Mapping[ApiKey, Row] = {
     ApiKey.DELETE_TOPICS: InHandler("Delete on each topic, by id also Describe"),
     ApiKey.DELETE_RECORDS: (Each("topics", _O.DELETE),),
     ApiKey.INIT_PRODUCER_ID: InHandler("Write on the transactional id, or on any topic"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: InHandler(
+        "Write on the transactional id and each topic; ClusterAction for leaders"
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: (*_TRANSACTION_WRITE, *_GROUP_READ),
+    ApiKey.END_TXN: _TRANSACTION_WRITE,
+    ApiKey.WRITE_TXN_MARKERS: InHandler("Alter or ClusterAction on the cluster"),
+    ApiKey.TXN_OFFSET_COMMIT: (*_TRANSACTION_WRITE, *_GROUP_READ, Each("topics", _O.READ)),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (
         Each("topics", _O.DESCRIBE, name="topic", unless=_O.CLUSTER_ACTION),
     ),
@@ -234,6 +242,11 @@ AUTHORIZATION: Mapping[ApiKey, Row] = {
     ApiKey.ALTER_PARTITION: _CLUSTER_ACTION,
     ApiKey.DESCRIBE_CLUSTER: Free("brokers are always shown"),
     ApiKey.DESCRIBE_PRODUCERS: (Each("topics", _O.READ),),
+    # Topics inside a transaction that the client may not describe are left out by the handler.
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        Each("transactional_ids", _O.DESCRIBE, _T.TRANSACTIONAL_ID, name=None),
+    ),
+    ApiKey.LIST_TRANSACTIONS: InHandler("Describe on each transactional id it shows"),
     ApiKey.ALLOCATE_PRODUCER_IDS: _CLUSTER_ACTION,
 }
 # Asked before the broker says that it is not the controller; for all others after.

@@ -35,7 +35,8 @@ from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.quotas import ClientQuotas
 from odradek.broker.routes import Routes
 from odradek.broker.security import BrokerSecurity, ListenerSecurity
-from odradek.broker.topics import Topics, offsets_topic
+from odradek.broker.topics import Topics, offsets_topic, transactions_topic
+from odradek.broker.transactions import make_transactions, make_verification
 from odradek.broker.unclean_start import (
     ALL_PARTITIONS,
     leave_isrs_after_data_loss,
@@ -48,8 +49,11 @@ from odradek.controller.controller import Controller
 from odradek.controller.journal import Journal, RotatingFile
 from odradek.coordinator.config import GroupConfig
 from odradek.coordinator.coordinator import GroupCoordinator
-from odradek.coordinator.replicated import ReplicatedOffsets, follow_leadership
+from odradek.coordinator.replicated import ReplicatedState, follow_leadership
 from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.coordinator.transaction_coordinator import TransactionCoordinator
+from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
+from odradek.coordinator.verification import Verification
 from odradek.log.checkpoints import InconsistentMetaProperties
 from odradek.log.cleaner import CleanerConfig
 from odradek.log.config import LogConfig
@@ -93,6 +97,8 @@ class Broker:
     controller: Controller
     topics: Topics
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verification: Verification
     producer_ids: ProducerIds
     settings: DynamicConfig
     # Of the package, where the runner says it.
@@ -139,6 +145,8 @@ class Broker:
         self._http: HttpService | None = None
         self._informed = asyncio.Event()
         self._expects_topics = False
+        # Of the state topics that existed when this broker started.
+        self._state_partitions: dict[str, int] = {}
 
     def make_routes(self) -> Routes:
         """How requests find their handlers. A broker under test puts its own here."""
@@ -163,8 +171,9 @@ class Broker:
         await self.store.session.start()
         await self.store.prepare()
         self.cluster_id = await self.store.cluster_id_or(_new_cluster_id(self.rng))
-        offsets = await self.store.topic(OFFSETS_TOPIC)
-        self._offsets_partitions = len(offsets.partitions) if offsets is not None else None
+        for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            if (node := await self.store.topic(topic)) is not None:
+                self._state_partitions[topic] = len(node.partitions)
         self._expects_topics = bool(await self.store.topics())
         await self._open_logs()
         self._make_parts()
@@ -184,6 +193,7 @@ class Broker:
         await self.controller.start()
         self.logs.start()
         self.groups.offsets.start()
+        self.transactions.start()
         await self._wait_until_informed()
         self.connections.serve()
         logger.info("broker %d serves %s", self.id, ", ".join(map(str, self.endpoints)))
@@ -293,19 +303,36 @@ class Broker:
             register=self._register_again,
         )
         self.groups = GroupCoordinator(
-            ReplicatedOffsets(self.replicas, self._count_offsets_partitions),
+            self.state_log(OFFSETS_TOPIC, "offsets.topic.num.partitions"),
             config.make(GroupConfig),
             clock=self.clock,
             rng=self.rng,
         )
-        follow_leadership(self.groups, self.replicas)
+        follow_leadership(self.groups, OFFSETS_TOPIC, self.replicas)
+        self.replicas.control_requests.deletion_listeners.append(
+            self.groups.offsets.forget_topic_partitions
+        )
         self.topics.internal[OFFSETS_TOPIC] = lambda: offsets_topic(config)
+        self.transactions = make_transactions(self)
+        follow_leadership(self.transactions, TRANSACTIONS_TOPIC, self.replicas)
+        self.topics.internal[TRANSACTIONS_TOPIC] = lambda: transactions_topic(config)
+        self.verification = make_verification(self)
 
-    def _count_offsets_partitions(self) -> int:
-        """What the groups are divided by: as in Kafka what the topic had when this broker started,
-        else what it is to be made with. Never what the controller has sent so far: of a part of the
-        partitions other groups are ours, and we know of nothing that they have committed."""
-        return self._offsets_partitions or self.config.integer("offsets.topic.num.partitions")
+    def state_log(self, topic: str, setting: str) -> ReplicatedState:
+        """The local replicas of a state topic. Names are divided by the partitions that the topic
+        had when this broker started, as in Kafka, else by what it will be created with. Never by
+        what the controller has sent so far: of a part of the partitions other names are ours, and
+        we know of nothing that was stored for them."""
+        return ReplicatedState(
+            topic,
+            self.replicas,
+            lambda: self._state_partitions.get(topic) or self.config.integer(setting),
+        )
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether the controller has sent the cluster's metadata."""
+        return self._informed.is_set()
 
     def _journal_path(self) -> str:
         return f"{self.logs.live_dirs[0]}/{JOURNAL}"
@@ -447,6 +474,8 @@ class Broker:
         if self._http is not None:
             await self._http.close()
         self.groups.close()
+        self.transactions.close()
+        self.verification.close()
         await self.replicas.close()
         await self.logs.close()
         await self.store.session.close()
@@ -465,6 +494,7 @@ class Broker:
             "fetch_sessions": self.fetch_sessions.statistics(),
             "quotas": self.quotas.statistics(),
             "control_requests": self.control.statistics(),
+            "transactions": self.transactions.statistics(),
             "producer_ids": self.producer_ids.statistics(),
             "store": self.store.session.statistics(),
         }

@@ -15,6 +15,7 @@ from odradek.broker.config import BrokerConfig, validate_topic
 from odradek.broker.delayed_by_key import DelayedByKey
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
 from odradek.placement import (
     Broker,
     RackAwareMode,
@@ -31,7 +32,7 @@ from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition, validate_topic_name
 
-__all__ = ["NewTopic", "Permit", "Topics", "metric_name", "offsets_topic"]
+__all__ = ["NewTopic", "Permit", "Topics", "metric_name", "offsets_topic", "transactions_topic"]
 
 # Told how many partitions are about to be created or deleted; raises KafkaError if it may not be.
 Permit = Callable[[int], None]
@@ -310,6 +311,25 @@ def offsets_topic(config: BrokerConfig) -> NewTopic:
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(config.integer("offsets.topic.segment.bytes")),
+        },
+    )
+
+
+def transactions_topic(config: BrokerConfig) -> NewTopic:
+    """The topic that remembers transactional ids, as Kafka creates it.
+
+    docs/spec/transactions.md section 1.
+    """
+    return NewTopic(
+        TRANSACTIONS_TOPIC,
+        config.integer("transaction.state.log.num.partitions"),
+        config.integer("transaction.state.log.replication.factor"),
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(config.integer("transaction.state.log.min.isr")),
+            "segment.bytes": str(config.integer("transaction.state.log.segment.bytes")),
+            "unclean.leader.election.enable": "false",
         },
     )
 

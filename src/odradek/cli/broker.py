@@ -92,6 +92,8 @@ def broker(
         if store is None and "zookeeper.connect" not in written and home and home.is_alone:
             # A cluster of one: no other broker can hold a replica.
             written.setdefault("offsets.topic.replication.factor", "1")
+            written.setdefault("transaction.state.log.replication.factor", "1")
+            written.setdefault("transaction.state.log.min.isr", "1")
         settings = BrokerConfig(written)
         if not settings.log_dirs():
             raise click.UsageError("missing log directory: give --data DIR")

@@ -1,4 +1,4 @@
-"""What the broker's configuration says about groups."""
+"""What the broker's configuration says about groups and transactions."""
 
 from dataclasses import dataclass
 
@@ -18,3 +18,18 @@ class GroupConfig:
         "offsets.retention.minutes", lambda minutes: minutes * 60_000
     )
     offsets_retention_check_interval_ms: int = configured("offsets.retention.check.interval.ms")
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """One broker's settings for the transactions it coordinates."""
+
+    transaction_max_timeout_ms: int = configured("transaction.max.timeout.ms")
+    transactional_id_expiration_ms: int = configured("transactional.id.expiration.ms")
+    timeout_check_interval_ms: int = configured(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    )
+    expiration_check_interval_ms: int = configured(
+        "transaction.remove.expired.transaction.cleanup.interval.ms"
+    )
+    request_timeout_ms: int = configured("request.timeout.ms")

@@ -27,8 +27,9 @@ from odradek.coordinator.group import (
 )
 from odradek.coordinator.offsets import GroupOffsets
 from odradek.coordinator.sessions import Sessions
-from odradek.coordinator.storage import STORE_ERRORS, GroupStorage, OffsetsLog, OwnedPartition
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.coordinator.state_topic import Appended, OwnedPartition, StateLog
+from odradek.coordinator.storage import STORE_ERRORS, GroupStorage
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import (
     JoinGroupRequest,
@@ -47,7 +48,7 @@ METADATA_BYTES_MAX = 1024 * 1024
 SKIP_ASSIGNMENT_SINCE = 9
 MEMBER_ID_REQUIRED_SINCE = 4
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 JoinReply = Reply[JoinGroupResponse]
 SyncReply = Reply[SyncGroupResponse]
@@ -65,7 +66,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        offsets_log: OffsetsLog,
+        offsets_log: StateLog,
         config: GroupConfig,
         *,
         clock: Callable[[], int],
@@ -79,41 +80,27 @@ class GroupCoordinator:
         self._joins: dict[str, JoinWait] = {}
         self._sync_timers: dict[str, asyncio.TimerHandle] = {}
         self._sessions = Sessions(self._session_ended, self._remove_pending)
-        self._loads: dict[int, asyncio.Task[None]] = {}
         self.rebalances = 0
 
     # Partitions of the offsets topic come and go with their leadership.
 
     def on_elected(self, partition: int, epoch: int) -> None:
         """This broker leads a partition of the offsets topic: load it, then answer for it."""
-        owned = self.storage.own(partition, epoch)
-        if owned is not None:
-            task = asyncio.get_running_loop().create_task(self._load(partition, owned))
-            self._loads[partition] = task
+        self.storage.elected(partition, epoch, self._loaded)
 
-    async def _load(self, partition: int, owned: OwnedPartition) -> None:
-        try:
-            loaded = await self.storage.load(partition, owned)
-        except Exception as error:
-            # Without its groups the partition cannot be coordinated; clients look elsewhere, and
-            # the next change of leadership tries again.
-            foreseen = isinstance(error, KafkaError)
-            log.error("cannot load offsets %d: %s", partition, error, exc_info=not foreseen)
-            self.storage.unload(partition, owned.epoch)
-            return
-        for group in loaded:
+    def _loaded(self, owned: OwnedPartition[Group]) -> None:
+        for group in list(owned.entries.values()):
             for member in group.members.values():
                 self.touch(group, member)
             if len(group.members) > self.config.group_max_size:
                 self._prepare_rebalance(group, "the group is over its maximal size")
 
     def on_resigned(self, partition: int, epoch: int | None = None) -> None:
-        for group in self.storage.unload(partition, epoch):
+        for group in self.storage.resigned(partition, epoch):
             self._dismiss(group)
 
     def close(self) -> None:
-        for task in self._loads.values():
-            task.cancel()
+        self.storage.close()
         self.offsets.close()
         for partition in list(self.storage.owned):
             self.on_resigned(partition)
@@ -327,7 +314,7 @@ class GroupCoordinator:
         first = group.state is GroupState.EMPTY
         group.transition(GroupState.PREPARING_REBALANCE, self._clock())
         self.rebalances += 1
-        log.info("group %s generation %d rebalances: %s", group.id, group.generation, reason)
+        logger.info("group %s generation %d rebalances: %s", group.id, group.generation, reason)
         if first:
             delay = self.config.group_initial_rebalance_delay_ms
             group.member_arrived = False
@@ -475,11 +462,11 @@ class GroupCoordinator:
     def _store(
         self, group: Group, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]
     ) -> None:
-        def done(future: "asyncio.Future[ErrorCode]") -> None:
+        def done(future: "asyncio.Future[Appended]") -> None:
             if not future.cancelled():
-                error = future.result()
+                error = future.result().error
                 if error:
-                    log.warning("group %s could not be stored: %s", group.id, error.name)
+                    logger.warning("group %s could not be stored: %s", group.id, error.name)
                 then(STORE_ERRORS.get(error, error))
 
         self.storage.store_group(group, assignments).add_done_callback(done)
@@ -583,7 +570,7 @@ class GroupCoordinator:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
 
     def statistics(self) -> dict[str, int]:
-        groups = self.storage.groups()
+        groups = self.storage.entries()
         return {
             "groups": len(groups),
             "members": sum(len(group.members) for group in groups),

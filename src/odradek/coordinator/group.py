@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
+from odradek.coordinator.state_topic import Appended
 from odradek.wire.decoder import STRING_BYTES_MAX
 from odradek.wire.errors import DecodeError, ErrorCode
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -100,7 +101,14 @@ class Member:
 class CommittedOffset:
     """An offset a group has committed, and where the commit stands in the offsets topic."""
 
-    __slots__ = ("commit_timestamp", "expire_timestamp", "leader_epoch", "metadata", "offset")
+    __slots__ = (
+        "batch_offset",
+        "commit_timestamp",
+        "expire_timestamp",
+        "leader_epoch",
+        "metadata",
+        "offset",
+    )
 
     def __init__(
         self,
@@ -115,10 +123,15 @@ class CommittedOffset:
         self.commit_timestamp = commit_timestamp
         self.leader_epoch = leader_epoch
         self.expire_timestamp = expire_timestamp
+        # Where its batch is in the offsets topic, once it is there: of two commits the later wins,
+        # whenever their transactions end.
+        self.batch_offset = -1
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CommittedOffset) and all(
-            getattr(self, name) == getattr(other, name) for name in self.__slots__
+            getattr(self, name) == getattr(other, name)
+            for name in self.__slots__
+            if name != "batch_offset"
         )
 
     def __repr__(self) -> str:
@@ -142,7 +155,11 @@ class Group:
         self.pending_sync: set[str] = set()  # have joined this generation, have not asked for work
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         # In the log, and not yet in `offsets`: what waits for its replicas, by what it waits with.
-        self.committing: dict[Future[ErrorCode], dict[TopicPartition, CommittedOffset]] = {}
+        self.committing: dict[Future[Appended], dict[TopicPartition, CommittedOffset]] = {}
+        # Committed in transactions that are open, by producer id: visible if those commit.
+        self.pending_offsets: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        # Appends of the last of these that wait for their replicas.
+        self.appending_pending: set[Future[Appended]] = set()
         # A group without a member in its first generation waits for stragglers.
         self.member_arrived = False
 
@@ -256,11 +273,30 @@ class Group:
     def committing_partitions(self) -> set[TopicPartition]:
         return {tp for offsets in self.committing.values() for tp in offsets}
 
+    def is_unstable(self, tp: TopicPartition) -> bool:
+        """Whether a commit of this partition is under way, in a transaction or without one."""
+        return any(tp in offsets for offsets in self.committing.values()) or any(
+            tp in offsets for offsets in self.pending_offsets.values()
+        )
+
+    def take_offset(self, tp: TopicPartition, committed: CommittedOffset) -> None:
+        """The commit counts, unless a later one does already."""
+        present = self.offsets.get(tp)
+        if present is None or present.batch_offset < committed.batch_offset:
+            self.offsets[tp] = committed
+
     def forget_offset(self, tp: TopicPartition) -> None:
         """Also one that is being committed: its commit comes before this in the log."""
         self.offsets.pop(tp, None)
         for offsets in self.committing.values():
             offsets.pop(tp, None)
+        self.drop_pending(tp)
+
+    def drop_pending(self, tp: TopicPartition) -> None:
+        for producer_id, offsets in list(self.pending_offsets.items()):
+            offsets.pop(tp, None)
+            if not offsets:
+                del self.pending_offsets[producer_id]
 
     def subscribed(self, topic: str) -> bool:
         """Whether a member may be reading the topic: then its offset must stay."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from odradek.coordinator.config import GroupConfig
 from odradek.coordinator.group import UNKNOWN_MEMBER, CommittedOffset, Group, GroupState, Member
-from odradek.coordinator.storage import COMMIT_ERRORS, GroupStorage
+from odradek.coordinator.storage import COMMIT_ERRORS, GroupStorage, Producer
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -70,14 +70,21 @@ class GroupOffsets:
             return dict.fromkeys(offsets, error)
         if (member := group.members.get(member_id)) is not None:
             self._touch(group, member)
+        accepted, errors = self._split_by_metadata(offsets)
+        if not accepted:
+            return errors
+        return await self._store(group, accepted, errors)
+
+    def _split_by_metadata(
+        self, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> tuple[dict[TopicPartition, CommittedOffset], Errors]:
+        """What can be stored, and the errors of what has too long a text with it."""
         limit = self._config.offset_metadata_max_bytes
         accepted = {
             tp: offset for tp, offset in offsets.items() if java_length(offset.metadata) <= limit
         }
-        errors = dict.fromkeys(offsets.keys() - accepted, ErrorCode.OFFSET_METADATA_TOO_LARGE)
-        if not accepted:
-            return errors
-        return await self._store(group, accepted, errors)
+        too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return accepted, dict.fromkeys(offsets.keys() - accepted, too_large)
 
     def _check_commit(
         self, group: Group, generation: int, member_id: str, instance_id: str | None
@@ -102,7 +109,7 @@ class GroupOffsets:
         stored = self._storage.store_offsets(group, offsets)
         group.committing[stored] = dict(offsets)
         try:
-            error = await stored
+            error, offset = await stored
         finally:
             committed = group.committing.pop(stored)
         if not error:
@@ -110,22 +117,95 @@ class GroupOffsets:
                 # Stored, but this broker no longer coordinates the group; its successor knows.
                 error = ErrorCode.NOT_COORDINATOR
             else:
-                group.offsets.update(committed)
+                for tp, one in committed.items():
+                    one.batch_offset = offset
+                    group.take_offset(tp, one)
         error = COMMIT_ERRORS.get(error, error)
         return {**errors, **dict.fromkeys(offsets, error)}
 
+    # In transactions: docs/spec/transactions.md section 2.12
+
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        producer: Producer,
+        member: tuple[int, str, str | None],
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> Errors:
+        """Offsets that count once the producer's transaction is committed. `member` is the
+        generation, member id and instance id, if the client gave them.
+
+        A crash before the append loses the commit and with it the answer; after it, the next
+        coordinator finds the offsets pending in the log.
+        """
+        error = self._storage.status(group_id)
+        if error:
+            return dict.fromkeys(offsets, error)
+        group = self._storage.add(group_id)
+        error = _check_transactional_commit(group, *member)
+        if error:
+            return dict.fromkeys(offsets, error)
+        accepted, errors = self._split_by_metadata(offsets)
+        if not accepted:
+            return errors
+        pending = group.pending_offsets.setdefault(producer.id, {})
+        pending.update(accepted)
+        stored = self._storage.store_offsets(group, accepted, producer)
+        group.appending_pending.add(stored)
+        try:
+            error, offset = await stored
+        finally:
+            group.appending_pending.discard(stored)
+        for tp, one in accepted.items():
+            one.batch_offset = offset
+            if error and pending.get(tp) is one:
+                del pending[tp]
+        if not pending and group.pending_offsets.get(producer.id) is pending:
+            del group.pending_offsets[producer.id]
+        if not error and group.state is GroupState.DEAD:
+            error = ErrorCode.NOT_COORDINATOR
+        error = COMMIT_ERRORS.get(error, error)
+        return {**errors, **dict.fromkeys(accepted, error)}
+
+    async def end_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
+        """The marker of a transaction is in this partition of the offsets topic, on every in-sync
+        replica. Returns when the offsets that were pending count, or are dropped."""
+        owned = await self._storage.loaded(partition)
+        if owned is None:
+            return  # the next coordinator reads the marker
+        for group in list(owned.entries.values()):
+            if producer_id not in group.pending_offsets:
+                continue
+            if group.appending_pending:
+                # Their batches come before the marker, and are acknowledged no later.
+                await asyncio.wait(set(group.appending_pending))
+            for tp, committed in group.pending_offsets.pop(producer_id, {}).items():
+                if is_commit:
+                    group.take_offset(tp, committed)
+
     def fetch(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None
-    ) -> tuple[ErrorCode, dict[TopicPartition, CommittedOffset | None]]:
-        """The committed offsets asked for, None where there is none; all when nothing is named."""
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        require_stable: bool = False,
+    ) -> tuple[ErrorCode, dict[TopicPartition, CommittedOffset | ErrorCode | None]]:
+        """The committed offsets asked for, None where there is none; all when nothing is named.
+
+        With `require_stable`, UNSTABLE_OFFSET_COMMIT where a commit is under way.
+        """
         error = self._storage.status(group_id)
         if error:
             return error, {}
         group = self._storage.get(group_id)
-        offsets = group.offsets if group is not None and group.state is not GroupState.DEAD else {}
-        if partitions is None:
-            return ErrorCode.NONE, dict(offsets)
-        return ErrorCode.NONE, {tp: offsets.get(tp) for tp in partitions}
+        if group is None or group.state is GroupState.DEAD:
+            return ErrorCode.NONE, dict.fromkeys(partitions or ())
+        found: dict[TopicPartition, CommittedOffset | ErrorCode | None] = {}
+        for tp in group.offsets if partitions is None else partitions:
+            if require_stable and group.is_unstable(tp):
+                found[tp] = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            else:
+                found[tp] = group.offsets.get(tp)
+        return ErrorCode.NONE, found
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         error = self._storage.status(group_id)
@@ -140,7 +220,7 @@ class GroupOffsets:
         self._storage.drop(group)
         # A failed write leaves the group to come back with the next coordinator, as after a crash.
         going = group.offsets.keys() | group.committing_partitions()
-        error = await self._storage.store_tombstones(group, going, whole_group=True)
+        error, _ = await self._storage.store_tombstones(group, going, whole_group=True)
         return COMMIT_ERRORS.get(error, error)
 
     async def delete_offsets(
@@ -165,25 +245,26 @@ class GroupOffsets:
             tp for tp, error in errors.items() if not error and (tp in group.offsets or tp in newer)
         ]
         if going:
-            error = await self._storage.store_tombstones(group, going, whole_group=False)
+            error, _ = await self._storage.store_tombstones(group, going, whole_group=False)
             if error:
                 return COMMIT_ERRORS.get(error, error), {}
             for tp in going:
                 group.offsets.pop(tp, None)
+                group.drop_pending(tp)
             self._forget_if_nothing_is_left(group)
         return ErrorCode.NONE, errors
 
     def forget_topic_partitions(self, deleted: Iterable[TopicPartition]) -> None:
         """Topics were deleted: their offsets mean nothing any more."""
         gone = set(deleted)
-        for group in self._storage.groups():
+        for group in self._storage.entries():
             going = (gone & group.offsets.keys()) | (gone & group.committing_partitions())
             if self._drop_offsets(group, going):
                 self._forget_if_nothing_is_left(group)
 
     def expire(self) -> None:
         now = self._clock()
-        for group in self._storage.groups():
+        for group in self._storage.entries():
             # An offset that is being committed is older here than in the log, and behind its commit
             # a tombstone would take what is about to be acknowledged.
             over = expired(group, now, self._config.offsets_retention_ms)
@@ -193,7 +274,12 @@ class GroupOffsets:
 
     def _forget_if_nothing_is_left(self, group: Group) -> None:
         """A group without members and offsets is none; one that was never stored needs no word."""
-        if group.state is GroupState.EMPTY and not group.offsets and not group.committing:
+        if (
+            group.state is GroupState.EMPTY
+            and not group.offsets
+            and not group.committing
+            and not group.pending_offsets
+        ):
             group.transition(GroupState.DEAD, self._clock())
             self._storage.drop(group)
             if group.generation > 0:
@@ -206,6 +292,23 @@ class GroupOffsets:
                 group.forget_offset(tp)
             self._storage.store_tombstones(group, going, whole_group=False)
         return bool(going)
+
+
+def _check_transactional_commit(
+    group: Group, generation: int, member_id: str, instance_id: str | None
+) -> ErrorCode:
+    """Unlike a plain commit, one without a generation is accepted from outside the group too: the
+    producer's epoch fences zombies already."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation < 0 and member_id == UNKNOWN_MEMBER and instance_id is None:
+        return ErrorCode.NONE
+    error = group.check_member(member_id, instance_id)
+    if not error and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
 
 
 def java_length(text: str) -> int:

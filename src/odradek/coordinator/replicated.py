@@ -1,10 +1,10 @@
-"""The offsets topic as this broker's replicas hold it: what the coordinator's memory stands on."""
+"""State topics as this broker's replicas hold them: what the coordinators' memory stands on."""
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from odradek.coordinator.coordinator import GroupCoordinator
-from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.coordinator.state_topic import Appended
 from odradek.log.producers import Origin
 from odradek.replica.leader.delayed_produce import ProduceResult
 from odradek.replica.manager import ReplicaManager
@@ -14,43 +14,47 @@ from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
 ALL_REPLICAS = -1
-# What is read is taken in at once, in about ten milliseconds: a broker that has just won partitions
-# of the offsets topic has other work to do too. Kafka's offsets.load.buffer.size is 5 MiB.
+# What is read is applied at once, in about ten milliseconds: a broker that was just elected for
+# partitions of a state topic has other work to do too. Kafka's load.buffer.size is 5 MiB.
 READ_BYTES = 128 * 1024
 
 
-class ReplicatedOffsets:
-    """`storage.OffsetsLog` on a replica manager."""
+class ReplicatedState:
+    """`state_topic.StateLog` on a replica manager."""
 
-    def __init__(self, replicas: ReplicaManager, partition_count: Callable[[], int]) -> None:
+    def __init__(
+        self, topic: str, replicas: ReplicaManager, partition_count: Callable[[], int]
+    ) -> None:
+        self._topic = topic
         self._replicas = replicas
         self.partition_count = partition_count
 
     def append(
         self, partition: int, batch: bytearray, timeout_ms: int
-    ) -> "asyncio.Future[ErrorCode]":
-        of = TopicPartition(OFFSETS_TOPIC, partition)
-        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    ) -> "asyncio.Future[Appended]":
+        tp = TopicPartition(self._topic, partition)
+        answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         produced = self._replicas.append(
-            ALL_REPLICAS, timeout_ms, {of: batch}, origin=Origin.COORDINATOR
+            ALL_REPLICAS, timeout_ms, {tp: batch}, origin=Origin.COORDINATOR
         )
         if isinstance(produced, dict):
-            answer.set_result(produced[of].error)
+            answer.set_result(Appended(produced[tp].error, produced[tp].base_offset))
             return answer
 
         def done(future: "asyncio.Future[dict[TopicPartition, ProduceResult]]") -> None:
-            if not answer.done():
-                answer.set_result(
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER
-                    if future.cancelled()
-                    else future.result()[of].error
-                )
+            if answer.done():
+                return
+            if future.cancelled():
+                answer.set_result(Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            else:
+                result = future.result()[tp]
+                answer.set_result(Appended(result.error, result.base_offset))
 
         produced.add_done_callback(done)
         return answer
 
     def read(self, partition: int) -> Iterator[bytes]:
-        log = self._replicas.partitions[TopicPartition(OFFSETS_TOPIC, partition)].local_log
+        log = self._replicas.partitions[TopicPartition(self._topic, partition)].local_log
         offset = log.start_offset
         end = log.end_offset
         while offset < end:
@@ -62,18 +66,25 @@ class ReplicatedOffsets:
             offset = following
 
 
-def follow_leadership(coordinator: GroupCoordinator, replicas: ReplicaManager) -> None:
-    """Coordinate the groups of each partition of the offsets topic while this broker leads it, and
-    forget the offsets of topics that are deleted."""
+class Coordinator(Protocol):
+    """What coordinates the names in a state topic."""
+
+    def on_elected(self, partition: int, epoch: int) -> None:
+        """This broker leads a partition of the topic."""
+
+    def on_resigned(self, partition: int, epoch: int | None = None) -> None:
+        """It leads it no longer."""
+
+
+def follow_leadership(coordinator: Coordinator, topic: str, replicas: ReplicaManager) -> None:
+    """Coordinate what is in each partition of a state topic while this broker leads it."""
 
     def changed(led: list[Partition], resigned: list[Partition]) -> None:
         for partition in resigned:
-            if partition.tp.topic == OFFSETS_TOPIC:
+            if partition.tp.topic == topic:
                 coordinator.on_resigned(partition.tp.partition)
         for partition in led:
-            if partition.tp.topic == OFFSETS_TOPIC:
-                number = partition.tp.partition
-                coordinator.on_elected(number, partition.leader_epoch)
+            if partition.tp.topic == topic:
+                coordinator.on_elected(partition.tp.partition, partition.leader_epoch)
 
     replicas.roles.listeners.append(changed)
-    replicas.control_requests.deletion_listeners.append(coordinator.offsets.forget_topic_partitions)

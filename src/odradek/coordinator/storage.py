@@ -1,4 +1,4 @@
-"""Groups and offsets as records of `__consumer_offsets`: written, read back, and who owns which.
+"""Groups and offsets as records of `__consumer_offsets`: written and read back.
 
 The broker that leads partition p of the topic coordinates the groups that hash to p. What it
 answers for is in the log first, on every in-sync replica, and only then in memory; so after a crash
@@ -11,14 +11,13 @@ docs/spec/interchange-with-apache-kafka.md section E.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from odradek.coordinator.group import CommittedOffset, Group, GroupState, Member
+from odradek.coordinator.state_topic import Appended, StateLog, StatePartitions
 from odradek.wire.batch import BatchHeader, scan
 from odradek.wire.errors import DecodeError, ErrorCode
-from odradek.wire.java_hash import java_hash
 from odradek.wire.messages.offsets_topic import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -62,128 +61,61 @@ STORE_ERRORS = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
 }
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class OffsetsLog(Protocol):
-    """The local replicas of the offsets topic, as the coordinator uses them."""
+class Producer(NamedTuple):
+    """A transactional producer, which is what its offsets are written as."""
 
-    def partition_count(self) -> int:
-        """How many partitions the topic has, or will have."""
-
-    def append(
-        self, partition: int, batch: bytearray, timeout_ms: int
-    ) -> "asyncio.Future[ErrorCode]":
-        """Append with acks=all; done when every in-sync replica has it."""
-
-    def read(self, partition: int) -> Iterator[bytes]:
-        """All batches from the log's start to its end, in pieces that are soon taken in."""
-
-
-@dataclass(slots=True)
-class OwnedPartition:
-    """A partition of the offsets topic that this broker leads, with its groups."""
-
+    id: int
     epoch: int
-    loading: bool = True
-    groups: dict[str, Group] = field(default_factory=dict)
 
 
-def partition_for(group_id: str, count: int) -> int:
-    hashed = java_hash(group_id)
-    return 0 if hashed == -(1 << 31) else abs(hashed) % count
+NO_PRODUCER = Producer(-1, -1)
 
 
-class GroupStorage:
+class GroupStorage(StatePartitions[Group]):
     """The groups of the partitions this broker leads."""
 
-    def __init__(self, offsets_log: OffsetsLog, clock: Callable[[], int]) -> None:
-        self._log = offsets_log
+    def __init__(self, offsets_log: StateLog, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self.owned: dict[int, OwnedPartition] = {}
-        # A broker that wins many partitions at once loads them one after the other: so the loop
-        # turns after each piece, not after a piece of each.
-        self._one_load = asyncio.Lock()
-
-    def partition_for(self, group_id: str) -> int:
-        return partition_for(group_id, self._log.partition_count())
-
-    def status(self, group_id: str) -> ErrorCode:
-        """Whether this broker can answer for the group now."""
-        owned = self.owned.get(self.partition_for(group_id))
-        if owned is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if owned.loading else ErrorCode.NONE
-
-    @property
-    def is_loading(self) -> bool:
-        return any(owned.loading for owned in self.owned.values())
-
-    def groups(self) -> list[Group]:
-        return [group for owned in self.owned.values() for group in owned.groups.values()]
-
-    def get(self, group_id: str) -> Group | None:
-        owned = self.owned.get(self.partition_for(group_id))
-        return owned.groups.get(group_id) if owned else None
+        super().__init__(
+            OFFSETS_TOPIC,
+            offsets_log,
+            lambda partition: GroupReplay(partition, clock),
+            gives_up_unreadable=True,
+        )
 
     def add(self, group_id: str) -> Group:
-        owned = self.owned[self.partition_for(group_id)]
-        group = owned.groups.get(group_id)
+        entries = self.owned[self.partition_for(group_id)].entries
+        group = entries.get(group_id)
         if group is None:
-            group = owned.groups[group_id] = Group(group_id, self._clock())
+            group = entries[group_id] = Group(group_id, self._clock())
         return group
-
-    def own(self, partition: int, epoch: int) -> OwnedPartition | None:
-        """We have begun to lead the partition, which is yet to be loaded. None if that is known."""
-        current = self.owned.get(partition)
-        if current is not None and current.epoch >= epoch:
-            return None
-        owned = self.owned[partition] = OwnedPartition(epoch)
-        return owned
-
-    async def load(self, partition: int, owned: OwnedPartition) -> list[Group]:
-        """Read a partition that we own. Nothing if leadership moves on before that is done."""
-        async with self._one_load:
-            if self.owned.get(partition) is not owned:
-                return []
-            replay = Replay(partition)
-            for piece in self._log.read(partition):
-                replay.take(piece)
-                # A long partition must not keep the broker from its other work.
-                await asyncio.sleep(0)
-                if self.owned.get(partition) is not owned:
-                    return []
-        owned.groups = replay.groups(self._clock())
-        owned.loading = False
-        log.info("coordinating %d groups of %s-%d", len(owned.groups), OFFSETS_TOPIC, partition)
-        return list(owned.groups.values())
-
-    def unload(self, partition: int, epoch: int | None = None) -> list[Group]:
-        """Another broker leads the partition now; its groups are no longer ours."""
-        owned = self.owned.get(partition)
-        if owned is None or (epoch is not None and owned.epoch > epoch):
-            return []
-        del self.owned[partition]
-        return list(owned.groups.values())
 
     def store_group(
         self, group: Group, assignments: Mapping[str, bytes]
-    ) -> "asyncio.Future[ErrorCode]":
+    ) -> "asyncio.Future[Appended]":
         value = _group_value(group, assignments)
         key = _versioned(GroupMetadataKey(group=group.id), GROUP_KEY_VERSION)
         return self._append(group.id, [(key, _versioned(value, VALUE_VERSION))])
 
     def store_offsets(
-        self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> "asyncio.Future[ErrorCode]":
+        self,
+        group: Group,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        producer: Producer | None = None,
+    ) -> "asyncio.Future[Appended]":
+        """With a producer, as part of its transaction."""
         return self._append(
             group.id,
             [(_offset_key(group.id, tp), _offset_value(offsets[tp])) for tp in sorted(offsets)],
+            producer,
         )
 
     def store_tombstones(
         self, group: Group, partitions: Iterable[TopicPartition], whole_group: bool
-    ) -> "asyncio.Future[ErrorCode]":
+    ) -> "asyncio.Future[Appended]":
         """Forget offsets, and with `whole_group` the group itself."""
         records: list[tuple[bytes, bytes | None]] = [
             (_offset_key(group.id, tp), None) for tp in sorted(partitions)
@@ -195,30 +127,42 @@ class GroupStorage:
 
     def drop(self, group: Group) -> None:
         owned = self.owned.get(self.partition_for(group.id))
-        if owned is not None and owned.groups.get(group.id) is group:
-            del owned.groups[group.id]
+        if owned is not None and owned.entries.get(group.id) is group:
+            del owned.entries[group.id]
 
     def _append(
-        self, group_id: str, pairs: list[tuple[bytes, bytes | None]]
-    ) -> "asyncio.Future[ErrorCode]":
+        self,
+        group_id: str,
+        pairs: list[tuple[bytes, bytes | None]],
+        producer: Producer | None = None,
+    ) -> "asyncio.Future[Appended]":
         now = self._clock()
-        batch = encode_batch([Record(-1, now, key, value) for key, value in pairs], base_sequence=0)
+        id, epoch = producer or NO_PRODUCER
+        batch = encode_batch(
+            [Record(-1, now, key, value) for key, value in pairs],
+            producer_id=id,
+            producer_epoch=epoch,
+            base_sequence=0,
+            transactional=producer is not None,
+        )
         return self._log.append(self.partition_for(group_id), batch, APPEND_TIMEOUT_MS)
 
 
-class Replay:
+class GroupReplay:
     """Makes groups out of the records of a partition: the last word on each key counts.
 
     A record that cannot be decoded is skipped with a warning. Clients may write to this topic as
     administrators do, and one bad record must not cost every group of the partition its offsets.
     """
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, clock: Callable[[], int]) -> None:
         self._partition = partition
+        self._clock = clock
         self._groups: dict[str, GroupMetadataValue] = {}
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        # Offsets committed in a transaction count once its marker says so.
-        self._pending: dict[int, list[Record]] = {}
+        # Records of transactions, by producer id, with where their batch is: they count once the
+        # marker says so. Those without one at the end stay pending.
+        self._pending: dict[int, list[tuple[Record, int]]] = {}
 
     def take(self, piece: bytes) -> None:
         for header in scan(piece):
@@ -233,27 +177,28 @@ class Replay:
             return
         for record in iterate_records(piece, header):
             if header.is_transactional:
-                self._pending.setdefault(header.producer_id, []).append(record)
+                pending = self._pending.setdefault(header.producer_id, [])
+                pending.append((record, header.base_offset))
             else:
-                self._apply(record)
+                self._apply(record, header.base_offset)
 
     def _end_transaction(self, piece: bytes, header: BatchHeader) -> None:
         end = decode_transaction_end(piece, header)
         pending = self._pending.pop(header.producer_id, [])
         if end is not None and end.type is ControlType.COMMIT:
-            for record in pending:
-                self._apply(record)
+            for record, batch_offset in pending:
+                self._apply(record, batch_offset)
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: Record, batch_offset: int) -> None:
         if record.key is None:
             return
         try:
-            self._set(record.key, record.value)
+            self._set(record.key, record.value, batch_offset)
         except DecodeError as error:
             self._skip("a record", record.offset, error)
 
     def _skip(self, what: str, offset: int, error: DecodeError) -> None:
-        log.warning(
+        logger.warning(
             "%s-%d: skipped %s at offset %d that cannot be decoded: %s",
             OFFSETS_TOPIC,
             self._partition,
@@ -262,15 +207,16 @@ class Replay:
             error,
         )
 
-    def _set(self, key: bytes, value: bytes | None) -> None:
+    def _set(self, key: bytes, value: bytes | None, batch_offset: int) -> None:
         version = int.from_bytes(key[:2], "big")
         if version <= OFFSET_KEY_VERSION:
             of = OffsetCommitKey.decode(key[2:], version)
+            tp = TopicPartition(of.topic, of.partition)
             offsets = self._offsets.setdefault(of.group, {})
             if value is None:
-                offsets.pop(TopicPartition(of.topic, of.partition), None)
-            else:
-                offsets[TopicPartition(of.topic, of.partition)] = _read_offset(value)
+                offsets.pop(tp, None)
+            elif tp not in offsets or offsets[tp].batch_offset <= batch_offset:
+                offsets[tp] = _read_offset(value, batch_offset)
         elif version == GROUP_KEY_VERSION:
             group_id = GroupMetadataKey.decode(key[2:], version).group
             if value is None:
@@ -279,9 +225,10 @@ class Replay:
                 number = int.from_bytes(value[:2], "big")
                 self._groups[group_id] = GroupMetadataValue.decode(value[2:], number)
         else:
-            log.warning("skipped a record of %s with key version %d", OFFSETS_TOPIC, version)
+            logger.warning("skipped a record of %s with key version %d", OFFSETS_TOPIC, version)
 
-    def groups(self, now_ms: int) -> dict[str, Group]:
+    def entries(self) -> dict[str, Group]:
+        now_ms = self._clock()
         found: dict[str, Group] = {}
         for group_id, value in self._groups.items():
             found[group_id] = _read_group(group_id, value, now_ms)
@@ -289,7 +236,26 @@ class Replay:
             if offsets:
                 group = found.setdefault(group_id, Group(group_id, now_ms))
                 group.offsets.update(offsets)
+        self._add_pending(found, now_ms)
         return found
+
+    def _add_pending(self, found: dict[str, Group], now_ms: int) -> None:
+        for producer_id, records in self._pending.items():
+            for record, batch_offset in records:
+                if record.key is None or record.value is None:
+                    continue
+                version = int.from_bytes(record.key[:2], "big")
+                if version > OFFSET_KEY_VERSION:
+                    continue  # a group is never written in a transaction
+                try:
+                    of = OffsetCommitKey.decode(record.key[2:], version)
+                    committed = _read_offset(record.value, batch_offset)
+                except DecodeError as error:
+                    self._skip("a record", record.offset, error)
+                    continue
+                group = found.setdefault(of.group, Group(of.group, now_ms))
+                pending = group.pending_offsets.setdefault(producer_id, {})
+                pending[TopicPartition(of.topic, of.partition)] = committed
 
 
 def _versioned(message: object, version: int) -> bytes:
@@ -317,15 +283,17 @@ def _offset_value(committed: CommittedOffset) -> bytes:
     return _versioned(value, VALUE_VERSION_WITH_EXPIRY)
 
 
-def _read_offset(value: bytes) -> CommittedOffset:
+def _read_offset(value: bytes, batch_offset: int) -> CommittedOffset:
     read = OffsetCommitValue.decode(value[2:], int.from_bytes(value[:2], "big"))
-    return CommittedOffset(
+    committed = CommittedOffset(
         read.offset,
         read.metadata,
         read.commit_timestamp,
         read.leader_epoch,
         read.expire_timestamp,
     )
+    committed.batch_offset = batch_offset
+    return committed
 
 
 def _group_value(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadataValue:

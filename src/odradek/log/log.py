@@ -23,7 +23,7 @@ from odradek.log import retention
 from odradek.log.config import LogConfig
 from odradek.log.host import LogHost
 from odradek.log.indexes import AbortedTransaction
-from odradek.log.producers import Origin, ProducersUpdate
+from odradek.log.producers import Guard, Origin, ProducersUpdate
 from odradek.log.recovery import (
     EPOCHS_FILE,
     HOLES_FILE,
@@ -150,7 +150,12 @@ class Log:
     # Appending
 
     def append_as_leader(
-        self, buffer: WritableBuffer, leader_epoch: int, *, origin: Origin = Origin.CLIENT
+        self,
+        buffer: WritableBuffer,
+        leader_epoch: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        guard: Guard | None = None,
     ) -> AppendInfo:
         """Give the one batch in `buffer` the next offsets and append it.
 
@@ -185,6 +190,7 @@ class Log:
                 earlier = self.producers.duplicate_of(header)
                 if earlier is not None:
                     return repeated(earlier, self.config, self.start_offset)
+                self.producers.check_guard(header, guard)
             update = self.producers.begin(origin)
             update.add(header, offset, marker_of(buffer, header))
         self._write(buffer, (header,), update, now_ms)

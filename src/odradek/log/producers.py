@@ -101,6 +101,25 @@ class ProducerState(NamedTuple):
 UNKNOWN_PRODUCER = ProducerState()
 
 
+class Guard:
+    """A leader's leave to open a transaction for one producer, while its coordinator is asked.
+
+    It is valid until the producer's next marker: if that comes first, the batch was delayed past
+    the end of its transaction. docs/spec/transactions.md section 2.7.
+    """
+
+    __slots__ = ("created_ms", "epoch", "sequence")
+
+    def __init__(self, epoch: int, sequence: int, created_ms: int) -> None:
+        self.epoch = epoch
+        self.sequence = sequence  # the lowest that was seen
+        self.created_ms = created_ms
+
+
+# For a batch whose partition was not asked about, because its transaction was open then.
+NO_GUARD = Guard(NONE, NONE, NONE)
+
+
 class CompletedTransaction(NamedTuple):
     """A transaction that ended at the marker at `last_offset`."""
 
@@ -193,7 +212,7 @@ def _check_sequence(
 class ProducersUpdate:
     """What an append will change, gathered batch by batch before anything is written."""
 
-    __slots__ = ("_known", "completed", "origin", "started", "states")
+    __slots__ = ("_known", "completed", "marked", "origin", "started", "states")
 
     def __init__(self, known: dict[int, ProducerState], origin: Origin) -> None:
         self._known = known
@@ -201,6 +220,8 @@ class ProducersUpdate:
         self.states: dict[int, ProducerState] = {}
         self.started: list[tuple[int, int]] = []
         self.completed: list[CompletedTransaction] = []
+        # Every producer that has a marker here, whether or not it ends a transaction.
+        self.marked: list[int] = []
 
     def add(
         self, header: BatchHeader, first_offset: int, marker: TransactionEnd | None = None
@@ -219,6 +240,7 @@ class ProducersUpdate:
                 self.started.append((first_offset, producer_id))
         else:
             after = after_marker(state, header, marker, first_offset, self.origin)
+            self.marked.append(producer_id)
             if state.transaction_start != NONE:
                 self.completed.append(
                     CompletedTransaction(
@@ -236,6 +258,7 @@ class ProducerStates:
 
     __slots__ = (
         "_disk",
+        "_guards",
         "_ongoing",
         "_producers",
         "_snapshot_offset",
@@ -259,6 +282,8 @@ class ProducerStates:
         self._ongoing: dict[int, int] = {}
         # Ended ones whose marker is not below the high watermark yet, first offset to last.
         self._unreplicated: dict[int, int] = {}
+        # Producers whose coordinator is being asked about a first batch; in memory only.
+        self._guards: dict[int, Guard] = {}
         self._snapshot_offset = 0
         self._snapshots: list[int] = []
         self.find_snapshots()
@@ -292,6 +317,9 @@ class ProducerStates:
         The caller then sets `end_offset`."""
         self._producers.update(update.states)
         self._ongoing.update(update.started)
+        if self._guards:
+            for producer_id in (*update.marked, *(id for _, id in update.started)):
+                self._guards.pop(producer_id, None)
         aborted = []
         for transaction in update.completed:
             if transaction.aborted:
@@ -304,6 +332,45 @@ class ProducerStates:
     def has_open_transaction(self, producer_id: int) -> bool:
         state = self._producers.get(producer_id)
         return state is not None and state.transaction_start != NONE
+
+    def guard_for(self, header: BatchHeader, now_ms: int) -> Guard | None:
+        """The guard under which this batch may open a transaction once its coordinator says so;
+        None if its producer has one open."""
+        producer_id = header.producer_id
+        if self.has_open_transaction(producer_id):
+            return None
+        guard = self._guards.get(producer_id)
+        if guard is None:
+            guard = Guard(header.producer_epoch, header.base_sequence, now_ms)
+            self._guards[producer_id] = guard
+        elif header.producer_epoch > guard.epoch:
+            guard.epoch, guard.sequence = header.producer_epoch, header.base_sequence
+        elif header.producer_epoch == guard.epoch:
+            guard.sequence = min(guard.sequence, header.base_sequence)
+        return guard
+
+    def check_guard(self, header: BatchHeader, guard: Guard | None) -> None:
+        """Refuse a batch that would open a transaction its coordinator may not know. Without a
+        guard, verification is off."""
+        if not header.is_transactional or self.has_open_transaction(header.producer_id):
+            return
+        present = self._guards.get(header.producer_id)
+        if guard is not None and present is not guard:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} epoch {header.producer_epoch} has no verified "
+                "transaction here",
+            )
+        if (
+            present is not None
+            and header.producer_epoch == present.epoch
+            and header.base_sequence > present.sequence
+        ):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence "
+                f"{header.base_sequence} before {present.sequence}",
+            )
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -343,6 +410,9 @@ class ProducerStates:
         expired = [pid for pid, state in self._producers.items() if self._expired(state, now_ms)]
         for producer_id in expired:
             del self._producers[producer_id]
+        for producer_id, guard in list(self._guards.items()):
+            if now_ms - guard.created_ms >= self.expiration_ms:
+                del self._guards[producer_id]
         return len(expired)
 
     def _expired(self, state: ProducerState, now_ms: int) -> bool:
@@ -448,6 +518,7 @@ class ProducerStates:
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
+        self._guards.clear()
 
     def statistics(self) -> dict[str, int]:
         return {

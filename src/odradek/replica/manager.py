@@ -17,7 +17,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from odradek.log.manager import LogManager
-from odradek.log.producers import Origin
+from odradek.log.producers import NO_GUARD, Guard, Origin
 from odradek.replica.checkpoints import HighWatermarkCheckpoints
 from odradek.replica.cluster_metadata import ClusterMetadata
 from odradek.replica.config import ReplicaConfig
@@ -161,8 +161,11 @@ class ReplicaManager:
         entries: Mapping[TopicPartition, bytearray | memoryview],
         *,
         origin: Origin = Origin.CLIENT,
+        guards: Mapping[TopicPartition, Guard] | None = None,
     ) -> "Produced | asyncio.Future[Produced]":
         """Append one batch to each partition. A future if acks=-1 must wait for other replicas.
+
+        With `guards`, transactions are verified: a batch opens one only under a valid guard.
 
         The buffers are the manager's from now on: fetches that wait are answered from them.
         """
@@ -177,7 +180,8 @@ class ReplicaManager:
         for tp, buffer in entries.items():
             try:
                 leader = self.partitions[tp].leader
-                info = leader.append(buffer, acks, origin)
+                guard = None if guards is None else guards.get(tp, NO_GUARD)
+                info = leader.append(buffer, acks, origin, guard)
             except KafkaError as error:
                 results[tp] = ProduceResult(error.error, message=error.message)
                 self.traffic.produce_failed(tp.topic, len(buffer))

@@ -116,6 +116,8 @@ class Cluster:
         self._config: dict[str, object] = {
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": min(2, copies),
             "group.initial.rebalance.delay.ms": 0,
             HTTP_LISTENER: f"{HOST}:0",
             # On one machine a retry can follow soon, and a test is waiting for the shutdown.

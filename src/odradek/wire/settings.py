@@ -492,6 +492,35 @@ _BROKER = (
     _number(INT, "offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1),
     _number(INT, "offsets.topic.replication.factor", 3, "Its replicas.", 1),
     _number(INT, "offsets.topic.segment.bytes", 104857600, "Its segments.", 1),
+    _number(INT, "request.timeout.ms", 30000, "How long a request between brokers may take.", 0),
+    _number(INT, "transaction.max.timeout.ms", 900000, "The longest a transaction may ask for.", 1),
+    _flag(
+        "transaction.partition.verification.enable",
+        True,
+        "Does a leader ask the coordinator before a transaction's first batch?",
+        WIDE,
+    ),
+    _number(
+        INT, "transaction.state.log.num.partitions", 50, "Partitions of __transaction_state.", 1
+    ),
+    _number(Kind.SHORT, "transaction.state.log.replication.factor", 3, "Its replicas.", 1),
+    _number(INT, "transaction.state.log.min.isr", 2, "Its min.insync.replicas.", 1),
+    _number(INT, "transaction.state.log.segment.bytes", 104857600, "Its segments.", 1),
+    _number(
+        INT,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        10000,
+        "How often transactions that have timed out are aborted.",
+        1,
+    ),
+    _number(
+        INT,
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3600000,
+        "How often transactional ids that have expired are removed.",
+        1,
+    ),
+    _number(INT, "transactional.id.expiration.ms", 604800000, "Idle transactional ids expire.", 1),
 )
 
 PASSWORD, LIST = Kind.PASSWORD, Kind.LIST
@@ -736,10 +765,7 @@ WITHOUT_EFFECT = frozenset(
         "replica.socket.receive.buffer.bytes",
         "offsets.commit.timeout.ms",
         "offsets.load.buffer.size",
-        "request.timeout.ms",
-        "transaction.state.log.min.isr",
-        "transaction.state.log.num.partitions",
-        "transaction.state.log.replication.factor",
+        "transaction.state.log.load.buffer.size",
         "zookeeper.connection.timeout.ms",
         "zookeeper.max.in.flight.requests",
         "zookeeper.set.acl",

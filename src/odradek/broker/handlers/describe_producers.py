@@ -1,4 +1,4 @@
-"""DescribeProducers (61), v0. The producers a partition's leader remembers (KIP-664)."""
+"""DescribeProducers (61), v0. The producers that any replica of a partition remembers (KIP-664)."""
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.log.log import Log
@@ -36,7 +36,7 @@ def handle(
 
 def _described(broker: Broker, of: TopicPartition) -> PartitionResponse:
     try:
-        log = broker.replicas.partitions[of].log_for(ANY_EPOCH, leader_only=True)
+        log = broker.replicas.partitions[of].log_for(ANY_EPOCH, leader_only=False)
     except KafkaError as error:
         return _failed(of.partition, error)
     return PartitionResponse(partition_index=of.partition, active_producers=_producers(log))

@@ -1,11 +1,12 @@
-"""FindCoordinator (10), v0–v6. Which broker answers for a group; from v4 for several.
+"""FindCoordinator (10), v0–v6. Which broker answers for a group or for a transactional id; from v4
+for several.
 
-The leader of the group's partition of the offsets topic. The topic is made when first asked for.
-There is no transaction coordinator: a transactional id gets COORDINATOR_NOT_AVAILABLE.
+The leader of its partition of the state topic. The topic is created when it is first needed.
 """
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
 from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode
@@ -20,14 +21,17 @@ TRANSACTION = 1
 SEVERAL_SINCE = 4
 CREATION_WAIT_MS = 250
 
+TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
+
 
 async def handle(
     broker: Broker, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     several = context.version >= SEVERAL_SINCE
     keys = request.coordinator_keys if several else [request.key]
-    if request.key_type == GROUP and any(keys) and not broker.cache.has_topic(OFFSETS_TOPIC):
-        await broker.topics.create_automatically(OFFSETS_TOPIC, CREATION_WAIT_MS)
+    topic = TOPICS.get(request.key_type)
+    if topic is not None and any(keys) and not broker.cache.has_topic(topic):
+        await broker.topics.create_automatically(topic, CREATION_WAIT_MS)
     found = [_allowed_or_error(broker, request.key_type, key, context) for key in keys]
     if several:
         return FindCoordinatorResponse(coordinators=found)
@@ -54,11 +58,10 @@ def _allowed_or_error(
 def _find(broker: Broker, key_type: int, key: str, listener: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         return _unknown(key, ErrorCode.INVALID_REQUEST)
-    if key_type == TRANSACTION:
-        return _unknown(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if not key:
+    if key_type == GROUP and not key:
         return _unknown(key, ErrorCode.INVALID_GROUP_ID)
-    state = broker.cache.partition(OFFSETS_TOPIC, broker.groups.storage.partition_for(key))
+    storage = broker.groups.storage if key_type == GROUP else broker.transactions.storage
+    state = broker.cache.partition(TOPICS[key_type], storage.partition_for(key))
     if state is None or state.leader == NO_LEADER:
         return _unknown(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     endpoint = broker.cache.endpoint(state.leader, listener)

@@ -1,41 +1,58 @@
-"""InitProducerId (22), v0–v5. An id for an idempotent producer.
+"""InitProducerId (22), v0–v5. An id and an epoch for an idempotent or a transactional producer.
 
 Each broker takes ids from its own block, which it gets from the store, a thousand at a time
-(docs/spec/interchange-with-apache-kafka.md section B.1). Transactional producers need the
-transaction coordinator, which is not served: they are told COORDINATOR_NOT_AVAILABLE.
+(docs/spec/interchange-with-apache-kafka.md section B.1). For a transactional id only its
+coordinator answers, and fences its earlier producers (docs/spec/transactions.md section 2.6).
 """
 
 from odradek.broker.handler import Broker, RequestContext
+from odradek.broker.producer_errors import downgraded
 from odradek.security.acls import AclOperation, ResourceType
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from odradek.wire.reply import Reply
+
+PRODUCER_FENCED_SINCE = 4
 
 
-def handle(
+async def handle(
     broker: Broker, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse | Reply[InitProducerIdResponse]:
+) -> InitProducerIdResponse:
+    try:
+        producer_id, epoch = await _given(broker, request, context)
+    except KafkaError as error:
+        return InitProducerIdResponse(
+            error_code=downgraded(error.error, context.version, PRODUCER_FENCED_SINCE),
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+async def _given(
+    broker: Broker, request: InitProducerIdRequest, context: RequestContext
+) -> tuple[int, int]:
+    transactional_id = request.transactional_id
     if (request.producer_id == -1) != (request.producer_epoch == -1):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        if not request.transactional_id:
-            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if transactional_id is not None:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         error = context.may.check(
-            AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+            AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
         )
         if error is not None:
             raise error
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return await broker.transactions.init_producer_id(
+            transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+        )
     if not context.may.allows_on_any(AclOperation.WRITE, ResourceType.TOPIC):
         error = context.may.check(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
         if error is not None:
             raise error
-    return Reply.exclusive(_given(broker))
-
-
-async def _given(broker: Broker) -> InitProducerIdResponse:
-    producer_id = await broker.producer_ids.take()
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    return await broker.producer_ids.take(), 0

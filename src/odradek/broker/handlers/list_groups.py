@@ -26,7 +26,7 @@ def handle(
                 group_state=group.state.value,
                 group_type=CLASSIC,
             )
-            for group in storage.groups()
+            for group in storage.entries()
             if (sees_all or context.may.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group.id))
             and (not states or group.state.value.lower() in states)
             and (not types or CLASSIC in types)

@@ -1,7 +1,8 @@
 """OffsetFetch (9), v0–v9. How far groups have read; from v8 several groups in one request.
 
-Without topics, everything a group has committed. There are no open transactions to wait for, so
-`require_stable` changes nothing.
+Without topics, everything a group has committed. With `require_stable`, UNSTABLE_OFFSET_COMMIT for
+a partition with a commit under way, in a transaction or without one: a consumer that started from
+the older offset would process records twice.
 """
 
 from odradek.broker.authorization import Permissions
@@ -35,11 +36,13 @@ def handle(
     if context.version >= GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[
-                _group(broker, name, topics, context.may)
+                _group(broker, name, topics, context.may, request.require_stable)
                 for name, topics in _asked(request).items()
             ]
         )
-    error, found = _found(broker, request.group_id, request.topics, context.may)
+    error, found = _found(
+        broker, request.group_id, request.topics, context.may, request.require_stable
+    )
     return _single(error, found)
 
 
@@ -56,7 +59,7 @@ def _asked(request: OffsetFetchRequest) -> dict[str, list[OffsetFetchRequestTopi
 
 
 def _found(
-    broker: Broker, group_id: str, topics: Asked, may: Permissions
+    broker: Broker, group_id: str, topics: Asked, may: Permissions, require_stable: bool
 ) -> tuple[ErrorCode, Found]:
     """Of topics that the client may not describe: an error if it named them, else nothing."""
     refused = may.check(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
@@ -72,13 +75,16 @@ def _found(
                 wanted += [TopicPartition(topic.name, index) for index in topic.partition_indexes]
             else:
                 found[topic.name] = _of_none(topic, refused.error)
-    error, offsets = broker.groups.offsets.fetch(group_id, wanted)
+    error, offsets = broker.groups.offsets.fetch(group_id, wanted, require_stable)
     if error:
         return error, _no_offsets(topics, error)
     for tp, committed in offsets.items():
         if topics is None and not may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, tp.topic):
             continue
-        entry = (tp.partition, committed or NO_OFFSET, ErrorCode.NONE)
+        if isinstance(committed, ErrorCode):
+            entry = (tp.partition, NO_OFFSET, committed)
+        else:
+            entry = (tp.partition, committed or NO_OFFSET, ErrorCode.NONE)
         found.setdefault(tp.topic, []).append(entry)
     return ErrorCode.NONE, found
 
@@ -117,9 +123,9 @@ def _single(error: ErrorCode, found: Found) -> OffsetFetchResponse:
 
 
 def _group(
-    broker: Broker, group_id: str, topics: Asked, may: Permissions
+    broker: Broker, group_id: str, topics: Asked, may: Permissions, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    error, found = _found(broker, group_id, topics, may)
+    error, found = _found(broker, group_id, topics, may, require_stable)
     if error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     return OffsetFetchResponseGroup(

@@ -2,16 +2,27 @@
 
 acks=0 is never answered; on an error the connection is closed, which is all its client can notice.
 v0–v2 are listed because librdkafka reads that as leave to compress; their record formats, magic 0
-and 1, are refused. So are transactional batches: nobody here would ever end their transaction, and
-who reads what is committed would wait for that for good. Records go to the log in the buffer they
-were received in. docs/spec/controller-and-replication.md section 5.4.
+and 1, are refused. Records go to the log in the buffer they were received in.
+docs/spec/controller-and-replication.md section 5.4.
+
+Before the first batch of a transaction its coordinator is asked whether the partition is part of it
+(docs/spec/transactions.md section 2.7). The connection waits meanwhile, so that the batches behind
+it stay behind it.
 """
 
 import logging
 
 from odradek.broker.handler import Broker, RequestContext
+from odradek.log.producers import Guard
 from odradek.replica.leader.delayed_produce import ProduceResult
-from odradek.wire.batch import MAGIC, TRANSACTIONAL_BIT
+from odradek.replica.leader.role import LeaderRole
+from odradek.wire.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    header_at,
+)
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.produce import (
@@ -31,6 +42,7 @@ MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 22
 CODEC_BITS = 7
 ADMIN_CLIENT_ID = "__admin_client"
+TRANSACTION_ABORTABLE_SINCE = 11
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +51,7 @@ def handle(
     broker: Broker, request: ProduceRequest, context: RequestContext
 ) -> Reply[ProduceResponse | None]:
     entries: dict[TopicPartition, memoryview] = {}
+    transactional: dict[TopicPartition, BatchHeader] = {}
     refused: Results = {}
     version = context.header.api_version
     for topic in request.topic_data:
@@ -55,28 +68,109 @@ def handle(
                 )
             elif version < 7 and _is_zstd(records):
                 refused[of] = ProduceResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-            elif len(records) > ATTRIBUTES_POSITION and (
-                records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT
-                and records[MAGIC_POSITION] == MAGIC
-            ):
-                refused[of] = _transactional(request)
             else:
                 entries[of] = records
+                if _is_transactional(records):
+                    transactional[of] = header_at(records)
             data.records = None  # or the frame would stay in memory as long as the request waits
     if broker.quotas.are_set:
         broker.quotas.produced(context)
-    results = broker.replicas.append(request.acks, request.timeout_ms, entries)
+    guards: dict[TopicPartition, Guard] | None = None
+    if transactional:
+        _check_transaction(request, transactional)
+        if broker.verification.is_enabled:
+            guards = _guards(broker, transactional)
+            if guards:
+                # The frame's buffer is not ours while the coordinator is asked.
+                kept = {tp: memoryview(bytearray(records)) for tp, records in entries.items()}
+                return Reply.exclusive(
+                    _append_verified(broker, request, context, kept, guards, transactional)
+                ).map(lambda found: _finish(broker, request, context, found, refused))
+    results = broker.replicas.append(request.acks, request.timeout_ms, entries, guards=guards)
     if isinstance(results, dict):
         return Reply.now(_finish(broker, request, context, results, refused))
     return Reply.later(results).map(lambda found: _finish(broker, request, context, found, refused))
 
 
-def _transactional(request: ProduceRequest) -> ProduceResult:
+def _is_transactional(records: memoryview) -> bool:
+    """Of what is too short, or no batch of today's format, the log says what is wrong."""
+    return (
+        len(records) >= HEADER_BYTES
+        and records[MAGIC_POSITION] == MAGIC
+        and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT)
+    )
+
+
+def _check_transaction(
+    request: ProduceRequest, transactional: dict[TopicPartition, BatchHeader]
+) -> None:
     if request.transactional_id is None:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without an id"
         )
-    return ProduceResult(ErrorCode.INVALID_TXN_STATE, message="transactions are not served")
+    if len({(each.producer_id, each.producer_epoch) for each in transactional.values()}) > 1:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactions of several producers")
+
+
+def _guards(
+    broker: Broker, transactional: dict[TopicPartition, BatchHeader]
+) -> dict[TopicPartition, Guard]:
+    """For the partitions led here in which the producer has no transaction open."""
+    guards = {}
+    for tp, header in transactional.items():
+        partition = broker.replicas.partitions.get(tp)
+        if partition is not None and isinstance(partition.role, LeaderRole):
+            guard = partition.local_log.producers.guard_for(header, broker.clock())
+            if guard is not None:
+                guards[tp] = guard
+    return guards
+
+
+async def _append_verified(
+    broker: Broker,
+    request: ProduceRequest,
+    context: RequestContext,
+    entries: dict[TopicPartition, memoryview],
+    guards: dict[TopicPartition, Guard],
+    transactional: dict[TopicPartition, BatchHeader],
+) -> Results:
+    """Asks the coordinator, and appends what it has confirmed."""
+    header = next(iter(transactional.values()))
+    found = await broker.verification.verify(
+        request.transactional_id or "", header.producer_id, header.producer_epoch, list(guards)
+    )
+    failed = {
+        tp: ProduceResult(_unverified(error, context.version), message="transaction not verified")
+        for tp, error in found.items()
+        if error
+    }
+    verified = {tp: records for tp, records in entries.items() if tp not in failed}
+    appended = broker.replicas.append(request.acks, request.timeout_ms, verified, guards=guards)
+    results = appended if isinstance(appended, dict) else await appended
+    return {**results, **failed}
+
+
+def _unverified(error: ErrorCode, version: int) -> ErrorCode:
+    """What a producer is told; that it may try again without asking for new metadata first, where
+    the coordinator could not be asked."""
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version >= TRANSACTION_ABORTABLE_SINCE:
+        return error
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_EPOCH):
+        return error
+    if error in _NOT_IN_TRANSACTION:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+_NOT_IN_TRANSACTION = frozenset(
+    {
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 
 def _is_zstd(records: memoryview) -> bool:

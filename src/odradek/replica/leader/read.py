@@ -21,6 +21,7 @@ from odradek.replica.leader.role import LeaderRole
 from odradek.replica.leader.selector import Candidate, rack_aware
 from odradek.replica.partition import NO_EPOCH, Partition
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
+from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 
@@ -92,6 +93,8 @@ class Reader:
                 or data.preferred_read_replica >= 0
             ):
                 summary.is_final = True
+            if params.read_committed and not data.error_code and not data.aborted_transactions:
+                data.aborted_transactions = []
             summary.results.append((item, data, held_back))
         return summary
 
@@ -140,7 +143,7 @@ class Reader:
                 AbortedTransaction(
                     producer_id=aborted.producer_id, first_offset=aborted.first_offset
                 )
-                for aborted in log.aborted_transactions(item.offset, end)
+                for aborted in log.aborted_transactions(item.offset, _end_of(records, end))
             ]
         return data, False
 
@@ -188,6 +191,11 @@ def _records(
     return log.read(item.offset, limit, end_offset=end, min_one_batch=whole_first).records
 
 
+def _end_of(records: bytes | memoryview, end: int) -> int:
+    """Where whole batches end: a reader far behind needs no aborted transactions beyond that."""
+    return max((header.next_offset for header in scan(records)), default=end)
+
+
 def _readable_end(params: FetchParams, log: Log) -> int:
     if params.replica_id != CONSUMER:
         return log.end_offset
@@ -219,6 +227,7 @@ def _data(
         diverging_epoch=None
         if diverging is None
         else EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
+        aborted_transactions=None,
         preferred_read_replica=preferred,
         records=b"" if records is None else records,
     )

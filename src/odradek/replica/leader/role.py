@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from odradek.log.log import Log
-from odradek.log.producers import Origin
+from odradek.log.producers import Guard, Origin
 from odradek.log.results import AppendInfo
 from odradek.replica.leader.counts import Condition, LeaderCounts
 from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceQueue
@@ -176,13 +176,20 @@ class LeaderRole:
 
     # Appending
 
-    def append(self, buffer: bytearray | memoryview, acks: int, origin: Origin) -> AppendInfo:
-        """Append to the log. The caller calls `announce_append` when it has appended all it has."""
+    def append(
+        self,
+        buffer: bytearray | memoryview,
+        acks: int,
+        origin: Origin,
+        guard: Guard | None = None,
+    ) -> AppendInfo:
+        """Append to the log. The caller calls `announce_append` when it has appended all it has.
+        With a `guard`, the batch opens a transaction only if that is still valid."""
         replica = self.replica
         log = replica.open_log
         self.admit(log, acks)
         old_end = log.end_offset
-        info = log.append_as_leader(buffer, self.epoch, origin=origin)
+        info = log.append_as_leader(buffer, self.epoch, origin=origin, guard=guard)
         counters = replica.counters
         if counters is None:
             counters = replica.counters = self._context.traffic.of(replica.tp.topic)
@@ -199,8 +206,7 @@ class LeaderRole:
         return info
 
     def admit(self, log: Log, acks: int) -> None:
-        """Everything that refuses an append before the log sees it. Whether the transaction of a
-        producer's first batch is known to its coordinator will be asked before this, too."""
+        """Everything that refuses an append before the log sees it."""
         if acks == -1:
             in_sync = len(self.isr.committed)
             required = min(log.config.min_insync_replicas, len(self.replicas))

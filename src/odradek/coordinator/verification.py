@@ -1,0 +1,100 @@
+"""Asking a transaction's coordinator, as a leader does before the first batch of a transaction.
+
+docs/spec/transactions.md section 2.7 (KIP-890). Without it, a batch that was delayed past the end
+of its transaction opens another one in the log that no coordinator knows of, and none ever ends:
+every read_committed reader of the partition stops there.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection
+
+from odradek.wire.connection import Connection
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from odradek.wire.topics import TopicPartition
+
+__all__ = ["Verification"]
+
+logger = logging.getLogger(__name__)
+
+VERSION = 4
+
+
+class Verification:
+    """Questions to coordinators, and how many there were."""
+
+    def __init__(
+        self,
+        is_enabled: Callable[[], bool],
+        coordinator: Callable[[str], int | None],
+        connect: Callable[[int], Awaitable[Connection]],
+        close: Callable[[], None],
+    ) -> None:
+        """`coordinator` finds the broker that answers for a transactional id, if it is known."""
+        self._is_enabled = is_enabled
+        self._coordinator = coordinator
+        self._connect = connect
+        self.close = close
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._is_enabled()
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """What the coordinator says of each partition, NONE if it is in the open transaction;
+        NETWORK_EXCEPTION where it could not be asked."""
+        broker_id = self._coordinator(transactional_id)
+        if broker_id is None:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        topics: dict[str, list[int]] = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, []).append(tp.partition)
+        request = AddPartitionsToTxnRequest(
+            transactions=[
+                AddPartitionsToTxnTransaction(
+                    transactional_id=transactional_id,
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    verify_only=True,
+                    topics=[
+                        AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                        for name, indexes in topics.items()
+                    ],
+                )
+            ]
+        )
+        try:
+            connection = await self._connect(broker_id)
+            response: AddPartitionsToTxnResponse = await connection.request(request, VERSION)
+        except (OSError, TimeoutError, DecodeError, KafkaError) as error:
+            logger.info("verification of %s at broker %d: %s", transactional_id, broker_id, error)
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        if response.error_code:
+            return dict.fromkeys(partitions, _code(response.error_code))
+        # A partition that is not in the answer counts as not verified.
+        found = dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        for result in response.results_by_transaction:
+            for topic in result.topic_results:
+                for one in topic.results_by_partition:
+                    tp = TopicPartition(topic.name, one.partition_index)
+                    if result.transactional_id == transactional_id and tp in found:
+                        found[tp] = _code(one.partition_error_code)
+        return found
+
+
+def _code(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

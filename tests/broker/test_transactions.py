@@ -1,0 +1,444 @@
+"""Transactions through a whole broker, request by request: what Kafka answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.clusters import Cluster, batch_of, cluster, fetch_request, produce_request, until
+from tests.broker.test_produce_and_fetch import values_in
+
+from odradek.wire.connection import Connection
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from odradek.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.wire.messages.describe_transactions import DescribeTransactionsRequest
+from odradek.wire.messages.end_txn import EndTxnRequest
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from odradek.wire.messages.list_transactions import ListTransactionsRequest
+from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from odradek.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from odradek.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.wire.schema import Message
+
+E = ErrorCode
+TOPIC = "__transaction_state"
+
+
+async def accepted(connection: Connection, request: Message, version: int) -> None:
+    """Ask until there is no error."""
+    while True:
+        response = await connection.request(request, version)
+        if not response.error_code:
+            return
+
+
+class Transactional:
+    """A producer that is told every single request to send."""
+
+    def __init__(self, made: Cluster, connection: Connection) -> None:
+        self.made = made
+        self.connection = connection
+        self.producer_id = -1
+        self.epoch = -1
+        self.sequence = 0
+
+    @classmethod
+    async def open(cls, made: Cluster) -> "Transactional":
+        connection = await made.connect(1)
+        await accepted(connection, FindCoordinatorRequest(key="id", key_type=1), 3)
+        producer = cls(made, connection)
+        while True:
+            response = await producer.init()
+            if response.error_code != E.COORDINATOR_LOAD_IN_PROGRESS:
+                return producer
+
+    async def init(self, version: int = 4, **more: Any) -> InitProducerIdResponse:
+        request = InitProducerIdRequest(
+            transactional_id=more.pop("id", "id"),
+            transaction_timeout_ms=more.pop("timeout_ms", 60_000),
+            **more,
+        )
+        response: InitProducerIdResponse = await self.connection.request(request, version)
+        if not response.error_code:
+            self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+            self.sequence = 0
+        return response
+
+    async def add(self, *partitions: int, topic: str = "t", version: int = 3) -> list[ErrorCode]:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="id",
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))],
+        )
+        response = await self.connection.request(request, version)
+        return [
+            ErrorCode(one.partition_error_code)
+            for result in response.results_by_topic_v3_and_below
+            for one in result.results_by_partition
+        ]
+
+    async def produce(self, value: bytes, partition: int = 0, version: int = 9) -> ErrorCode:
+        batch = batch_of(
+            value,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            transactional=True,
+        )
+        request = produce_request("t", batch, partition=partition, acks=-1)
+        request.transactional_id = "id"
+        response = await self.connection.request(request, version)
+        error = ErrorCode(response.responses[0].partition_responses[0].error_code)
+        if not error:
+            self.sequence += 1
+        return error
+
+    async def end(self, is_commit: bool, version: int = 2) -> ErrorCode:
+        request = EndTxnRequest(
+            transactional_id="id",
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=is_commit,
+        )
+        response = await self.connection.request(request, version)
+        return ErrorCode(response.error_code)
+
+    async def settle(self) -> None:
+        """Until every marker is written."""
+        transaction = self.made.brokers[1].transactions.describe("id")
+        await until(lambda: transaction.state.is_complete)
+
+    async def fetch(self, isolation: int = 1, offset: int = 0) -> Any:
+        request = fetch_request("t", offset, isolation_level=isolation)
+        response = await self.connection.request(request, 11)
+        return response.responses[0].partitions[0]
+
+
+def client_values(data: Any) -> list[bytes | None]:
+    """Without the markers, which a client skips."""
+    return [value for value in values_in(data.records) if value and len(value) < 6]
+
+
+async def test_the_topic_is_created_when_it_is_first_needed(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        producer = await Transactional.open(made)
+        assert (producer.producer_id, producer.epoch) == (0, 0)
+        request = DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=2, resource_name=TOPIC)]
+        )
+        response = await producer.connection.request(request, 1)
+        found = {each.name: each.value for each in response.results[0].configs}
+        assert {
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": "1",
+            "segment.bytes": "104857600",
+        }.items() <= found.items()
+
+
+async def test_without_enough_brokers_there_is_no_coordinator(tmp_path: Path) -> None:
+    settings = {"transaction.state.log.replication.factor": "3"}
+    async with cluster(tmp_path, brokers=2, **settings) as made:
+        connection = await made.connect(1)
+        for _ in range(2):
+            response = await connection.request(FindCoordinatorRequest(key="id", key_type=1), 3)
+            assert response.error_code == E.COORDINATOR_NOT_AVAILABLE
+        assert not made.brokers[1].cache.has_topic(TOPIC)
+
+
+async def test_a_commit_and_an_abort_as_readers_see_them(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        assert await producer.add(0) == [E.NONE]
+        assert await producer.produce(b"a") is E.NONE
+        data = await producer.fetch()
+        assert (data.last_stable_offset, data.high_watermark) == (0, 1)
+        assert (client_values(data), data.aborted_transactions) == ([], [])
+        assert client_values(await producer.fetch(isolation=0)) == [b"a"]
+        assert await producer.end(True) is E.NONE
+        await producer.settle()
+        data = await producer.fetch()
+        assert (client_values(data), data.last_stable_offset) == ([b"a"], 2)
+        assert await producer.add(0) == [E.NONE]
+        assert await producer.produce(b"b") is E.NONE
+        assert await latest(producer, isolation=1) == 2
+        assert await producer.end(False) is E.NONE
+        await producer.settle()
+        data = await producer.fetch()
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
+        assert aborted == [(producer.producer_id, 2)]
+        assert await latest(producer, isolation=1) == 4
+        assert (await producer.fetch(isolation=0)).aborted_transactions is None
+
+
+async def test_aborted_transactions_are_named_up_to_what_is_returned(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        for _ in range(5):
+            await producer.add(0)
+            await producer.produce(b"v")
+            await producer.end(False)
+            await producer.settle()
+        request = fetch_request("t", 0, isolation_level=1)
+        request.topics[0].partitions[0].partition_max_bytes = 1
+        response = await producer.connection.request(request, 11)
+        data = response.responses[0].partitions[0]
+        assert [one.first_offset for one in data.aborted_transactions] == [0]
+
+
+async def latest(producer: Transactional, isolation: int) -> int:
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[
+            ListOffsetsTopic(
+                name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
+            )
+        ],
+    )
+    response = await producer.connection.request(request, 5)
+    return int(response.topics[0].partitions[0].offset)
+
+
+async def test_what_is_wrong_with_partitions(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        assert await producer.add(0, 7) == [
+            E.OPERATION_NOT_ATTEMPTED,
+            E.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert await producer.add(0, topic=TOPIC) == [E.TOPIC_AUTHORIZATION_FAILED]
+        producer.epoch += 1
+        assert await producer.add(0) == [E.PRODUCER_FENCED]
+        assert await producer.add(0, version=1) == [E.INVALID_PRODUCER_EPOCH]
+        assert await producer.end(True) is E.PRODUCER_FENCED
+        assert await producer.end(True, version=1) is E.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"producer_id": 5}, E.INVALID_REQUEST),
+        ({"producer_epoch": 5}, E.INVALID_REQUEST),
+        ({"id": ""}, E.INVALID_REQUEST),
+        ({"timeout_ms": 0}, E.INVALID_TRANSACTION_TIMEOUT),
+        ({"timeout_ms": 900_001}, E.INVALID_TRANSACTION_TIMEOUT),
+    ],
+)
+async def test_what_is_wrong_with_a_producer(
+    tmp_path: Path, fields: dict[str, Any], error: ErrorCode
+) -> None:
+    async with cluster(tmp_path) as made:
+        producer = await Transactional.open(made)
+        response = await producer.init(**fields)
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (
+            error,
+            -1,
+            -1,
+        )
+
+
+class TestVerification:
+    async def test_a_batch_of_a_partition_that_was_not_added(self, tmp_path: Path) -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t", partitions=2)
+            producer = await Transactional.open(made)
+            assert await producer.produce(b"v", version=10) is E.INVALID_TXN_STATE
+            assert await producer.produce(b"v", version=11) is E.TRANSACTION_ABORTABLE
+            await producer.add(1)
+            assert await producer.produce(b"v") is E.INVALID_TXN_STATE
+            assert await producer.produce(b"v", partition=1) is E.NONE
+
+    async def test_a_batch_that_comes_after_the_abort(self, tmp_path: Path) -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t")
+            producer = await Transactional.open(made)
+            await producer.add(0)
+            await producer.end(False)
+            await producer.settle()
+            assert await producer.produce(b"late") is E.INVALID_TXN_STATE
+            data = await producer.fetch()
+            assert data.last_stable_offset == data.high_watermark == 1
+
+    async def test_it_can_be_switched_off(self, tmp_path: Path) -> None:
+        settings = {"transaction.partition.verification.enable": "false"}
+        async with cluster(tmp_path, **settings) as made:
+            await made.create_topic("t")
+            producer = await Transactional.open(made)
+            assert await producer.produce(b"v") is E.NONE
+
+    async def test_every_id_and_partition_that_is_asked_about_is_answered(
+        self, tmp_path: Path
+    ) -> None:
+        async with cluster(tmp_path) as made:
+            await made.create_topic("t", partitions=2)
+            producer = await Transactional.open(made)
+            await producer.add(0)
+            request = AddPartitionsToTxnRequest(
+                transactions=[
+                    AddPartitionsToTxnTransaction(
+                        transactional_id=id,
+                        producer_id=producer.producer_id,
+                        producer_epoch=producer.epoch,
+                        verify_only=True,
+                        topics=[AddPartitionsToTxnTopic(name="t", partitions=[0, 1])],
+                    )
+                    for id in ("id", "unknown")
+                ]
+            )
+            while True:  # until the other id's partition is loaded too
+                response = await producer.connection.request(request, 5)
+                found = {
+                    (result.transactional_id, one.partition_index): one.partition_error_code
+                    for result in response.results_by_transaction
+                    for topic in result.topic_results
+                    for one in topic.results_by_partition
+                }
+                if E.COORDINATOR_LOAD_IN_PROGRESS not in found.values():
+                    break
+            assert found == {
+                ("id", 0): E.NONE,
+                ("id", 1): E.TRANSACTION_ABORTABLE,
+                ("unknown", 0): E.INVALID_PRODUCER_ID_MAPPING,
+                ("unknown", 1): E.INVALID_PRODUCER_ID_MAPPING,
+            }
+
+
+async def test_markers_are_answered_for_every_partition(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+
+        def marker(epoch: int, coordinator_epoch: int, *partitions: int) -> WritableTxnMarker:
+            return WritableTxnMarker(
+                producer_id=7,
+                producer_epoch=epoch,
+                transaction_result=True,
+                topics=[WritableTxnMarkerTopic(name="t", partition_indexes=list(partitions))],
+                coordinator_epoch=coordinator_epoch,
+            )
+
+        async def codes(*markers: WritableTxnMarker, version: int = 0) -> dict[int, int]:
+            request = WriteTxnMarkersRequest(markers=list(markers))
+            response = await connection.request(request, version)
+            (result,) = response.markers
+            return {
+                one.partition_index: one.error_code
+                for topic in result.topics
+                for one in topic.partitions
+            }
+
+        assert await codes(marker(1, 4, 0), marker(1, 4, 9)) == {
+            0: E.NONE,
+            9: E.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert await codes(marker(1, 4, 0), version=1) == {0: E.NONE}, "repeated"
+        assert await codes(marker(0, 4, 0)) == {0: E.INVALID_PRODUCER_EPOCH}
+        assert await codes(marker(1, 3, 0)) == {0: E.TRANSACTION_COORDINATOR_FENCED}
+
+
+async def test_offsets_in_a_transaction(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        connection = producer.connection
+        await accepted(connection, FindCoordinatorRequest(key="g"), 3)
+
+        async def commit(offset: int) -> ErrorCode:
+            request = TxnOffsetCommitRequest(
+                transactional_id="id",
+                group_id="g",
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        name="t",
+                        partitions=[
+                            TxnOffsetCommitRequestPartition(
+                                partition_index=0, committed_offset=offset, committed_metadata=""
+                            )
+                        ],
+                    )
+                ],
+            )
+            while True:
+                response = await connection.request(request, 3)
+                error = ErrorCode(response.topics[0].partitions[0].error_code)
+                if error is not E.COORDINATOR_LOAD_IN_PROGRESS:
+                    return error
+
+        async def committed(require_stable: bool = True) -> tuple[ErrorCode, int]:
+            request = OffsetFetchRequest(
+                group_id="g",
+                topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])],
+                require_stable=require_stable,
+            )
+            response = await connection.request(request, 7)
+            one = response.topics[0].partitions[0]
+            return ErrorCode(one.error_code), one.committed_offset
+
+        assert await commit(5) is E.INVALID_TXN_STATE, "the group was not added"
+        adding = AddOffsetsToTxnRequest(
+            transactional_id="id",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            group_id="g",
+        )
+        assert (await connection.request(adding, 3)).error_code == E.NONE
+        assert await commit(5) is E.NONE
+        assert await committed() == (E.UNSTABLE_OFFSET_COMMIT, -1)
+        assert await committed(require_stable=False) == (E.NONE, -1)
+        assert await producer.end(True) is E.NONE
+        await producer.settle()
+        assert await committed() == (E.NONE, 5)
+
+
+async def test_listing_and_describing(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        await producer.add(0)
+        connection = producer.connection
+        await until(lambda: not made.brokers[1].transactions.storage.is_loading)
+        request = ListTransactionsRequest(
+            state_filters=["Ongoing", "Strange"], producer_id_filters=[], duration_filter=-1
+        )
+        response = await connection.request(request, 1)
+        assert response.unknown_state_filters == ["Strange"]
+        (found,) = response.transaction_states
+        assert (found.transactional_id, found.transaction_state) == ("id", "Ongoing")
+        request.duration_filter = 3_600_000
+        assert (await connection.request(request, 1)).transaction_states == []
+        describing = DescribeTransactionsRequest(transactional_ids=["id", "", "unknown"])
+        response = await connection.request(describing, 0)
+        known, *others = response.transaction_states
+        assert (known.transaction_state, known.transaction_timeout_ms) == ("Ongoing", 60_000)
+        assert [(each.topic, each.partitions) for each in known.topics] == [("t", [0])]
+        assert [each.error_code for each in others] == [
+            E.INVALID_REQUEST,
+            E.TRANSACTIONAL_ID_NOT_FOUND,
+        ]
