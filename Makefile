@@ -40,8 +40,9 @@ test: $(READY)  ## all tests, fast ones first
 	$(PYTEST) --group "with processes" --dist loadfile -m "process and not spark"
 	$(PYTEST) --group "with Spark" --dist loadfile -m spark
 
-docs: $(READY)  ## draw the diagrams in ARCHITECTURE.md from the controller's tables
+docs: $(READY)  ## draw diagrams, list metrics and make the dashboard, from the tables they stand in
 	$(BIN)/python tools/diagrams.py
+	$(BIN)/python tools/metrics.py
 
 site: $(READY)  ## the documentation as a site in build/site, which needs no network to be read
 	$(MKDOCS)
