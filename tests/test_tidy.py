@@ -76,14 +76,13 @@ WIDE_CLASSES = {
     "Cluster": "its arguments are fixed public names",
     "ControllerContext": "the controller's whole memory, behind one class by design",
     "_Recovery": "to take one value for its environment",
-    "LogManager": "to take one value for its environment",
     "Segment": "to take one value for its files",
 }
 
 # Words that end in -ing and are the ordinary English noun for the thing.
 ING_NOUNS = {"balancing"}
 # Modules that are still to be renamed.
-ING_MODULES = words("log.loading client.blocking")
+ING_MODULES = words("client.blocking")
 
 # Classes of the core that share their name with another class of the core.
 SAME_NAMES = words("Resource Entry Broker Kind Peer Partition Effect Source Authentication")

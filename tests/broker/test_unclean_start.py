@@ -15,6 +15,7 @@ from odradek.broker.unclean_start import (
     may_have_lost_records,
 )
 from odradek.log.disk import RealDisk
+from odradek.log.host import LogEnvironment
 from odradek.log.manager import LogManager
 from odradek.log.offload import on_the_spot
 from odradek.store.api import NodeExists
@@ -28,7 +29,8 @@ DISK = RealDisk()
 
 async def started(*directories: Path) -> LogManager:
     logs = LogManager(
-        [str(path) for path in directories], DISK, lambda: 0, on_the_spot, rng=random.Random(1)
+        [str(path) for path in directories],
+        LogEnvironment(DISK, lambda: 0, on_the_spot, random.Random(1)),
     )
     await logs.load()
     return logs

@@ -4,9 +4,10 @@ import random
 from typing import Any
 
 from odradek.log.config import LogConfig
+from odradek.log.host import LogEnvironment
 from odradek.log.log import Log
-from odradek.log.manager import LogManager
-from odradek.log.offload import on_the_spot
+from odradek.log.manager import LogManager, LogManagerConfig
+from odradek.log.offload import Offload, on_the_spot
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
@@ -15,21 +16,26 @@ CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_dela
 TP = TopicPartition("t", 0)
 
 
-def make(world: Any, *directories: str, disk: Any = None, **options: Any) -> LogManager:
+def make(
+    world: Any,
+    *directories: str,
+    disk: Any = None,
+    offload: Offload = on_the_spot,
+    on_directory_failure: Any = lambda path, partitions: None,
+    **settings: Any,
+) -> LogManager:
     return LogManager(
         directories or (A, B),
-        disk or world.disk(),
-        world.clock,
-        on_the_spot,
-        rng=random.Random(1),
-        **{"default_config": CONFIG, **options},
+        LogEnvironment(disk or world.disk(), world.clock, offload, random.Random(1)),
+        LogManagerConfig(**{"topic_defaults": CONFIG, **settings}),
+        on_directory_failure,
     )
 
 
 async def started(world: Any, *directories: str, **options: Any) -> LogManager:
     manager = make(world, *directories, **options)
-    manager.open()
-    manager.claim(1, "cluster")
+    manager.dirs.open()
+    manager.dirs.claim(1, "cluster", world.clock())
     await manager.load()
     return manager
 

@@ -13,8 +13,9 @@ from tests.log.logs import NOW_MS, end, fill, produce, read_all
 from odradek.log.config import LogConfig
 from odradek.log.damage import Damage
 from odradek.log.disk import RealDisk, RealFile
+from odradek.log.host import LogEnvironment
 from odradek.log.log import Log
-from odradek.log.manager import LogManager
+from odradek.log.manager import LogManager, LogManagerConfig
 from odradek.log.offload import on_the_spot
 from odradek.wire.batch import CorruptBatch, header_at, scan
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -30,15 +31,12 @@ BATCHES = 45
 async def started(root: Path, **options: Any) -> LogManager:
     manager = LogManager(
         [str(root)],
-        RealDisk(),
-        lambda: NOW_MS,
-        on_the_spot,
-        rng=random.Random(1),
-        default_config=CONFIG,
+        LogEnvironment(RealDisk(), lambda: NOW_MS, on_the_spot, random.Random(1)),
+        LogManagerConfig(topic_defaults=CONFIG),
         **options,
     )
-    manager.open()
-    manager.claim(1, "cluster")
+    manager.dirs.open()
+    manager.dirs.claim(1, "cluster", NOW_MS)
     await manager.load()
     return manager
 
@@ -429,7 +427,7 @@ async def test_a_deleted_partition_is_not_missed(tmp_path: Path) -> None:
         TopicPartition(*line.split()[:1], int(line.split()[1]))
         for line in (tmp_path / "replication-offset-checkpoint").read_text().splitlines()[2:]
     }
-    manager._let_go()
+    manager._close_files()
     again = await started(tmp_path)
     assert not again.damaged and list(again.logs) == [OTHER]
 

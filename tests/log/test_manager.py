@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,8 +13,8 @@ from tests.log.managers import CONFIG, TP, A, B, make, put, started, tps
 from odradek.log.checkpoints import InconsistentMetaProperties
 from odradek.log.cleaner import CleanerConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
-from odradek.log.loading import DuplicateLog
-from odradek.log.manager import LogManager, NoDirectoryLeft
+from odradek.log.log_dirs import NoDirectoryLeft
+from odradek.log.manager import DuplicateLog
 from odradek.log.reports import describe_directories
 from odradek.log.upkeep import UpkeepConfig
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -66,7 +65,7 @@ async def test_a_killed_broker_recovers(world: Any) -> None:
     assert again.logs[TP].recovery_point <= 20
     # What did not load completely is never marked clean.
     broken = make(world)
-    broken.open()
+    broken.dirs.open()
     await broken.close()
     assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
 
@@ -91,16 +90,16 @@ async def test_two_brokers_cannot_share_a_directory(world: Any) -> None:
     manager = make(world, A)
     world.platter.locks[f"{A}/.lock"] = SimpleNamespace(alive=True)  # somebody else's
     with pytest.raises(DirectoryInUse):
-        manager.open()
+        manager.dirs.open()
 
 
 async def test_somebody_elses_directory(world: Any) -> None:
     await (await started(world)).close()
     manager = make(world)
-    manager.open()
-    assert {p.broker_id for p in manager.meta_properties().values()} == {1}
+    manager.dirs.open()
+    assert {p.broker_id for p in manager.dirs.meta_properties().values()} == {1}
     with pytest.raises(InconsistentMetaProperties):
-        manager.claim(2, "cluster")
+        manager.dirs.claim(2, "cluster", world.clock())
 
 
 def test_one_directory_twice(world: Any) -> None:
@@ -284,7 +283,7 @@ async def test_a_directory_that_cannot_be_opened_at_the_start(world: Any) -> Non
     failures = Failures()
     world.platter.failed.add(A)
     manager = make(world, on_directory_failure=failures)
-    manager.open()
+    manager.dirs.open()
     await asyncio.sleep(0)
     assert failures == []  # not before whoever is told can do something about it
     await manager.load()
@@ -337,7 +336,7 @@ async def test_a_log_that_was_half_made_is_not_made_elsewhere_too(
         world.disk().make_dirs(path)
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(manager, "open_log", half)
+    monkeypatch.setattr(manager, "_open_log", half)
     with pytest.raises(KafkaError) as caught:
         manager.get_or_create(TP)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
@@ -374,7 +373,7 @@ async def test_what_a_directory_held_that_failed_while_it_was_loaded_is_not_made
 ) -> None:
     (await started(world)).get_or_create(TP)
     manager = make(world)
-    manager.open()
+    manager.dirs.open()
     manager.fail_directory(A, OSError(errno.ENOSPC, "no space"))
     await manager.load()
     with pytest.raises(KafkaError) as caught:
@@ -460,7 +459,7 @@ async def test_upkeep_runs_on_the_loop(world: Any, monkeypatch: pytest.MonkeyPat
     upkeep = UpkeepConfig(0, 0, 0, 0, 0, 0)
     old = replace(CONFIG, retention_ms=1000, flush_ms=1)
     manager = await started(
-        world, default_config=old, upkeep_config=upkeep, cleaner_config=CleanerConfig(backoff_ms=0)
+        world, topic_defaults=old, upkeep=upkeep, cleaner=CleanerConfig(backoff_ms=0)
     )
     manager.start()
     log = manager.get_or_create(TP)
@@ -508,9 +507,7 @@ async def test_rolled_segments_are_flushed_off_the_loop(world: Any) -> None:
         offloaded.append(work)
         return work()
 
-    manager = LogManager(
-        [A], world.disk(), world.clock, offload, rng=random.Random(1), default_config=CONFIG
-    )
+    manager = make(world, A, offload=offload)
     await manager.load()
     log = manager.get_or_create(TP)
     put(log, 10)

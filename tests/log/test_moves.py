@@ -101,7 +101,7 @@ async def test_of_two_copies_one_is_set_aside(world: Any, caplog: pytest.LogCapt
     assert aside.endswith("-stray") and aside in caplog.text
     await again.close()
     last = await started(world, A, B, C)
-    assert not last.unclean_dirs and last.future_logs[TP].directory.startswith(B)
+    assert not last.dirs.unclean and last.future_logs[TP].directory.startswith(B)
 
 
 async def test_a_copy_serves_where_the_log_cannot_be_deleted(world: Any) -> None:
@@ -248,7 +248,7 @@ async def clean_until_deletions_are_forgotten(world: Any, manager: LogManager) -
 
 
 async def test_a_key_deleted_while_its_log_is_moved_stays_deleted(world: Any) -> None:
-    manager = await started(world, default_config=COMPACT)
+    manager = await started(world, topic_defaults=COMPACT)
     log = manager.get_or_create(TP)
     tell(world, log, b"K", b"secret")
     tell_others(world, log)
@@ -267,7 +267,7 @@ async def test_a_cleaning_that_is_under_way_when_a_move_begins_is_abandoned(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaner, "SLICE_BYTES", 1)
-    manager = await started(world, default_config=COMPACT)
+    manager = await started(world, topic_defaults=COMPACT)
     log = manager.get_or_create(TP)
     put(log, 30)
     task = asyncio.ensure_future(manager.cleaner.run())
@@ -278,7 +278,7 @@ async def test_a_cleaning_that_is_under_way_when_a_move_begins_is_abandoned(
 
 
 async def test_a_move_that_is_called_off_lets_the_log_be_cleaned(world: Any) -> None:
-    manager = await started(world, default_config=COMPACT)
+    manager = await started(world, topic_defaults=COMPACT)
     put(manager.get_or_create(TP), 30)
     copied(manager)
     assert await manager.cleaner.run() == 0
@@ -291,7 +291,7 @@ async def test_a_move_that_is_called_off_lets_the_log_be_cleaned(world: Any) -> 
 async def test_what_a_log_has_in_the_place_of_what_was_cut_is_dirty(
     world: Any, is_moved: bool, is_restarted: bool
 ) -> None:
-    manager = await started(world, default_config=COMPACT)
+    manager = await started(world, topic_defaults=COMPACT)
     log = manager.get_or_create(TP)
     tell_others(world, log, 30)
     assert await manager.cleaner.run() == 1
@@ -307,7 +307,7 @@ async def test_what_a_log_has_in_the_place_of_what_was_cut_is_dirty(
     log.config = COMPACT
     if is_restarted:
         await manager.close()
-        manager = await started(world, default_config=COMPACT)
+        manager = await started(world, topic_defaults=COMPACT)
         log = manager.logs[TP]
     await clean_until_deletions_are_forgotten(world, manager)
     assert told_of(log, b"K") == []
@@ -315,11 +315,11 @@ async def test_what_a_log_has_in_the_place_of_what_was_cut_is_dirty(
 
 async def test_a_log_that_is_shorter_at_load_than_it_was_cleaned_is_dirty(world: Any) -> None:
     """Kafka does not flush what it cleans: after a power failure there may be less of it."""
-    manager = await started(world, default_config=COMPACT)
+    manager = await started(world, topic_defaults=COMPACT)
     tell_others(world, manager.get_or_create(TP), 10)
     path = f"{A}/cleaner-offset-checkpoint"
     world.disk().write_atomically(path, b"0\n1\nt 0 20\n")
-    manager = await started(world, default_config=COMPACT)
+    manager = await started(world, topic_defaults=COMPACT)
     log = manager.logs[TP]
     tell(world, log, b"K", b"secret")
     tell(world, log, b"K", None)

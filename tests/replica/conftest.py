@@ -20,7 +20,8 @@ from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
-from odradek.log.manager import LogManager
+from odradek.log.host import LogEnvironment
+from odradek.log.manager import LogManager, LogManagerConfig
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet
 from odradek.replica.manager import ReplicaManager
@@ -135,12 +136,9 @@ class Node:
         await self.store.prepare()
         self.logs = LogManager(
             [str(path) for path in self.dirs],
-            RealDisk(),
-            world.clock,
-            offload,
-            rng=random.Random(self.id),
-            default_config=world.log_config,
-            on_directory_failure=lambda *failure: self.replicas.directory_failed(*failure),
+            LogEnvironment(RealDisk(), world.clock, offload, random.Random(self.id)),
+            LogManagerConfig(topic_defaults=world.log_config),
+            lambda *failure: self.replicas.directory_failed(*failure),
         )
         await self.logs.load(world.topic_configs)
         self.cache = MetadataCache()
@@ -168,7 +166,7 @@ class Node:
         if clean:
             await self.logs.close()
         else:
-            self.logs._let_go()
+            self.logs._close_files()
         await self.session.close()
 
     async def configs(self, topics: Collection[str]) -> Mapping[str, LogConfig]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.log.results import UnexpectedOffset
+from odradek.log.log import UnexpectedOffset
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.follower.append import append_copied
 from odradek.replica.follower.role import FollowerRole

@@ -59,8 +59,9 @@ from odradek.log.cleaner import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
 from odradek.log.disk import Disk
-from odradek.log.loading import DuplicateLog
-from odradek.log.manager import LogManager, NoDirectoryLeft
+from odradek.log.host import LogEnvironment
+from odradek.log.log_dirs import NoDirectoryLeft
+from odradek.log.manager import DuplicateLog, LogManager, LogManagerConfig
 from odradek.log.offload import Offload
 from odradek.log.upkeep import UpkeepConfig
 from odradek.replica.config import ReplicaConfig
@@ -227,20 +228,19 @@ class Broker:
         config = self.config
         self.logs = LogManager(
             config.log_dirs(),
-            self._disk,
-            self.clock,
-            self._offload,
-            rng=self.rng,
-            cleaner_config=config.make(CleanerConfig),
-            producer_expiration_ms=config.integer("producer.id.expiration.ms"),
-            recovery_threads_per_directory=config.integer("num.recovery.threads.per.data.dir"),
-            upkeep_config=config.make(UpkeepConfig),
-            on_directory_failure=self._directory_failed,
+            LogEnvironment(self._disk, self.clock, self._offload, self.rng),
+            LogManagerConfig(
+                cleaner=config.make(CleanerConfig),
+                upkeep=config.make(UpkeepConfig),
+                producer_expiration_ms=config.integer("producer.id.expiration.ms"),
+                recovery_threads_per_directory=config.integer("num.recovery.threads.per.data.dir"),
+            ),
+            self._directory_failed,
         )
         try:
-            self.logs.open()
+            self.logs.dirs.open()
             self.id = await self._find_id()
-            self.logs.claim(self.id, self.cluster_id)
+            self.logs.dirs.claim(self.id, self.cluster_id, self.clock())
         except (InconsistentMetaProperties, DirectoryInUse, NoDirectoryLeft) as error:
             raise StartFailed(str(error)) from None
 
@@ -256,7 +256,7 @@ class Broker:
         configured = self.config.integer("broker.id")
         if configured >= 0:
             return configured
-        for found in self.logs.meta_properties().values():
+        for found in self.logs.dirs.meta_properties().values():
             if found.broker_id is not None:
                 return found.broker_id
         if not self.config.flag("broker.id.generation.enable"):

@@ -60,7 +60,7 @@ def machine_boot_id() -> str:
 
 def may_have_lost_records(disk: Disk, logs: LogManager, boot_id: str) -> bool:
     """To be called once the directories are loaded."""
-    unclean = set(logs.unclean_dirs)
+    unclean = set(logs.dirs.unclean)
     marks = {path: _mark(disk, path) for path in logs.live_dirs}
     return any(
         mark is None or (path in unclean and (not boot_id or mark != boot_id))

@@ -1,10 +1,12 @@
-"""What a log needs from the broker that owns it: a disk, the time, and whom to call."""
+"""What logs need from the broker that owns them: a disk, the time, chance, and callbacks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 from odradek.log.disk import Disk
+from odradek.log.offload import Offload
 from odradek.log.producers import EXPIRATION_MS_DEFAULT
 
 if TYPE_CHECKING:
@@ -23,6 +25,18 @@ def _ignore_failure(log: "Log", error: Exception) -> None: ...
 
 def _no_jitter(limit_ms: int) -> int:
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnvironment:
+    """The outside world of a log manager; the simulator has one of its own."""
+
+    disk: Disk
+    # Milliseconds since 1970.
+    clock: Callable[[], int]
+    # Runs blocking work off the loop.
+    offload: Offload
+    rng: Random
 
 
 @dataclass(frozen=True, slots=True)

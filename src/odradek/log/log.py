@@ -7,23 +7,27 @@ replica holds `last_stable_offset` back.
 Rules
 1. A buffer is appended with one write, from the memory it was received in; batches stay closed.
 2. Nothing in memory changes before the write has succeeded. An OSError anywhere takes the log
-   offline: every later call raises KAFKA_STORAGE_ERROR, and the owner is told, who does the same to
-   all logs of the directory (docs/spec/controller-and-replication.md section 5.6).
+   offline: every later call raises KAFKA_STORAGE_ERROR, and the log manager takes all logs of the
+   directory offline (docs/spec/controller-and-replication.md section 5.6).
 3. `recovery_point` is what is known to survive a crash. It moves with `flush` alone; whatever is
    beyond it is scanned when the log is loaded without a clean shutdown.
 
 Everything runs on the loop. Only `Flush.sync` may run elsewhere.
 """
 
+import errno
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from odradek.log import retention
 from odradek.log.config import LogConfig
+from odradek.log.disk import Disk, File
 from odradek.log.host import LogHost
 from odradek.log.indexes import AbortedTransaction
-from odradek.log.producers import Guard, Origin, ProducersUpdate
+from odradek.log.producers import Guard, Origin, ProducersUpdate, SequencedBatch
 from odradek.log.recovery import (
     EPOCHS_FILE,
     HOLES_FILE,
@@ -33,7 +37,6 @@ from odradek.log.recovery import (
     marker_of,
     rebuild_producers,
 )
-from odradek.log.results import AppendInfo, Flush, LogRead, UnexpectedOffset, repeated
 from odradek.log.segment import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -42,7 +45,7 @@ from odradek.log.segment import (
     file_name,
     parts,
 )
-from odradek.log.segments import Segments
+from odradek.log.segments import LogRead, Segments
 from odradek.log.shutdown_record import LogRecord, checksum_of, index_checksums, segment_files
 from odradek.log.validation import WritableBuffer, check_batch, one_batch, recompressed
 from odradek.wire.batch import (
@@ -61,6 +64,72 @@ from odradek.wire.topics import TopicPartition
 logger = logging.getLogger(__name__)
 
 __all__ = ["AppendInfo", "Flush", "Log", "LogHost", "LogRead", "Origin", "UnexpectedOffset"]
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append. The append time is -1 unless the topic uses it."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    append_time_ms: int
+    log_start_offset: int
+    size_bytes: int
+    duplicate: bool = False
+
+    @classmethod
+    def of_duplicate(
+        cls, batch: SequencedBatch, config: LogConfig, start_offset: int
+    ) -> "AppendInfo":
+        """The reply to a producer that sends again what was appended before."""
+        return cls(
+            batch.first_offset,
+            batch.last_offset,
+            batch.timestamp,
+            batch.timestamp if config.log_append_time else NO_TIMESTAMP,
+            start_offset,
+            0,
+            duplicate=True,
+        )
+
+
+class UnexpectedOffset(Exception):
+    """A leader sent records that begin before the end of this follower's log."""
+
+    def __init__(self, first_offset: int, last_offset: int, end_offset: int) -> None:
+        super().__init__(f"records {first_offset}..{last_offset} for a log that is at {end_offset}")
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """One flush up to `end_offset`. `sync` blocks and may run off the loop: it touches files only,
+    nothing of the log; `Log.finish_flush` then says on the loop that it was done. If the directory
+    was renamed meanwhile it was not: then another must follow."""
+
+    disk: Disk
+    directory: str
+    end_offset: int
+    truncations: int
+    files: list[File]
+    paths: list[str]
+
+    def sync(self) -> None:
+        for file in self.files:
+            try:
+                file.sync()
+            except OSError as error:
+                if error.errno != errno.EBADF:
+                    raise  # A file closed meanwhile was deleted, or flushed by another.
+        for path in self.paths:
+            try:
+                opened = self.disk.open(path)
+            except FileNotFoundError:
+                continue  # Never written, or deleted.
+            opened.sync()
+            opened.close()
+        self.disk.sync_dir(self.directory)
 
 
 class Log:
@@ -113,7 +182,7 @@ class Log:
         self.appended_bytes = 0
         self.read_bytes = 0
         self.corrupt_reads = 0
-        self.truncations = 0  # whoever copies from the log begins again when this has moved
+        self.truncations = 0  # a copy of the log begins again when this has changed
 
     def __repr__(self) -> str:
         return f"Log({self.directory!r}, {self.start_offset}..{self.end_offset})"
@@ -189,7 +258,7 @@ class Log:
             if origin is Origin.CLIENT:
                 earlier = self.producers.duplicate_of(header)
                 if earlier is not None:
-                    return repeated(earlier, self.config, self.start_offset)
+                    return AppendInfo.of_duplicate(earlier, self.config, self.start_offset)
                 self.producers.check_guard(header, guard)
             update = self.producers.begin(origin)
             update.add(header, offset, marker_of(buffer, header))
@@ -370,7 +439,13 @@ class Log:
             return False
         self.high_watermark = offset
         self.producers.on_high_watermark(offset)
+        self._check_order()
         return True
+
+    def _check_order(self) -> None:
+        """The order of the offsets, which every change of one of them must keep."""
+        start, end, high_watermark = self.start_offset, self.end_offset, self.high_watermark
+        assert start <= self.last_stable_offset <= high_watermark <= end, repr(self.statistics())
 
     def advance_start_offset(self, offset: int) -> bool:
         """Let the log begin later. Records before it are gone for readers at once, from the disk
@@ -386,6 +461,7 @@ class Log:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)
             self.producers.on_start_offset(offset)
+        self._check_order()
         return True
 
     # Rolling and flushing
@@ -460,13 +536,14 @@ class Log:
     # Shrinking
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log so that it ends at `offset`, or where the batch began that reached over it;
-        says whether anything was cut. What a crash leaves: the log cut at or after `offset`."""
+        """Truncate the log so that it ends at `offset`, or where the batch begins that contains it;
+        says whether anything was removed. What a crash leaves: a log truncated at or after
+        `offset`."""
         if offset < 0:
             raise ValueError(f"cannot truncate {self} to {offset}")
         with self._storage():
             if offset >= self.end_offset:
-                # This broker may have begun a reign here without writing anything.
+                # This broker may have begun a leader epoch here without writing anything.
                 self.epochs.truncate_from_end(self.end_offset)
                 return False
             if offset < self.segments[0].base_offset:
@@ -496,6 +573,7 @@ class Log:
         )
         if self.high_watermark > end_offset:
             self.set_high_watermark(end_offset)
+        self._check_order()
 
     def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
         """Throw everything away and go on at `offset`."""
@@ -511,6 +589,7 @@ class Log:
             self.start_offset = offset if start_offset is None else start_offset
             self.high_watermark = offset
             self._host.on_recovery_point_lowered(self)
+        self._check_order()
 
     def _lower_recovery_point(self, offset: int) -> None:
         if offset < self.recovery_point:
@@ -639,7 +718,7 @@ class Log:
     @contextmanager
     def _storage(self) -> Iterator[None]:
         """An OSError inside takes the log offline and is answered with KAFKA_STORAGE_ERROR; so
-        does an exception nobody foresaw, for the log may be half changed by then."""
+        does an unexpected exception, for the log may be half changed by then."""
         if self.offline:
             raise self._storage_error()
         try:

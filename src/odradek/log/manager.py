@@ -4,33 +4,27 @@ docs/spec/controller-and-replication.md sections 5.6 and 6.
 
 Rules
 1. A directory that raises an OSError is gone for good: its logs go offline, the others go on, and
-   `on_directory_failure` is told, on the loop, after the call that met the error, or after `load`.
+   `on_directory_failure` is called, on the loop, after the call that met the error, or after
+   `load`.
 2. Checkpoints are written from what the logs are now, and before a partition is created where one
    of its name was deleted, so that no log ever inherits another's offsets.
-3. A partition that stands in two directories is fatal: nobody can say which one is right. So none
-   is made anew that is known to stand in a directory that has failed. Of two copies for a move
+3. A partition that is in two directories is fatal: which one is right cannot be known. So no log
+   is created for a partition that is known to be in a failed directory. Of two copies for a move
    one is set aside: the move begins again from the log in use.
 4. A log that is damaged, or that fails while its disk works, is offline by itself and stays where
    it is; `damaged` says why. Nothing is created in its place until it is set aside.
 
-`open`, `claim` and `load` come first, in this order; `start` begins what is due from time to time
-(upkeep.py); `close` leaves directories that Kafka or we open again without recovery.
+`dirs.open`, `dirs.claim` and `load` come first, in this order; `start` begins retention, flushes
+and checkpoints (upkeep.py); `close` leaves directories that need no recovery, here or in Kafka.
 """
 
 import asyncio
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from random import Random
+from dataclasses import dataclass, field
 
-from odradek.log.checkpoints import (
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    MetaProperties,
-    claim_meta_properties,
-    read_meta_properties,
-)
+from odradek.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.cleaner import Cleaner, CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.damage import Damage, DamagedLog
@@ -40,11 +34,10 @@ from odradek.log.directories import (
     RetiredDirectories,
     name_for,
 )
-from odradek.log.disk import Disk
-from odradek.log.host import LogHost
-from odradek.log.loading import find_missing, load_directory
+from odradek.log.host import LogEnvironment, LogHost
+from odradek.log.loader import LoadedDirectory, find_missing, load_directory
 from odradek.log.log import Flush, Log
-from odradek.log.offload import Offload
+from odradek.log.log_dirs import LogDirs
 from odradek.log.producers import EXPIRATION_MS_DEFAULT
 from odradek.log.recovery import Checkpointed
 from odradek.log.upkeep import Upkeep, UpkeepConfig
@@ -59,8 +52,20 @@ CLOSED_AT_ONCE = 8
 OnDirectoryFailure = Callable[[str, list[TopicPartition]], None]
 
 
-class NoDirectoryLeft(Exception):
-    """Every log directory has failed."""
+class DuplicateLog(Exception):
+    """One partition in two directories."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerConfig:
+    """The broker's settings for all of its logs."""
+
+    # For topics without settings of their own.
+    topic_defaults: LogConfig = field(default_factory=LogConfig)
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)
+    producer_expiration_ms: int = EXPIRATION_MS_DEFAULT
+    recovery_threads_per_directory: int = 2
 
 
 def _ignore_failure(directory: str, partitions: list[TopicPartition]) -> None: ...
@@ -72,44 +77,29 @@ class LogManager:
     def __init__(
         self,
         directories: Sequence[str],
-        disk: Disk,
-        clock: Callable[[], int],
-        offload: Offload,
-        *,
-        rng: Random,
-        default_config: LogConfig = LogConfig(),
-        cleaner_config: CleanerConfig = CleanerConfig(),
-        producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
-        recovery_threads_per_directory: int = 2,
-        upkeep_config: UpkeepConfig = UpkeepConfig(),
+        environment: LogEnvironment,
+        config: LogManagerConfig = LogManagerConfig(),
         on_directory_failure: OnDirectoryFailure = _ignore_failure,
     ) -> None:
-        assert directories, "a broker needs a log directory"
-        paths = [posixpath.normpath(path) for path in directories]
-        if len(set(paths)) < len(paths):
-            raise ValueError(f"a log directory is named twice: {', '.join(paths)}")
-        self.configured_dirs = paths
+        disk, clock, offload = environment.disk, environment.clock, environment.offload
         self.disk = disk
         self.clock = clock
         self.offload = offload
-        self.default_config = default_config
+        self.default_config = config.topic_defaults
         self.on_directory_failure = on_directory_failure
-        self._rng = rng
+        self._rng = rng = environment.rng
+        self.dirs = LogDirs(disk, directories, self.fail_directory)
         self._host = LogHost(
             disk,
             clock,
-            producer_expiration_ms=producer_expiration_ms,
+            producer_expiration_ms=config.producer_expiration_ms,
             jitter=lambda limit_ms: rng.randrange(limit_ms) if limit_ms > 0 else 0,
             on_failure=self._on_log_failure,
             on_roll=self._on_roll,
             on_recovery_point_lowered=self._on_recovery_point_lowered,
             call_later=self._call_later,
         )
-        self._recovery_threads = recovery_threads_per_directory
-        self._live: dict[str, LogDirectory] = {}
-        self.offline_dirs: dict[str, OSError] = {}
-        # What was in them when they failed.
-        self._partitions_when_failed: dict[str, frozenset[TopicPartition]] = {}
+        self._recovery_threads = config.recovery_threads_per_directory
         # Replicas that lost records, at the last start or since.
         self.damaged: dict[TopicPartition, Damage] = {}
         self.logs: dict[TopicPartition, Log] = {}
@@ -121,12 +111,12 @@ class LogManager:
             self.logs,
             clock,
             offload,
-            cleaner_config,
+            config.cleaner,
             moving=self.future_logs,
             before_swap=self._flush_and_checkpoint,
         )
         self.to_flush: set[Log] = set()
-        self.upkeep = Upkeep(self, upkeep_config)
+        self.upkeep = Upkeep(self, config.upkeep)
         # The loop, once everything is loaded; and the failures that came before.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unreported: list[tuple[str, list[TopicPartition]]] = []
@@ -137,42 +127,11 @@ class LogManager:
 
     @property
     def live_dirs(self) -> list[str]:
-        return list(self._live)
+        return list(self.dirs.live)
 
     @property
-    def unclean_dirs(self) -> list[str]:
-        return [path for path, directory in self._live.items() if not directory.was_clean]
-
-    def open(self) -> None:
-        """Create and lock the directories. Raises DirectoryInUse, or NoDirectoryLeft."""
-        for path in self.configured_dirs:
-            if path in self._live or path in self.offline_dirs:
-                continue
-            try:
-                self._live[path] = LogDirectory(self.disk, path)
-            except OSError as error:
-                self.fail_directory(path, error)
-        self._require_live()
-
-    def meta_properties(self) -> dict[str, MetaProperties]:
-        """What each directory says of its owner, where it says anything."""
-        found: dict[str, MetaProperties | None] = {}
-
-        def read(path: str) -> None:
-            found[path] = read_meta_properties(self.disk, path)
-
-        self._on_each(self.live_dirs, read)
-        self._require_live()
-        return {path: properties for path, properties in found.items() if properties is not None}
-
-    def claim(self, broker_id: int, cluster_id: str) -> None:
-        """Make the directories this broker's. Raises InconsistentMetaProperties."""
-
-        def claim(path: str) -> None:
-            claim_meta_properties(self.disk, path, broker_id, cluster_id, self.clock())
-
-        self._on_each(self.live_dirs, claim)
-        self._require_live()
+    def offline_dirs(self) -> Mapping[str, OSError]:
+        return self.dirs.offline
 
     async def load(self, configs: Mapping[str, LogConfig] | None = None) -> None:
         """Load every log, recovering those of a directory that was not shut down cleanly.
@@ -180,18 +139,18 @@ class LogManager:
         `configs` are the topics that have settings of their own. What was lost is in `damaged`.
         Raises UnexpectedDirectory or DuplicateLog: the broker must not start; NoDirectoryLeft: it
         cannot."""
-        self.open()
+        self.dirs.open()
         loading = [
-            load_directory(self, self._live[path], configs or {}, self._recovery_threads)
-            for path in self.live_dirs
+            self._load_directory(directory, configs or {})
+            for directory in list(self.dirs.live.values())
         ]
         # Let every directory finish, whatever happens to one, so that none is left half loaded.
         outcomes = await asyncio.gather(*loading, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
-                self._let_go()
+                self._close_files()
                 raise outcome
-        self._require_live()
+        self.dirs.require_live()
         self._find_missing()
         self._loop = asyncio.get_running_loop()
         self._report_failures()
@@ -200,11 +159,55 @@ class LogManager:
         """Begin retention, cleaning, flushing and checkpoints, on the running loop."""
         self.upkeep.start()
 
-    def open_log(
+    async def _load_directory(
+        self, directory: LogDirectory, configs: Mapping[str, LogConfig]
+    ) -> None:
+        def open_log(path: str, tp: TopicPartition) -> Log:
+            return self._open_log(directory, path, tp, configs.get(tp.topic, self.default_config))
+
+        try:
+            directory.read()
+            self.cleaner.load(directory.path)
+        except OSError as error:
+            self.fail_directory(directory.path, error)
+            return
+        loaded = await load_directory(directory, open_log, self.offload, self._recovery_threads)
+        self._adopt(directory, loaded)
+
+    def _adopt(self, directory: LogDirectory, loaded: LoadedDirectory) -> None:
+        for path in loaded.deleted:
+            self._retire(path)
+        for path, tp, error in loaded.unusable:
+            self._log_unusable(directory, path, tp, error)
+        duplicates = []
+        for log, kind in loaded.logs:
+            tp = log.topic_partition
+            logs = self.future_logs if kind is DirectoryKind.FUTURE else self.logs
+            if directory.path not in self.dirs.live:
+                log.close_files()
+            elif tp not in logs:
+                logs[tp] = log
+                self.cleaner.lower_cleaned_offset(log)
+                directory.log_count += 1
+                if log.lost_up_to is not None and kind is DirectoryKind.CURRENT:
+                    self._log_shortened(log, log.lost_up_to)
+            elif kind is DirectoryKind.FUTURE:
+                self._set_copy_aside(directory, log, logs[tp])
+            else:
+                log.close_files()
+                duplicates.append(f"{tp} is in {logs[tp].directory} and in {log.directory}")
+        if loaded.error is not None:
+            self.fail_directory(directory.path, loaded.error)
+        else:
+            directory.is_loaded = True
+        if duplicates:
+            raise DuplicateLog(f"{'; '.join(duplicates)}: move away the one not in use last")
+
+    def _open_log(
         self,
         directory: LogDirectory,
         path: str,
-        topic_partition: TopicPartition,
+        tp: TopicPartition,
         config: LogConfig,
     ) -> Log:
         name = posixpath.basename(path)
@@ -212,20 +215,20 @@ class LogManager:
         return Log(
             self._host,
             path,
-            topic_partition,
+            tp,
             config,
             Checkpointed(
-                start_offset=directory.offsets(LOG_START_OFFSETS).get(topic_partition, 0),
-                recovery_point=directory.offsets(RECOVERY_POINTS).get(topic_partition, 0),
+                start_offset=directory.offsets(LOG_START_OFFSETS).get(tp, 0),
+                recovery_point=directory.offsets(RECOVERY_POINTS).get(tp, 0),
                 clean=is_first_load and directory.is_clean(name),
                 record=directory.record_of(name) if is_first_load else None,
-                cleaned=self.cleaner.has_cleaned(directory.path, topic_partition),
+                cleaned=self.cleaner.has_cleaned(directory.path, tp),
             ),
         )
 
     # Damage
 
-    def log_unusable(
+    def _log_unusable(
         self, directory: LogDirectory, path: str, tp: TopicPartition, error: Exception
     ) -> None:
         """The log in `path` cannot be loaded; the others can."""
@@ -243,7 +246,7 @@ class LogManager:
         can_be_copied = not isinstance(error, UnsupportedMagic)
         self._set_offline(directory, path, tp, Damage(reason, reached, path, can_be_copied))
 
-    def log_shortened(self, log: Log, reached: int) -> None:
+    def _log_shortened(self, log: Log, reached: int) -> None:
         """A log was loaded with less than what was on disk before."""
         reason = f"{log.directory} ends at offset {log.end_offset}, and reached {reached} before"
         logger.error(
@@ -253,8 +256,8 @@ class LogManager:
 
     def _find_missing(self) -> None:
         found = {*self.logs, *self.damaged}
-        for tp, (path, reached) in find_missing(self._live.values(), found).items():
-            if any(self._stands_in(failed, tp) for failed in self.offline_dirs):
+        for tp, (path, reached) in find_missing(self.dirs.live.values(), found).items():
+            if any(self.dirs.holds(failed, tp) for failed in self.offline_dirs):
                 continue
             reason = f"{path}/{tp} is gone, which reached offset {reached}"
             logger.error(
@@ -273,7 +276,7 @@ class LogManager:
 
     def set_damaged_aside(self, tp: TopicPartition) -> None:
         """Make room for a new log of the partition: an unusable one is renamed and kept."""
-        for parent, directory in list(self._live.items()):
+        for parent, directory in list(self.dirs.live.items()):
             path = directory.offline_logs.get(tp)
             if path is None:
                 continue
@@ -293,7 +296,7 @@ class LogManager:
                 tp,
             )
 
-    def set_copy_aside(self, directory: LogDirectory, copy: Log, kept: Log) -> None:
+    def _set_copy_aside(self, directory: LogDirectory, copy: Log, kept: Log) -> None:
         """Two moves were begun, the second while the disk of the first was absent. Neither copy has
         what the log in use has not, and a move that goes on starts with an empty one."""
         found_in = copy.directory
@@ -320,7 +323,7 @@ class LogManager:
         del logs[tp]
         log.close_files()
         self.to_flush.discard(log)
-        directory = self._live.get(parent)
+        directory = self.dirs.live.get(parent)
         if directory is None:
             return
         directory.log_count -= 1
@@ -333,12 +336,12 @@ class LogManager:
 
     # Finding and making
 
-    def get(self, topic_partition: TopicPartition, *, future: bool = False) -> Log | None:
-        return (self.future_logs if future else self.logs).get(topic_partition)
+    def get(self, tp: TopicPartition, *, future: bool = False) -> Log | None:
+        return (self.future_logs if future else self.logs).get(tp)
 
     def get_or_create(
         self,
-        topic_partition: TopicPartition,
+        tp: TopicPartition,
         config: LogConfig | None = None,
         *,
         is_new: bool = False,
@@ -347,85 +350,70 @@ class LogManager:
         """The partition's log. A missing one is created in the preferred directory, or in the one
         with the fewest partitions. Where a failed directory holds it, or might because it is not
         new, KAFKA_STORAGE_ERROR is raised instead."""
-        existing = self.get(topic_partition, future=future)
+        existing = self.get(tp, future=future)
         if existing is not None:
             return existing
-        for live in self._live.values():
-            if topic_partition in live.offline_logs:
-                path = live.offline_logs[topic_partition]
+        for live in self.dirs.live.values():
+            if tp in live.offline_logs:
+                path = live.offline_logs[tp]
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is damaged and offline")
         for path in self.offline_dirs:
-            if not is_new or self._stands_in(path, topic_partition):
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} may be in {path}: offline"
-                )
+            if not is_new or self.dirs.holds(path, tp):
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} may be in {path}: offline")
         kind = DirectoryKind.FUTURE if future else DirectoryKind.CURRENT
-        name = name_for(topic_partition, kind, self._rng.getrandbits(128))
-        for path in self._candidates(topic_partition, future):
-            directory = self._live.get(path)
+        name = name_for(tp, kind, self._rng.getrandbits(128))
+        for path in self._candidates(tp, future):
+            directory = self.dirs.live.get(path)
             if directory is None:
                 continue
             try:
-                self._disown(directory, topic_partition)
-                log = self.open_log(
-                    directory, f"{path}/{name}", topic_partition, config or self.default_config
-                )
+                self._disown(directory, tp)
+                log = self._open_log(directory, f"{path}/{name}", tp, config or self.default_config)
             except OSError as error:
                 self.fail_directory(path, error)
-                if self._stands_in(path, topic_partition):
+                if self.dirs.holds(path, tp):
                     break  # half made
                 continue
-            (self.future_logs if future else self.logs)[topic_partition] = log
+            (self.future_logs if future else self.logs)[tp] = log
             directory.log_count += 1
-            self._preferred.pop(topic_partition, None)
+            self._preferred.pop(tp, None)
             logger.info("created %s", log)
             return log
-        raise KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory could take {topic_partition}"
-        )
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory could take {tp}")
 
-    def _stands_in(self, path: str, topic_partition: TopicPartition) -> bool:
-        """Rule 3: whether we know that a failed directory holds the partition."""
-        if topic_partition in self._partitions_when_failed[path]:
-            return True
-        try:
-            return self.disk.is_dir(f"{path}/{topic_partition}")
-        except OSError:
-            return False
-
-    def prefer_directory(self, topic_partition: TopicPartition, path: str) -> None:
+    def prefer_directory(self, tp: TopicPartition, path: str) -> None:
         """Where the partition's next log is to be made: the target of a move."""
         path = posixpath.normpath(path)
-        if path not in self.configured_dirs:
+        if path not in self.dirs.configured:
             raise KafkaError(
                 ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not among the log directories"
             )
-        if path not in self._live:
+        if path not in self.dirs.live:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
         for logs in (self.logs, self.future_logs):
-            log = logs.get(topic_partition)
+            log = logs.get(tp)
             if log is not None and posixpath.dirname(log.directory) == path:
                 return
-        self._preferred[topic_partition] = path
+        self._preferred[tp] = path
 
-    def _candidates(self, topic_partition: TopicPartition, future: bool) -> list[str]:
-        preferred = self._preferred.get(topic_partition)
+    def _candidates(self, tp: TopicPartition, future: bool) -> list[str]:
+        preferred = self._preferred.get(tp)
         if future:
-            current = self.logs.get(topic_partition)
-            assert preferred is not None, f"no directory is preferred for {topic_partition}"
+            current = self.logs.get(tp)
+            assert preferred is not None, f"no directory is preferred for {tp}"
             assert current is None or posixpath.dirname(current.directory) != preferred
         if preferred is not None:
             return [preferred]
-        return sorted(self._live, key=lambda path: self._live[path].log_count)
+        return sorted(self.dirs.live, key=lambda path: self.dirs.live[path].log_count)
 
-    def _disown(self, directory: LogDirectory, topic_partition: TopicPartition) -> None:
+    def _disown(self, directory: LogDirectory, tp: TopicPartition) -> None:
         """Rule 2: drop what the checkpoints know of a deleted partition of the same name."""
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
             offsets = dict(directory.offsets(name))
-            if offsets.pop(topic_partition, None) is not None:
+            if offsets.pop(tp, None) is not None:
                 directory.write(name, offsets)
-        if topic_partition not in self.logs:
-            self.cleaner.forget(topic_partition)
+        if tp not in self.logs:
+            self.cleaner.forget(tp)
             self.cleaner.checkpoint(directory.path)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
@@ -436,25 +424,23 @@ class LogManager:
 
     # Moving and deleting
 
-    def replace_current_with_future(self, topic_partition: TopicPartition) -> Log:
+    def replace_current_with_future(self, tp: TopicPartition) -> Log:
         """The copy has caught up: it becomes the log, and the old one is deleted.
 
         A crash between the two renames leaves the partition in two directories, which is fatal at
         the next start, as it is in Kafka; the other order could lose the partition. An old log that
-        its disk will not let go is left there likewise; that directory fails, and we go on."""
-        source, target = self.logs.get(topic_partition), self.future_logs.get(topic_partition)
+        cannot be renamed is left there likewise; that directory goes offline, and we go on."""
+        source, target = self.logs.get(tp), self.future_logs.get(tp)
         if source is None or target is None:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} or its copy is offline"
-            )
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} or its copy is offline")
         target_path = posixpath.dirname(target.directory)
-        target.rename_directory(f"{target_path}/{topic_partition}")
-        self._on_each([target_path], self.disk.sync_dir)
+        target.rename_directory(f"{target_path}/{tp}")
+        self.dirs.on_each([target_path], self.disk.sync_dir)
         if target.offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target_path} has failed")
         target.set_high_watermark(source.high_watermark)
-        del self.future_logs[topic_partition]
-        self.logs[topic_partition] = target
+        del self.future_logs[tp]
+        self.logs[tp] = target
         self.cleaner.lower_cleaned_offset(target)
         changed = {target_path}
         try:
@@ -467,18 +453,18 @@ class LogManager:
         return target
 
     def async_delete(
-        self, topic_partition: TopicPartition, *, future: bool = False, stray: bool = False
+        self, tp: TopicPartition, *, future: bool = False, stray: bool = False
     ) -> Log | None:
         """Take a log out of use; its files go after `file.delete.delay.ms`, those of a stray one
-        are left to whoever knows better. Where the disk will not have it, its directory fails, and
+        are left for an operator to remove. If the disk refuses, its directory fails, and
         KAFKA_STORAGE_ERROR is raised; not for a copy, which is given up either way."""
         logs = self.future_logs if future else self.logs
-        log = logs.get(topic_partition)
+        log = logs.get(tp)
         if log is None:
             return None
         if not future:
-            self.cleaner.forget(topic_partition)
-            self._preferred.pop(topic_partition, None)
+            self.cleaner.forget(tp)
+            self._preferred.pop(tp, None)
         try:
             changed = self._rename_for_deletion(log, stray=stray)
         except KafkaError as error:
@@ -486,7 +472,7 @@ class LogManager:
                 raise
             logger.error("cannot delete %s: %s", log, error.message)
             return log
-        del logs[topic_partition]
+        del logs[tp]
         self._checkpoint_directories([changed])
         return log
 
@@ -497,13 +483,13 @@ class LogManager:
         log.rename_directory(f"{parent}/{name}")
         log.close_files()
         self.to_flush.discard(log)
-        self._live[parent].log_count -= 1
+        self.dirs.live[parent].log_count -= 1
         if not stray:
-            self.retire(log.directory)
+            self._retire(log.directory)
             logger.info("%s will be deleted", log)
         return parent
 
-    def retire(self, path: str) -> None:
+    def _retire(self, path: str) -> None:
         self.retired.add(path, self.clock() + self.default_config.file_delete_delay_ms)
         self.upkeep.wake()
 
@@ -525,11 +511,11 @@ class LogManager:
     def _checkpoint_directories(self, paths: Iterable[str]) -> None:
         for path in sorted(paths):
             if self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS)):
-                self._on_each([path], self.cleaner.checkpoint)
+                self.dirs.on_each([path], self.cleaner.checkpoint)
 
     def _write_checkpoints(self, path: str, names: Sequence[str]) -> bool:
         """Write checkpoints of one directory; says whether it still works."""
-        directory = self._live.get(path)
+        directory = self.dirs.live.get(path)
         if directory is None or not directory.is_loaded:
             return False
         try:
@@ -544,37 +530,37 @@ class LogManager:
         """The high watermarks that were last written: all of one directory, or those of the logs in
         use, each from where it stands, for a copy under way elsewhere has a mark of its own."""
         if path is not None:
-            directory = self._live.get(posixpath.normpath(path))
+            directory = self.dirs.live.get(posixpath.normpath(path))
             return {} if directory is None else dict(directory.offsets(HIGH_WATERMARKS))
         found = {}
-        for topic_partition, log in self.logs.items():
-            directory = self._live.get(posixpath.dirname(log.directory))
+        for tp, log in self.logs.items():
+            directory = self.dirs.live.get(posixpath.dirname(log.directory))
             if directory is not None:
-                offset = directory.offsets(HIGH_WATERMARKS).get(topic_partition)
+                offset = directory.offsets(HIGH_WATERMARKS).get(tp)
                 if offset is not None:
-                    found[topic_partition] = offset
+                    found[tp] = offset
         return found
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Keep the high watermarks of the logs in use, and of the copies under way. A log that is
-        not mentioned keeps what it had: nobody has led or followed it since the start."""
+        not mentioned keeps what it had: it has had no role since the start."""
 
         def write(path: str) -> None:
-            directory = self._live[path]
+            directory = self.dirs.live[path]
             if not directory.is_loaded:
                 return
             offsets = dict(directory.offsets(HIGH_WATERMARKS))
             logs = {log.topic_partition: log for log in self.logs_in(path)}
-            for topic_partition, log in logs.items():
-                if self.future_logs.get(topic_partition) is log:
-                    offsets[topic_partition] = log.high_watermark
-                elif topic_partition in high_watermarks:
-                    offsets[topic_partition] = high_watermarks[topic_partition]
+            for tp, log in logs.items():
+                if self.future_logs.get(tp) is log:
+                    offsets[tp] = log.high_watermark
+                elif tp in high_watermarks:
+                    offsets[tp] = high_watermarks[tp]
             known = {tp: offset for tp, offset in offsets.items() if tp in logs}
             known |= directory.kept_offsets(HIGH_WATERMARKS)
             directory.write(HIGH_WATERMARKS, known)
 
-        self._on_each(self.live_dirs, write)
+        self.dirs.on_each(self.live_dirs, write)
 
     # Flushing
 
@@ -613,7 +599,7 @@ class LogManager:
         path = posixpath.dirname(log.directory)
         self.cleaner.lower_cleaned_offset(log)
         if self._write_checkpoints(path, (RECOVERY_POINTS,)):
-            self._on_each([path], self.cleaner.checkpoint)
+            self.dirs.on_each([path], self.cleaner.checkpoint)
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
         if self._loop is not None:
@@ -638,22 +624,18 @@ class LogManager:
         """Take a directory out of use, with all logs in it."""
         if path in self.offline_dirs:
             return
-        self.offline_dirs[path] = error
-        logger.error("log directory %s has failed: %s", path, error)
-        directory = self._live.pop(path, None)
+        logger.error("log directory %s has failed and is offline: %s", path, error)
         partitions = []
         for logs in (self.logs, self.future_logs):
-            for topic_partition, log in list(logs.items()):
+            for tp, log in list(logs.items()):
                 if posixpath.dirname(log.directory) == path:
-                    del logs[topic_partition]
+                    del logs[tp]
                     log.close_files()
                     self.to_flush.discard(log)
-                    partitions.append(topic_partition)
+                    partitions.append(tp)
         self._preferred = {tp: to for tp, to in self._preferred.items() if to != path}
         self.retired.forget_in(path)
-        if directory is not None:
-            directory.release()
-        self._partitions_when_failed[path] = frozenset(partitions)
+        self.dirs.take_offline(path, error, partitions)
         self._unreported.append((path, partitions))
         self._report_failures()
 
@@ -663,18 +645,6 @@ class LogManager:
             for failure in self._unreported:
                 self._loop.call_soon(self.on_directory_failure, *failure)
             self._unreported.clear()
-
-    def _on_each(self, paths: Iterable[str], work: Callable[[str], None]) -> None:
-        """Do something to directories; one that fails goes offline and the others are done."""
-        for path in paths:
-            try:
-                work(path)
-            except OSError as error:
-                self.fail_directory(path, error)
-
-    def _require_live(self) -> None:
-        if not self._live:
-            raise NoDirectoryLeft(", ".join(f"{p}: {e}" for p, e in self.offline_dirs.items()))
 
     # Ending
 
@@ -689,11 +659,11 @@ class LogManager:
             for log, error in self._closing.items():
                 self._log_failed(log, error)
             if self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS)):
-                self._on_each([path], self._mark_clean)
-        self._let_go()
+                self.dirs.on_each([path], self._mark_clean)
+        self._close_files()
 
     def _mark_clean(self, path: str) -> None:
-        directory = self._live[path]
+        directory = self.dirs.live[path]
         if directory.offline_logs:
             logger.warning(
                 "%s is not marked as cleanly shut down: %s are offline",
@@ -711,11 +681,10 @@ class LogManager:
             except KafkaError as error:
                 logger.error("cannot close %s: %s", log, error.message)
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         for log in self.all_logs():
             log.close_files()
-        for directory in self._live.values():
-            directory.release()
+        self.dirs.release()
 
     # What there is
 
@@ -729,7 +698,7 @@ class LogManager:
         return {
             "logs": len(self.logs),
             "future_logs": len(self.future_logs),
-            "live_directories": len(self._live),
+            "live_directories": len(self.dirs.live),
             "offline_directories": len(self.offline_dirs),
             "directories_to_remove": len(self.retired),
             "logs_to_flush": len(self.to_flush),

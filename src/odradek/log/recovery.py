@@ -372,8 +372,8 @@ class _Recovery:
             clean=False,
         )
 
-        def accept(chunk: bytes, header: BatchHeader) -> bool:
-            nonlocal next_offset
+        rebuild = segment.rebuild()
+        for chunk, header in rebuild.batches():
             if (
                 header.base_offset < next_offset
                 or (header.base_offset > next_offset and not holes_allowed)
@@ -381,28 +381,32 @@ class _Recovery:
                 or header.last_offset > offset_max
                 or not crc_ok(chunk, header)
             ):
-                return False
+                break
             next_offset = header.next_offset
-            latest = self._epochs.latest_epoch
-            if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
-                self._epochs.assign(header.leader_epoch, header.base_offset)
-            update = producers.begin(Origin.REPLICATION)
-            add_batch(update, chunk, header)
-            for transaction in producers.apply(update):
-                segment.transaction_index.append(transaction)
-            producers.end_offset = next_offset
-            return True
-
-        def may_truncate() -> bool:
-            flushed_to = self._recovery_point
-            return following is None or (flushed_to is not None and next_offset >= flushed_to)
-
+            try:
+                self._replay_batch(segment, chunk, header)
+            except CorruptBatch:
+                break  # A control batch without a readable marker.
+            rebuild.keep(header)
+        flushed_to = self._recovery_point
+        may_truncate = following is None or (flushed_to is not None and next_offset >= flushed_to)
         try:
-            removed = segment.rebuild(accept, may_truncate)
+            removed = rebuild.finish(may_truncate=may_truncate)
         except CorruptBatch as error:
             raise DamagedLog(error.message) from None
         producers.take_snapshot()
         return removed
+
+    def _replay_batch(self, segment: Segment, chunk: bytes, header: BatchHeader) -> None:
+        """Take a good batch into the leader epochs, the producers and the transaction index."""
+        latest = self._epochs.latest_epoch
+        if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+        update = self._producers.begin(Origin.REPLICATION)
+        add_batch(update, chunk, header)
+        for transaction in self._producers.apply(update):
+            segment.transaction_index.append(transaction)
+        self._producers.end_offset = header.next_offset
 
 
 # Producers
@@ -445,7 +449,7 @@ def rebuild_producers(
     was_empty = producers.is_empty and producers.end_offset >= end_offset
     position = producers.reload(start_offset, end_offset, now_ms)
     if was_empty and producers.is_empty:
-        # A cut brings nobody back: there is nothing to replay, however much is left of the log.
+        # Truncation adds no producer: there is nothing to replay, however much is left of the log.
         position = end_offset
     for index, segment in enumerate(segments):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset

@@ -1,4 +1,4 @@
-"""What DescribeLogDirs tells: every configured directory, and the size of each log in it."""
+"""The reply to DescribeLogDirs: every configured directory, and the size of each log in it."""
 
 import posixpath
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def describe_directories(
         logs.setdefault(posixpath.dirname(log.directory), []).append(log)
     reports = []
     live = manager.live_dirs
-    for path in manager.configured_dirs:
+    for path in manager.dirs.configured:
         total_bytes = usable_bytes = UNKNOWN
         sizes: list[LogSize] = []
         is_online = path in live
@@ -56,7 +56,7 @@ def describe_directories(
 
 
 def _logs_of(manager: LogManager, asked: Iterable[TopicPartition]) -> list[Log]:
-    found = (manager.get(of, future=future) for of in asked for future in (False, True))
+    found = (manager.get(tp, future=future) for tp in asked for future in (False, True))
     return [log for log in found if log is not None]
 
 

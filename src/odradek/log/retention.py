@@ -3,13 +3,13 @@
 docs/spec/controller-and-replication.md section 6.
 
 A segment may go only as a whole, only from the old end, and only once every record in it is below
-the high watermark: what is not committed is nobody's to delete. Within that, three reasons, each
+the high watermark: an uncommitted record is never deleted. Within that, three reasons, each
 taken as far as it reaches: the log's start has moved past the segment; the log is larger than
 `retention.bytes` even without it; its newest record is older than `retention.ms`. A log that is
 only compacted knows the first reason alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from odradek.log.config import LogConfig
@@ -58,32 +58,25 @@ def expired(
             break
         deletable += 1
 
-    def count(first: int, is_expired: Callable[[int], bool]) -> int:
-        index = first
-        while index < deletable and is_expired(index):
-            index += 1
-        return index - first
-
     # The active segment has no successor that the start could have reached.
-    by_start = count(0, lambda index: index + 1 < len(segments) and ends[index] <= start_offset)
+    by_start = 0
+    while by_start < min(deletable, len(segments) - 1) and ends[by_start] <= start_offset:
+        by_start += 1
     if not config.delete:
         return Expired(by_start, 0, 0)
 
-    by_size = 0
+    index = by_start
     if config.retention_bytes >= 0:
-        surplus = sum(segment.size for segment in segments[by_start:]) - config.retention_bytes
+        left_bytes = sum(segment.size for segment in segments[by_start:])
+        while index < deletable:
+            left_bytes -= segments[index].size
+            if left_bytes < config.retention_bytes:
+                break
+            index += 1
+    by_size = index - by_start
 
-        def outweighs(index: int) -> bool:
-            nonlocal surplus
-            surplus -= segments[index].size
-            return surplus >= 0
-
-        by_size = count(by_start, outweighs)
-
-    by_time = 0
     if config.retention_ms >= 0:
         oldest_ms = now_ms - config.retention_ms
-        by_time = count(
-            by_start + by_size, lambda index: segments[index].largest_timestamp < oldest_ms
-        )
-    return Expired(by_start, by_size, by_time)
+        while index < deletable and segments[index].largest_timestamp < oldest_ms:
+            index += 1
+    return Expired(by_start, by_size, index - by_start - by_size)

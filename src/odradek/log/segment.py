@@ -10,7 +10,7 @@ cuts it at the first bad batch and builds the indexes anew (recovery.py).
 
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -461,47 +461,9 @@ class Segment:
                 greatest = (header.max_timestamp, header.last_offset)
         self._greatest = greatest
 
-    def rebuild(
-        self,
-        on_batch: Callable[[bytes, BatchHeader], bool],
-        may_truncate: Callable[[], bool] = lambda: True,
-    ) -> int:
-        """Scan from the start, keep the batches that `on_batch` accepts, truncate at the first it
-        does not, and index what is left. Returns how many bytes were removed. With nothing removed
-        raises CorruptBatch if `may_truncate`, asked at that point, says no, and UnsupportedMagic
-        rather than take a message of an old format for damage."""
-        for index in (self.offset_index, self.time_index, self.transaction_index):
-            index.reset()
-        self._index_room = None
-        greatest = (NO_TIMESTAMP, self.base_offset)
-        valid, indexed = 0, 0
-        try:
-            for chunk, header in self.batches():
-                if not on_batch(chunk, header):
-                    break
-                if header.max_timestamp > greatest[0]:
-                    greatest = (header.max_timestamp, header.last_offset)
-                if valid - indexed > self.index_interval_bytes and self.index_room > 0:
-                    self._add_index_entry(header.last_offset, valid, greatest)
-                    indexed = valid
-                valid += header.size_bytes
-        except (CorruptBatch, UnsupportedMagic):
-            pass  # The end of what can be kept.
-        self._refuse_old_message(valid)
-        removed = self.size - valid
-        if removed:
-            if not may_truncate():
-                raise CorruptBatch(f"{self.path(LOG_SUFFIX)} is damaged at position {valid}")
-            self.file.truncate(valid)
-            self.size = valid
-        # Made to last before anything is built on it: the process that was killed may have
-        # truncated the file, and a power failure now would bring the old end back.
-        self.file.sync()
-        self._greatest = greatest
-        self._first_timestamp = None
-        self._bytes_since_index = valid - indexed
-        self.seal()
-        return removed
+    def rebuild(self) -> "Rebuild":
+        """Begin to scan and index the segment again, from its start."""
+        return Rebuild(self)
 
     def shorten(self, size: int) -> None:
         """Drop bytes that appeared behind the end of a closed segment."""
@@ -561,3 +523,57 @@ class Segment:
             index.delete()
         if self._disk.exists(self.path(LOG_SUFFIX)):
             self._disk.remove(self.path(LOG_SUFFIX))
+
+
+class Rebuild:
+    """The scan of a segment that cannot be trusted: the caller walks the batches, keeps each good
+    one, stops at the first bad one, and finishes."""
+
+    def __init__(self, segment: Segment) -> None:
+        for index in (segment.offset_index, segment.time_index, segment.transaction_index):
+            index.reset()
+        segment._index_room = None
+        self._segment = segment
+        self._greatest = (NO_TIMESTAMP, segment.base_offset)
+        # Bytes of batches that were kept, and how many of them came before the last index entry.
+        self._kept = 0
+        self._indexed = 0
+
+    def batches(self) -> Iterator[tuple[bytes, BatchHeader]]:
+        """The batches up to the first that cannot be read."""
+        try:
+            yield from self._segment.batches()
+        except (CorruptBatch, UnsupportedMagic):
+            return  # The end of what can be kept.
+
+    def keep(self, header: BatchHeader) -> None:
+        """The batch just yielded is good."""
+        segment = self._segment
+        if header.max_timestamp > self._greatest[0]:
+            self._greatest = (header.max_timestamp, header.last_offset)
+        if self._kept - self._indexed > segment.index_interval_bytes and segment.index_room > 0:
+            segment._add_index_entry(header.last_offset, self._kept, self._greatest)
+            self._indexed = self._kept
+        self._kept += header.size_bytes
+
+    def finish(self, *, may_truncate: bool) -> int:
+        """Truncate the segment after the last batch kept; returns how many bytes were removed. With
+        nothing removed raises CorruptBatch if it may not be truncated, and UnsupportedMagic rather
+        than treat a message of an old format as damage."""
+        segment = self._segment
+        segment._refuse_old_message(self._kept)
+        removed = segment.size - self._kept
+        if removed:
+            if not may_truncate:
+                path = segment.path(LOG_SUFFIX)
+                raise CorruptBatch(f"{path} is damaged at position {self._kept}")
+            segment.file.truncate(self._kept)
+            segment.size = self._kept
+        # Synced before anything is built on it: the process that was killed may have truncated the
+        # file, and a power failure now would bring the old end back.
+        segment.file.sync()
+        segment._greatest = self._greatest
+        segment._first_timestamp = None
+        segment._bytes_since_index = self._kept - self._indexed
+        segment.seal()
+        return removed

@@ -8,12 +8,20 @@ are.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from odradek.log.indexes import AbortedTransaction
-from odradek.log.results import LogRead
 from odradek.log.segment import Segment
 
 BOUNDARIES_MAX = 64
+
+
+class LogRead(NamedTuple):
+    """Batches as they are on disk, and where they were found."""
+
+    records: bytes
+    segment_base: int
+    position: int
 
 
 class Segments:

@@ -5,8 +5,7 @@ docs/spec/controller-and-replication.md section 5.6.
 
 import logging
 
-from odradek.log.log import Log
-from odradek.log.results import AppendInfo, UnexpectedOffset
+from odradek.log.log import AppendInfo, Log, UnexpectedOffset
 
 __all__ = ["append_copied"]
 

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from odradek.log.log import Log
-from odradek.log.results import UnexpectedOffset
+from odradek.log.log import Log, UnexpectedOffset
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.follower.append import append_copied
 from odradek.replica.follower.fetch_session import (

@@ -21,9 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.log.log import Log
+from odradek.log.log import AppendInfo, Log
 from odradek.log.producers import Guard, Origin
-from odradek.log.results import AppendInfo
 from odradek.replica.leader.counts import Condition, LeaderCounts
 from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceQueue
 from odradek.replica.leader.divergence import diverges
