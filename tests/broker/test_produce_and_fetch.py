@@ -21,7 +21,7 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from odradek.wire.records import decode_records
+from odradek.wire.records import Record, decode_records, encode_batch
 
 
 def values_in(records: object) -> list[bytes | None]:
@@ -68,6 +68,51 @@ async def test_bad_records_have_kafkas_errors_and_change_nothing(tmp_path: Path)
             assert ErrorCode(answer.error_code) is error, bytes(records)
             assert answer.base_offset == -1
         assert (await produce(connection, "t", b"good")).base_offset == 0
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+async def test_old_record_formats_have_one_error_whatever_their_key(
+    tmp_path: Path, magic: int
+) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+        for version in range(12):
+            for key_byte in (0x00, 0x04, 0x10, 0xFF):  # where magic 2 has its attributes
+                message = batch_of(b"value")
+                message[16], message[22] = magic, key_byte
+                response = await connection.request(produce_request("t", message), version)
+                answer = response.responses[0].partition_responses[0]
+                assert ErrorCode(answer.error_code) is ErrorCode.INVALID_RECORD
+
+
+async def test_only_the_bad_records_of_a_batch_are_blamed(tmp_path: Path) -> None:
+    records = [Record(-1, 1, None if index in (2, 5) else b"k", b"v") for index in range(10)]
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", cleanup_policy="compact")
+        connection = await made.connect(1)
+        for version in range(3, 12):
+            request = produce_request("t", encode_batch(records))
+            response = await connection.request(request, version)
+            answer = response.responses[0].partition_responses[0]
+            assert ErrorCode(answer.error_code) is ErrorCode.INVALID_RECORD
+            named = [error.batch_index for error in answer.record_errors]
+            assert named == ([2, 5] if version >= 8 else [])
+
+
+async def test_a_refused_produce_has_the_log_start_offset_where_kafka_gives_it(
+    tmp_path: Path,
+) -> None:
+    corrupt = batch_of(b"value")
+    corrupt[-1] ^= 1
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", cleanup_policy="compact")
+        connection = await made.connect(1)
+        keyless = encode_batch([Record(-1, 1, None, b"v")])
+        for topic, records, start in (("t", keyless, 0), ("t", corrupt, -1), ("no", keyless, -1)):
+            response = await connection.request(produce_request(topic, records), 9)
+            answer = response.responses[0].partition_responses[0]
+            assert answer.error_code and answer.log_start_offset == start
 
 
 async def test_where_a_produce_cannot_go(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.producers import Origin
 from odradek.log.segment import LOOKED_AT_BYTES
+from odradek.log.validation import RECORD_ERRORS_MAX, InvalidRecords
 from odradek.wire.batch import header_at, set_append_time, set_crc
 from odradek.wire.compression import SIZE_MAX, Codec, compress
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
@@ -235,6 +236,33 @@ def test_a_compacted_topic_needs_keys(codec: Codec) -> None:
     keyless = [*keyed, Record(-1, NOW_MS, None, b"v")]
     assert refusal(log, encode_batch(keyless, codec=codec)) is ErrorCode.INVALID_RECORD
     open_log().append_as_leader(encode_batch(keyless, codec=codec), 0)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_the_bad_records_of_a_batch_are_named(codec: Codec) -> None:
+    log = open_log(config=LogConfig(cleanup_policy=frozenset({"compact"})))
+    records = [Record(-1, NOW_MS, None if index in (3, 7) else b"k", b"v") for index in range(10)]
+    with pytest.raises(InvalidRecords, match="2 of 10 records are invalid") as caught:
+        log.append_as_leader(encode_batch(records, codec=codec), 0)
+    assert [index for index, _ in caught.value.records] == [3, 7]
+    limited = open_log(config=LogConfig(message_timestamp_before_max_ms=1000))
+    old = [Record(-1, NOW_MS - (5000 if index == 4 else 0), b"k", b"v") for index in range(10)]
+    data = encode_batch(old, codec=codec)
+    # The header has the first record's time: one that is too old must be the first to be noticed.
+    limited.append_as_leader(data, 0)
+    with pytest.raises(InvalidRecords) as caught:
+        limited.append_as_leader(encode_batch([*old[4:], *old[:4]], codec=codec), 0)
+    ((index, reason),) = caught.value.records
+    assert index == 0 and str(NOW_MS - 5000) in reason
+    assert caught.value.error is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_of_many_bad_records_a_bounded_number_is_named() -> None:
+    log = open_log(config=LogConfig(cleanup_policy=frozenset({"compact"})))
+    data = encode_batch([Record(-1, NOW_MS, None, b"")] * (RECORD_ERRORS_MAX + 1))
+    with pytest.raises(InvalidRecords) as caught:
+        log.append_as_leader(data, 0)
+    assert len(caught.value.records) == RECORD_ERRORS_MAX
 
 
 def test_a_compacted_topic_opens_batches_and_refuses_what_is_broken_inside() -> None:

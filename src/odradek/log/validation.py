@@ -13,6 +13,8 @@ so many: each offset counts towards a segment's reach, and a few bytes that clai
 million of them would make a segment of every batch.
 """
 
+from collections.abc import Callable
+
 from odradek.log.config import LogConfig
 from odradek.log.producers import Origin
 from odradek.log.segment import LOOKED_AT_BYTES
@@ -31,6 +33,7 @@ from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.records import (
     NO_TIMESTAMP,
     RECORD_BYTES_MIN,
+    Record,
     check_records,
     iterate_records,
     recompress,
@@ -49,8 +52,20 @@ COMPRESSION_TYPES = {
 # What no codec exceeds: zstd, the best of them, writes four bytes for a block of 128 KiB.
 EXPANSION_MAX = 32 * 1024
 
+# So many bad records of a batch are named. Kafka names all; a few bytes each, they would make an
+# answer many times as large as the batch.
+RECORD_ERRORS_MAX = 1000
+
 # Batches of more records have their sizes and offsets checked, not their keys, values and headers.
 WHOLE_RECORDS_MAX = 100
+
+
+class InvalidRecords(KafkaError):
+    """Some records of a batch are bad: `records` are their indexes, and why (KIP-467)."""
+
+    def __init__(self, error: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(error, message)
+        self.records = records
 
 
 def one_batch(buffer: WritableBuffer) -> BatchHeader:
@@ -87,7 +102,7 @@ def check_batch(
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise _invalid(f"unknown compression codec {header.attributes & CODEC_MASK}")
     if not config.log_append_time:
-        _check_timestamps(header, config, now_ms)
+        _check_timestamps(buffer, header, config, now_ms)
     if config.compact and not header.is_control:
         _check_keys(buffer, header, config)
 
@@ -127,26 +142,57 @@ def _check_records(buffer: WritableBuffer, header: BatchHeader) -> None:
         raise _invalid(str(error)) from None
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _check_timestamps(
+    buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int
+) -> None:
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the append time")
     earliest = now_ms - config.timestamp_before_max_ms
     latest = now_ms + config.timestamp_after_max_ms
     base, greatest = header.base_timestamp, header.max_timestamp
-    if (base != NO_TIMESTAMP and base < earliest) or greatest > latest:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamps {base} to {greatest} are not within {earliest} to {latest}",
-        )
+    if (base == NO_TIMESTAMP or base >= earliest) and greatest <= latest:
+        return
+
+    def problem(record: Record) -> str | None:
+        time_ms = record.timestamp
+        if time_ms == NO_TIMESTAMP or earliest <= time_ms <= latest:
+            return None
+        return f"timestamp {time_ms} is not within {earliest} to {latest}"
+
+    message = f"timestamps {base} to {greatest} are not within {earliest} to {latest}"
+    bad = []
+    if header.record_count <= WHOLE_RECORDS_MAX:  # the batch is refused: it is worth no more work
+        bad = _bad_records(buffer, header, problem)
+    raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, message, bad)
 
 
 def _check_keys(buffer: WritableBuffer, header: BatchHeader, config: LogConfig) -> None:
     if header.record_count > max(LOOKED_AT_BYTES, config.max_message_bytes) // RECORD_BYTES_MIN:
         raise _invalid(f"{header.record_count} records are too many to look for their keys")
+
+    def problem(record: Record) -> str | None:
+        return "no key, which a compacted topic needs" if record.key is None else None
+
+    bad = _bad_records(buffer, header, problem)
+    if bad:
+        index, reason = bad[0]
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD,
+            f"{len(bad)} of {header.record_count} records are invalid; record {index} has {reason}",
+            bad[:RECORD_ERRORS_MAX],
+        )
+
+
+def _bad_records(
+    buffer: WritableBuffer, header: BatchHeader, problem: Callable[[Record], str | None]
+) -> list[tuple[int, str]]:
+    """The indexes of the records that have a problem, and what it is."""
     try:
-        for index, record in enumerate(iterate_records(buffer, header)):
-            if record.key is None:
-                raise _invalid(f"record {index} has no key, which a compacted topic needs")
+        return [
+            (index, reason)
+            for index, record in enumerate(iterate_records(buffer, header))
+            if (reason := problem(record)) is not None
+        ]
     except DecodeError as error:
         raise _invalid(str(error)) from None
 

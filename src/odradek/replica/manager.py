@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping
 
 from odradek.log.manager import LogManager
 from odradek.log.producers import NO_GUARD, Guard, Origin
+from odradek.log.validation import InvalidRecords
 from odradek.replica.checkpoints import HighWatermarkCheckpoints
 from odradek.replica.cluster_metadata import ClusterMetadata
 from odradek.replica.config import ReplicaConfig
@@ -54,6 +55,18 @@ __all__ = ["ReplicaManager"]
 logger = logging.getLogger(__name__)
 
 Produced = dict[TopicPartition, ProduceResult]
+
+# A refused produce gets the log start offset from Kafka, except with one of these.
+WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 
 
 class ReplicaManager:
@@ -183,7 +196,7 @@ class ReplicaManager:
                 guard = None if guards is None else guards.get(tp, NO_GUARD)
                 info = leader.append(buffer, acks, origin, guard)
             except KafkaError as error:
-                results[tp] = ProduceResult(error.error, message=error.message)
+                results[tp] = self._refused(tp, error)
                 self.traffic.produce_failed(tp.topic, len(buffer))
                 continue
             results[tp] = ProduceResult(
@@ -199,6 +212,17 @@ class ReplicaManager:
         if acks != -1 or not appended:
             return results
         return self._wait_for_commit(results, appended, timeout_ms)
+
+    def _refused(self, tp: TopicPartition, error: KafkaError) -> ProduceResult:
+        """With the log start offset if the records, and not their partition, were at fault."""
+        result = ProduceResult(error.error, message=error.message)
+        partition = self.partitions.get(tp)
+        if error.error not in WITHOUT_LOG_START and partition is not None:
+            log = partition.log
+            result.log_start_offset = -1 if log is None else log.start_offset
+        if isinstance(error, InvalidRecords):
+            result.record_errors = error.records
+        return result
 
     def _wait_for_commit(
         self, results: Produced, appended: list[tuple[LeaderRole, int]], timeout_ms: int

@@ -2,8 +2,8 @@
 
 acks=0 is never answered; on an error the connection is closed, which is all its client can notice.
 v0–v2 are listed because librdkafka reads that as leave to compress; their record formats, magic 0
-and 1, are refused. Records go to the log in the buffer they were received in.
-docs/spec/controller-and-replication.md section 5.4.
+and 1, are refused with INVALID_RECORD in every version. Records go to the log in the buffer they
+were received in. docs/spec/controller-and-replication.md section 5.4.
 
 Before the first batch of a transaction its coordinator is asked whether the partition is part of it
 (docs/spec/transactions.md section 2.7). The connection waits meanwhile, so that the batches behind
@@ -26,6 +26,7 @@ from odradek.wire.batch import (
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -62,7 +63,7 @@ def handle(
                 refused[of] = ProduceResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
             elif not isinstance(records, memoryview) or not records:
                 refused[of] = ProduceResult(ErrorCode.INVALID_RECORD, message="no record batch")
-            elif version >= 3 and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < 2:
+            elif len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
                 refused[of] = ProduceResult(
                     ErrorCode.INVALID_RECORD, message="only record batches of magic 2 are allowed"
                 )
@@ -219,6 +220,10 @@ def _partition_response(index: int, result: ProduceResult) -> PartitionProduceRe
         log_append_time_ms=result.append_time_ms,
         log_start_offset=result.log_start_offset,
         error_message=result.message or None,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
+            for index, reason in result.record_errors
+        ],
     )
 
 

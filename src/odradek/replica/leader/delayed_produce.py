@@ -8,7 +8,7 @@ produces it releases.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from odradek.replica.delayed import Delayed
@@ -20,13 +20,15 @@ __all__ = ["DelayedProduce", "ProduceQueue", "ProduceResult"]
 
 @dataclass(slots=True)
 class ProduceResult:
-    """The outcome for the records of one partition. `base_offset` is -1 if nothing was written."""
+    """The outcome for the records of one partition. `base_offset` is -1 if nothing was written;
+    `record_errors` are the indexes of bad records, and why they are."""
 
     error: ErrorCode = ErrorCode.NONE
     base_offset: int = -1
     append_time_ms: int = -1
     log_start_offset: int = -1
     message: str = ""
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 class ProduceQueue:
