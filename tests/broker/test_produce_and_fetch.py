@@ -1,5 +1,6 @@
 """Produce and Fetch through the whole broker: what Kafka answers, to good input and to bad."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from odradek.wire.records import Record, decode_records, encode_batch
+from odradek.wire.topics import TopicPartition
 
 
 def values_in(records: object) -> list[bytes | None]:
@@ -319,10 +321,11 @@ async def test_list_offsets(tmp_path: Path) -> None:
                 return answer.error_code, answer.old_style_offsets[0]
             return answer.error_code, answer.offset
 
+        assert await ask(-1, 0) == (ErrorCode.NONE, 2)
+        assert await ask(-2, 0) == (ErrorCode.NONE, 0)
         for version in range(1, 10):
             assert await ask(-1, version) == (ErrorCode.NONE, 2)
             assert await ask(-2, version) == (ErrorCode.NONE, 0)
-        assert await ask(-1, 0) == (ErrorCode.NONE, 2)
         assert await ask(1000) == (ErrorCode.NONE, 0)
         assert await ask(2**62) == (ErrorCode.NONE, -1)
         assert await ask(-3, 6) == (ErrorCode.UNSUPPORTED_VERSION, -1)
@@ -354,3 +357,54 @@ async def test_a_fetch_from_a_follower_of_another_broker(tmp_path: Path) -> None
         assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert told.current_leader.leader_id == leader
         assert [each.node_id for each in response.node_endpoints] == [leader]
+
+
+async def test_list_offsets_v0_lists_where_segments_begin(tmp_path: Path) -> None:
+    """By the time of their files, the greatest first, and the end of the log if that is by now."""
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t", segment_bytes="200")
+        connection = await made.connect(1)
+        for _ in range(3):
+            await produce(connection, "t", b"x" * 80)
+        log = made.brokers[1].replicas.partitions[TopicPartition("t", 0)].local_log
+        assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
+        for number, segment in enumerate(log.segments):
+            os.utime(segment.path(".log"), (1000 * (number + 1),) * 2)
+
+        async def ask(timestamp: int, count: int) -> list[int]:
+            asked = ListOffsetsPartition(
+                partition_index=0, timestamp=timestamp, max_num_offsets=count
+            )
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
+            )
+            answer = (await connection.request(request, 0)).topics[0].partitions[0]
+            assert answer.error_code == ErrorCode.NONE
+            offsets: list[int] = answer.old_style_offsets
+            return offsets
+
+        assert await ask(-1, 10) == [3, 2, 1, 0]
+        assert await ask(-1, 1) == [3]
+        assert await ask(-2, 10) == [0]
+        assert await ask(2_000_000, 10) == [1, 0]
+        assert await ask(2_999_999, 1) == [1]
+        assert await ask(999_999, 10) == []
+        assert await ask(2**62, 2) == [3, 2]
+        assert await ask(2**62, -1) == []
+
+
+async def test_an_old_fetch_with_a_small_limit_gets_a_part_of_the_first_batch(
+    tmp_path: Path,
+) -> None:
+    """From which its client sees that the limit is too small; from v3 on the batch comes whole."""
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+        await produce(connection, "t", b"x" * 1000)
+        for version in range(13):
+            request = fetch_request("t", partition_max_bytes=100)
+            data = (await connection.request(request, version)).responses[0].partitions[0]
+            if version < 3:
+                assert len(data.records) == 100 and list(scan(data.records)) == []
+            else:
+                assert values_in(data.records) == [b"x" * 1000]

@@ -301,6 +301,39 @@ def test_a_static_member_takes_over_its_place_without_a_rebalance() -> None:
     World().run(story)
 
 
+def test_a_takeover_that_cannot_be_stored_is_reverted() -> None:
+    async def story(world: World) -> None:
+        (first,) = await world.stable(group_instance_id="i", session_ms=9000)
+        world.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+        twin = await world.join(
+            group_instance_id="i", version=9, session_ms=20_000, protocols={"range": b"other"}
+        )
+        assert twin.error_code and twin.member_id == ""
+        assert world.beat(first, "i") == ErrorCode.NONE
+        (member,) = world.group.members.values()
+        assert world.group.is_leader(first.member_id) and member.id == first.member_id
+        assert member.metadata("range") == b"" and member.session_timeout_ms == 9000
+        assert world.group.state is GroupState.STABLE
+        second = await world.join(group_instance_id="i", version=9)
+        assert second.error_code == ErrorCode.NONE
+        assert world.beat(first, "i") == ErrorCode.FENCED_INSTANCE_ID
+
+    World().run(story)
+
+
+def test_the_generation_goes_round_as_kafkas_does() -> None:
+    async def story(world: World) -> None:
+        (first,) = await world.stable()
+        world.group.generation = 2**31 - 1
+        joined = await world.join(member=first.member_id, protocols={"range": b"changed"})
+        assert joined.generation_id == -(2**31)
+        assert joined.encode(5)
+        assert (await world.sync(joined)).error_code == ErrorCode.NONE
+        assert world.beat(joined) == ErrorCode.NONE
+
+    World().run(story)
+
+
 def test_an_id_that_was_given_out_is_no_static_members() -> None:
     """And whoever says so holds nobody up for longer than who stays away."""
 

@@ -129,6 +129,16 @@ class TestNearestReplica:
         ]
         assert rack_aware("b", self.LEADER, followers) == 3
 
+    def test_of_equal_followers_the_one_with_the_greatest_id(self) -> None:
+        followers = [
+            Candidate(2, "b", 10, 1.0004),
+            Candidate(4, "b", 10, 1.0),
+            Candidate(3, "b", 10, 1.0),
+        ]
+        for _ in followers:
+            followers.append(followers.pop(0))
+            assert rack_aware("b", self.LEADER, followers) == 4
+
 
 class TestFollowerSession:
     A, B, C = (TopicPartition("t", index) for index in range(3))

@@ -10,6 +10,7 @@ stable groups back from the log and members rejoin. A rebalance under way starts
 """
 
 import asyncio
+import copy
 import logging
 import random
 import uuid
@@ -244,12 +245,13 @@ class GroupCoordinator:
         current = group.members[group.instances[member.instance_id]]
         self._answer_join(current, _refused(current.id, ErrorCode.FENCED_INSTANCE_ID))
         self._answer_sync(current, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+        previous = copy.copy(current)
         group.replace_static(member.instance_id, member.id)
         waiting = self._update(current, member)
         self.touch(group, current)
         if group.state is GroupState.STABLE:
             if group.choose_protocol() == group.protocol:
-                self._store_takeover(group, current, old_leader, may_skip)
+                self._store_takeover(group, current, previous, old_leader, may_skip)
             else:
                 self._maybe_prepare_rebalance(group, f"{member.instance_id} changed its protocol")
         elif group.state is GroupState.COMPLETING_REBALANCE:
@@ -257,8 +259,15 @@ class GroupCoordinator:
         return Reply.exclusive(waiting)
 
     def _store_takeover(
-        self, group: Group, member: Member, old_leader: str | None, may_skip: bool
+        self,
+        group: Group,
+        member: Member,
+        previous: Member,
+        old_leader: str | None,
+        may_skip: bool,
     ) -> None:
+        """`previous` is the member as it was, and is again if the takeover cannot be stored: the
+        twin has not joined, and must not fence a member that runs."""
         assignments = {m.id: m.assignment for m in group.members.values()}
         new_id = member.id
 
@@ -267,6 +276,7 @@ class GroupCoordinator:
                 return
             if error:
                 self._answer_join(member, _refused(UNKNOWN_MEMBER, error))
+                self._revert_takeover(group, member, previous)
                 return
             answer = self._joined(group, member)
             if may_skip:
@@ -279,6 +289,20 @@ class GroupCoordinator:
             self._answer_join(member, answer)
 
         self._store(group, assignments, stored)
+
+    def _revert_takeover(self, group: Group, member: Member, previous: Member) -> None:
+        assert member.instance_id is not None
+        logger.warning(
+            "group %s: the takeover of instance %s by member %s is reverted: it was not stored",
+            group.id,
+            member.instance_id,
+            member.id,
+        )
+        group.replace_static(member.instance_id, previous.id)
+        member.protocols = previous.protocols
+        member.rebalance_timeout_ms = previous.rebalance_timeout_ms
+        member.session_timeout_ms = previous.session_timeout_ms
+        self.touch(group, member)
 
     def _joined(self, group: Group, member: Member) -> JoinGroupResponse:
         members = []

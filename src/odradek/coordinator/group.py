@@ -256,7 +256,8 @@ class Group:
         return True
 
     def next_generation(self, now_ms: int) -> None:
-        self.generation += 1
+        # It is a signed number of 32 bits on the wire and goes round, as Kafka's does.
+        self.generation = (self.generation + 1 + 2**31) % 2**32 - 2**31
         self.pending_sync.clear()
         if self.members:
             self.protocol = self.choose_protocol()

@@ -420,6 +420,21 @@ class Log:
         with self._storage():
             return self.segments.find_timestamp(timestamp, self.start_offset)
 
+    def offsets_before(self, timestamp: int, count_max: int) -> list[int]:
+        """Where segments begin that were last written to by `timestamp`, and the end of the log if
+        that is by now; the greatest first, at most `count_max`. What ListOffsets v0 means by time.
+        """
+        with self._storage():
+            times = [
+                (max(segment.base_offset, self.start_offset), segment.modified_ms)
+                for segment in self.segments
+            ]
+        if self.segments.active.size:
+            times.append((self.end_offset, self._clock()))
+        while times and times[-1][1] > timestamp:
+            times.pop()
+        return [offset for offset, _ in reversed(times)][: max(0, count_max)]
+
     def offset_of_greatest_timestamp(self) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
         with self._storage():

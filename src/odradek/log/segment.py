@@ -382,7 +382,11 @@ class Segment:
     def largest_timestamp(self) -> int:
         """For retention: where no record has a timestamp, the file's own stands in."""
         greatest = self.greatest_timestamp[0]
-        return greatest if greatest >= 0 else self._disk.modified_ms(self.path(LOG_SUFFIX))
+        return greatest if greatest >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        return self._disk.modified_ms(self.path(LOG_SUFFIX))
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record at or after both arguments."""

@@ -12,6 +12,7 @@ knows it lost committed records refuses to lead (`Partition.lost_tail`), while a
 truncate below its own high watermark for a leader that was elected from the ISR.
 """
 
+from odradek.log.config import FOREVER
 from odradek.log.log import Log
 from odradek.replica.follower.role import FollowerRole
 from odradek.replica.leader.fetch_state import FetchItem, Wakeups
@@ -213,6 +214,21 @@ class Partition:
                 f"the high watermark of {self.tp} has not reached leader epoch {role.epoch}",
             )
         return (-1, end, self.leader_epoch) if timestamp == LATEST else None
+
+    def offsets_before(
+        self, timestamp: int, count_max: int, *, committed: bool, leader_only: bool
+    ) -> list[int]:
+        """What ListOffsets v0 asks for: up to so many offsets before a time, the greatest first.
+        With `committed`, the high watermark in the place of those beyond it."""
+        log = self.log_for(NO_EPOCH, leader_only=leader_only)
+        if timestamp == EARLIEST:
+            found = [log.start_offset][:count_max]
+        else:
+            found = log.offsets_before(FOREVER if timestamp == LATEST else timestamp, count_max)
+        if committed and found and found[0] > log.high_watermark:
+            mark = log.high_watermark
+            return [mark, *(offset for offset in found if offset <= mark)]
+        return found
 
     # Watching
 

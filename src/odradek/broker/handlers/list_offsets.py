@@ -2,7 +2,8 @@
 
 -1 is the end, -2 the start, -3 (v7+) the record with the greatest timestamp, -4 (v8+) the start on
 this disk, -5 (v9+) the end of tiered storage, of which there is none. For replicas the end is the
-log's own; for clients it is the high watermark or the last stable offset.
+log's own; for clients it is the high watermark or the last stable offset. v0 knows no record's
+time: it asks for offsets at which segments begin, by when their files were last written to.
 docs/spec/controller-and-replication.md section 5.5.
 """
 
@@ -62,6 +63,8 @@ def _listed(
     since = SPECIAL_SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else None)
     if since is None or context.version < since:
         return _failed(of.partition, ErrorCode.UNSUPPORTED_VERSION)
+    if context.version == 0:
+        return _listed_by_segment(broker, request, of, asked)
     try:
         found = broker.replicas.partitions[of].offset_for_timestamp(
             asked.timestamp,
@@ -79,11 +82,25 @@ def _listed(
     timestamp, offset, leader_epoch = found
     return ListOffsetsPartitionResponse(
         partition_index=of.partition,
-        old_style_offsets=[offset] if context.version == 0 else [],
         timestamp=timestamp,
         offset=offset,
         leader_epoch=leader_epoch,
     )
+
+
+def _listed_by_segment(
+    broker: Broker, request: ListOffsetsRequest, of: TopicPartition, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    try:
+        offsets = broker.replicas.partitions[of].offsets_before(
+            asked.timestamp,
+            max(0, asked.max_num_offsets),
+            committed=request.replica_id == CONSUMER,
+            leader_only=request.replica_id != DEBUGGER,
+        )
+    except KafkaError as error:
+        return _failed(of.partition, error.error)
+    return ListOffsetsPartitionResponse(partition_index=of.partition, old_style_offsets=offsets)
 
 
 def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
