@@ -312,6 +312,60 @@ async def test_a_client_that_does_not_read_bounds_what_is_encrypted(
         writer.close()
 
 
+class Ending(FrameProtocol):
+    """Ends with its first frame, in one of the ways a connection can."""
+
+    def __init__(self, end: Callable[[FrameProtocol], None]) -> None:
+        super().__init__(1 << 20, memoryview(bytearray(1024)))
+        self._end = end
+        self.frames: list[bytes] = []
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.pause_reading()
+        self._loop.call_soon(self.resume_reading)  # so that it reads outside of a socket's event
+
+    def frame_received(self, frame: bytearray) -> None:
+        self.frames.append(bytes(frame))
+        self._end(self)
+
+    def lost(self, error: Exception | None) -> None:
+        self.ended.set_result(None)
+
+
+def fail(protocol: FrameProtocol) -> None:
+    raise RuntimeError("a frame that nobody foresaw")
+
+
+@pytest.mark.parametrize("end", [FrameProtocol.abort, FrameProtocol.close, fail])
+async def test_nothing_is_read_after_the_frame_that_ended_the_connection(
+    authority: Authority,
+    context: ssl.SSLContext,
+    end: Callable[[FrameProtocol], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What was decrypted already begins in the middle of a frame."""
+    asyncio.get_running_loop().set_exception_handler(lambda loop, found: None)
+    made: list[Ending] = []
+
+    def make() -> FrameProtocol:
+        made.append(Ending(end))
+        return made[-1]
+
+    async with serving(context, make) as (port, _, _):
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=trusting(authority), server_hostname="localhost"
+        )
+        first, second = b"first", b"RACK" * 2000
+        for frame in (first, second):
+            writer.write(len(frame).to_bytes(4, "big") + frame)
+        await made[0].ended
+        writer.close()
+        assert made[0].frames == [first]
+        assert str(int.from_bytes(b"RACK", "big")) not in caplog.text
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -158,6 +158,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.receiving_changed(change)
 
     def buffer_updated(self, count: int) -> None:
+        if not self._open:
+            # A layer below us may hand over what it had when we closed: without the frames before
+            # it, the middle of a frame would be taken for the size of another.
+            return
         self.bytes_received += count
         self._reading = True
         try:
@@ -169,6 +173,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 if self._filled == self._frame_bytes:
                     self._set_frame(None)
                     self.frame_received(frame)
+        except BaseException:
+            # The rest of this read is lost, and what follows cannot be understood without it.
+            self.abort()
+            raise
         finally:
             self._reading = False
         self.read_finished()

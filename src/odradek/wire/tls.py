@@ -262,7 +262,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         protocol, tls = self._protocol, self.tls
         try:
             while left > 0:
-                if self.is_paused or self._is_closed:
+                if self.is_paused or self._is_closed or self.plain.is_closing():
                     return False
                 buffer = protocol.get_buffer(-1)
                 # Given a buffer it fills it and returns the count, which typeshed does not know.
