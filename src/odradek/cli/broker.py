@@ -134,7 +134,7 @@ def _allow_many_files() -> None:
 def _written(file: str | None, assignments: tuple[str, ...]) -> dict[str, str]:
     """What a file says, and over it what --set says."""
     from odradek.broker.config import parse_assignments
-    from odradek.log.checkpoints import decode_properties
+    from odradek.wire.properties import decode_properties
 
     written = {}
     if file is not None:

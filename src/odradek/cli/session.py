@@ -156,13 +156,12 @@ def client_settings(file: str | None, properties: tuple[str, ...]) -> dict[str, 
 
 def read_properties(path: str) -> dict[str, str]:
     """A properties file; warns of one that others can read, if there is a secret in it."""
-    from odradek.log.checkpoints import decode_properties
+    from odradek.client.security import settings_file
     from odradek.security.client_settings import SECRET_SETTINGS
 
     try:
-        with open(path, encoding="latin-1") as opened:
-            is_open = os.fstat(opened.fileno()).st_mode & OTHERS_CAN_READ
-            settings = decode_properties(opened.read())
+        settings = settings_file(path)
+        is_open = os.stat(path).st_mode & OTHERS_CAN_READ
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror}") from None
     if is_open and not SECRET_SETTINGS.isdisjoint(settings):

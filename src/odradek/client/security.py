@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odradek.security.client_settings import InvalidSecurity, is_security_setting
+from odradek.wire.properties import decode_properties
+
 if TYPE_CHECKING:
     from odradek.security.client import ClientSecurity
 
-__all__ = ["connection_security"]
+__all__ = ["InvalidSecurity", "connection_security", "settings_file"]
 
 
 def connection_security(settings: Mapping[str, str]) -> "ClientSecurity | None":
     """None for connections in plain text. Raises InvalidSecurity."""
-    from odradek.security.client_settings import is_security_setting
-
     if not any(map(is_security_setting, settings)):
         return None
     from odradek.security.client import ClientSecurity
@@ -27,6 +28,11 @@ def connection_security(settings: Mapping[str, str]) -> "ClientSecurity | None":
         offload=_in_thread,
     )
     return None if made.tls is None and made.login is None else made
+
+
+def settings_file(path: str) -> dict[str, str]:
+    """The settings in a properties file. Raises OSError."""
+    return decode_properties(Path(path).read_text(encoding="latin-1"))
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:

@@ -23,6 +23,8 @@ Buffer = bytes | bytearray | memoryview
 # The system takes at most this many buffers in one call.
 BUFFERS_PER_WRITE_MAX = 1024
 
+DIRECTORY_MODE = 0o700
+
 
 class File(Protocol):
     """One open file. Reading past the end gives fewer bytes, not an error."""
@@ -195,7 +197,13 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def make_dirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        """Records are not encrypted: what is made here is its owner's alone."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path.rstrip("/"))
+        if parent:
+            self.make_dirs(parent)
+        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

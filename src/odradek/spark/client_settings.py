@@ -9,15 +9,19 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from odradek.client.connections import parse_addresses
+from odradek.client.security import InvalidSecurity, connection_security, settings_file
 from odradek.spark.errors import OptionError
 
 PREFIX = "kafka."
-PLAINTEXT = "PLAINTEXT"
+BOOTSTRAP = "kafka.bootstrap.servers"
+# Settings in a file, read by the driver and by the workers: a secret in it is no option, and so in
+# no plan, log or history.
+CONFIG_FILE = "kafka.odradek.config.file"
 INT_MAX = 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
-# Settings of Kafka 3.9's consumer, producer and admin client. Those of SSL and SASL mean nothing
-# without a security protocol, which is refused.
+# Settings of Kafka 3.9's consumer, producer and admin client. Those of SSL and SASL are checked by
+# the client.
 _JAVA_CLIENT = """
 acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
 batch.size bootstrap.servers buffer.memory check.crcs client.dns.lookup client.id client.rack
@@ -59,9 +63,27 @@ def client_settings(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def security_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """How to connect: the settings of the file, if one is named, and over them the others."""
+    path = settings.get(CONFIG_FILE.removeprefix(PREFIX))
+    if path is None:
+        return dict(settings)
+    try:
+        return {**settings_file(path), **settings}
+    except OSError as error:
+        raise OptionError(f"{CONFIG_FILE}: cannot read {path}: {error.strerror}") from None
+
+
+def is_connection_option(name: str) -> bool:
+    """Whether an option says where a cluster is, or how to connect to it."""
+    return name.lower() in (BOOTSTRAP, CONFIG_FILE) or name.lower().startswith(
+        (f"{PREFIX}security.", *SECURITY)
+    )
+
+
 def refuse_unknown(given: Mapping[str, str], names: Iterable[str]) -> None:
     """OptionError for an unknown name, with the nearest known one."""
-    known = {name.lower(): name for name in (*names, *JAVA_CLIENT)}
+    known = {name.lower(): name for name in (*names, *JAVA_CLIENT, CONFIG_FILE)}
     for name in given:
         if name in known or name.startswith(SECURITY):
             continue
@@ -75,10 +97,10 @@ def refuse_kafka(given: Mapping[str, str], forbidden: Mapping[str, str]) -> None
     for name, advice in forbidden.items():
         if name in given:
             raise OptionError(f"{name} is not supported: {advice}")
-    protocol = given.get("kafka.security.protocol", PLAINTEXT)
-    if protocol.upper() != PLAINTEXT:
-        # Ignored, it would send what should be secret in the clear.
-        raise OptionError(f"kafka.security.protocol can only be {PLAINTEXT}, got {protocol}")
+    try:
+        connection_security(security_settings(client_settings(given)))
+    except InvalidSecurity as error:
+        raise OptionError(f"kafka.{error}") from None
     for name, largest in NUMBERS.items():
         number = whole_number(given, name, 0)
         if number < 0:

@@ -19,6 +19,7 @@ from odradek.client.groups import Groups
 from odradek.client.metadata import Metadata
 from odradek.client.reader import EARLIEST, LATEST, Isolation, OffsetAt, offsets_at
 from odradek.client.values import check
+from odradek.spark.client_settings import security_settings
 from odradek.spark.errors import OptionError
 from odradek.spark.options import Choice, Kind, Limit, SourceOptions, Topics
 from odradek.wire.errors import KafkaError
@@ -46,6 +47,7 @@ def connect(options: SourceOptions) -> Blocking:
         client_id=settings.get("client.id", "odradek-spark"),
         timeout_s=int(timeout_ms) / 1000 if timeout_ms else TIMEOUT_S,
         rack=settings.get("client.rack", ""),
+        security=security_settings(settings),
     )
 
 

@@ -126,7 +126,8 @@ class SourceOptions:
     include_headers: bool
     commit_group: str | None
     read_committed: bool
-    client: Mapping[str, str] = field(default_factory=dict)
+    # Secrets may be among them.
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions:

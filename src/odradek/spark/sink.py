@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from odradek.client.client import Client
 from odradek.client.producer import Producer
 from odradek.spark import memory
+from odradek.spark.client_settings import security_settings
 from odradek.spark.errors import BadRow, OptionError, plainly
 from odradek.spark.sink_options import SinkOptions, sink_options
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -114,6 +115,7 @@ async def _write(options: SinkOptions, columns: list[str], rows: "Iterator[pa.Re
         options.bootstrap_servers,
         client_id=options.client_id,
         timeout_s=options.request_timeout_ms / 1000,
+        security=security_settings(options.client),
     )
     async with (
         client,

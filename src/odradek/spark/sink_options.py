@@ -1,7 +1,7 @@
 """The options of a write: docs/spec/spark-kafka-format.md section 4."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from odradek.spark.client_settings import (
@@ -47,6 +47,8 @@ class SinkOptions:
     buffer_bytes: int
     delivery_timeout_ms: int
     request_timeout_ms: int
+    # Secrets may be among them.
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -73,6 +75,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         buffer_bytes=int(settings.get("buffer.memory", BUFFER_BYTES)),
         delivery_timeout_ms=int(settings.get("delivery.timeout.ms", DELIVERY_TIMEOUT_MS)),
         request_timeout_ms=int(settings.get("request.timeout.ms", REQUEST_TIMEOUT_MS)),
+        client=settings,
     )
 
 

@@ -60,6 +60,8 @@ from odradek.store.sqlite_tree import (
 )
 from odradek.store.watches import Seen, SessionListeners, WatchTable, missed
 
+FILE_MODE, DIRECTORY_MODE, OTHERS = 0o600, 0o700, 0o077
+
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -116,7 +118,8 @@ class SqliteStore(SingleWrites):
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            self._make_private()
         except OSError as error:
             raise StoreUnavailable(
                 str(self._path), f"cannot make its directory: {error}"
@@ -125,6 +128,15 @@ class SqliteStore(SingleWrites):
         await self._open_session()
         self._looked_at = self._loop.time()
         self._timer = self._loop.call_later(self._look_interval, self._look)
+
+    def _make_private(self) -> None:
+        """Credentials are in the file: its owner's from the first byte on. SQLite gives the files
+        beside it the same mode."""
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+        if os.stat(self._path).st_mode & OTHERS:
+            logger.warning(
+                "other users can read %s, in which credentials are kept: chmod 600", self._path
+            )
 
     async def close(self) -> None:
         if self._closed:

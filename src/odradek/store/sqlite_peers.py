@@ -18,17 +18,17 @@ class Presence:
     """This session's own lock, heart and bell."""
 
     def __init__(self, directory: Path, session_id: int) -> None:
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
         self._lock_path = _lock_path(directory, session_id)
         self._bell_path = _bell_path(directory, session_id)
         # The lock before the bell: when the process dies, files close in this order.
-        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The id is ours, but may have been given before: to a session that was killed before
             # it was committed.
             self._bell_path.unlink(missing_ok=True)
-            os.mkfifo(self._bell_path)
+            os.mkfifo(self._bell_path, 0o600)
             # Reading and writing: with a writer of our own the FIFO never ends.
             self.bell = os.open(self._bell_path, os.O_RDWR | os.O_NONBLOCK)
         except BaseException:

@@ -216,7 +216,7 @@ class Run:
     def _start_letters(self, name: str, source: str, frame: "DataFrame") -> None:
         of_source = next(one for one in self.pipeline.sources if one.name == source)
         options = {
-            "kafka.bootstrap.servers": of_source.bootstrap,
+            **of_source.connection,
             "topic": self.pipeline.dead_letters,
         }
 
@@ -264,9 +264,9 @@ class Run:
         return lambda rows, number: table.land(rows, number, identity.result())
 
     def _to_topic(self, sink: Sink, frame: "DataFrame", identity: "Future[str]") -> "Land":
-        bootstraps = [source.bootstrap for source in self.pipeline.sources if source.bootstrap]
+        clusters = [source.connection for source in self.pipeline.sources if source.bootstrap]
         options = {
-            "kafka.bootstrap.servers": next(iter(bootstraps), ""),
+            **(clusters[0] if clusters else {}),
             **sink.options,
             "topic": sink.topic,
         }

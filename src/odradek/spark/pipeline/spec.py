@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from odradek.spark.client_settings import BOOTSTRAP, is_connection_option
 from odradek.spark.errors import OptionError, TableError
 from odradek.spark.options import source_options
 from odradek.spark.pipeline.avro import load_schema
@@ -43,7 +44,6 @@ FORBIDDEN_PROPERTIES = ("delta.enabledeletionvectors", "delta.columnmapping.mode
 TIMESTAMPS, MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 MODES = ("append", "update", "complete")
 AVAILABLE_NOW = "available-now"
-BOOTSTRAP = "kafka.bootstrap.servers"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INTERVAL = re.compile(r"\d+\s+(millisecond|second|minute|hour|day)s?")
 
@@ -92,6 +92,11 @@ class Source:
     @property
     def bootstrap(self) -> str:
         return self.options.get(BOOTSTRAP, "")
+
+    @property
+    def connection(self) -> dict[str, str]:
+        """The options that say where its cluster is, and how to connect to it."""
+        return {name: of for name, of in self.options.items() if is_connection_option(name)}
 
 
 @dataclass(frozen=True, slots=True)
