@@ -209,6 +209,38 @@ CASES = [
     ),
     Case(K.INIT_PRODUCER_ID, [transaction(Op.WRITE)], {"transactional_id": "x"}),
     Case(K.INIT_PRODUCER_ID, [on_cluster(Op.IDEMPOTENT_WRITE)], {"transactional_id": None}),
+    Case(
+        K.ADD_PARTITIONS_TO_TXN,
+        [transaction(Op.WRITE), topic(Op.WRITE)],
+        {
+            "v3_and_below_transactional_id": "x",
+            "v3_and_below_topics": [{"name": "t", "partitions": [0]}],
+        },
+        3,
+    ),
+    Case(
+        K.ADD_PARTITIONS_TO_TXN,
+        [on_cluster(Op.CLUSTER_ACTION)],
+        {"transactions": [{"transactional_id": "x", "topics": [{"name": "t"}]}]},
+        4,
+    ),
+    Case(
+        K.ADD_OFFSETS_TO_TXN,
+        [transaction(Op.WRITE), group(Op.READ)],
+        {"transactional_id": "x", "group_id": "g"},
+    ),
+    Case(K.END_TXN, [transaction(Op.WRITE)], {"transactional_id": "x"}),
+    Case(
+        K.WRITE_TXN_MARKERS,
+        [on_cluster(Op.ALTER)],
+        {"markers": [{"producer_id": 1, "topics": [{"name": "t", "partition_indexes": [9]}]}]},
+    ),
+    Case(
+        K.TXN_OFFSET_COMMIT,
+        [transaction(Op.WRITE), group(Op.READ), topic(Op.READ)],
+        {"transactional_id": "x", **OFFSETS},
+    ),
+    Case(K.DESCRIBE_TRANSACTIONS, [transaction(Op.DESCRIBE)], {"transactional_ids": ["x"]}),
     Case(K.OFFSET_FOR_LEADER_EPOCH, [topic(Op.DESCRIBE)], EPOCHS),
     Case(K.DESCRIBE_ACLS, [on_cluster(Op.DESCRIBE)], ANY_ACL),
     Case(K.CREATE_ACLS, [on_cluster(Op.ALTER)], {"creations": [ACL]}),
@@ -254,7 +286,7 @@ CASES = [
     ),
 ]
 # What a listing shows is filtered, without an error: test_security.py.
-FILTERED = {K.LIST_GROUPS}
+FILTERED = {K.LIST_GROUPS, K.LIST_TRANSACTIONS}
 
 
 def test_every_row_of_the_table_has_a_case() -> None:
@@ -273,16 +305,18 @@ async def test_an_api_asks_for_its_permissions(tmp_path: Path, case: Case) -> No
         )
         alice = await log_in(port)
 
+        types = {need.type for need in case.needs}
+        has_coordinator = T.GROUP in types and T.TRANSACTIONAL_ID not in types
+        if has_coordinator:
+            await find_coordinator(made)
+
         async def seen() -> set[int]:
             while True:
                 response = await alice.request(case.request(), case.served_version)
                 codes = set(errors_of(response))
-                if not codes & LOADING:
+                if not (has_coordinator and codes & LOADING):
                     return codes
                 await asyncio.sleep(0)
-
-        if any(need.type is T.GROUP for need in case.needs):
-            await find_coordinator(made)
 
         for need in case.needs:
             assert need.error in await seen(), f"without {need}"
