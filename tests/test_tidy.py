@@ -98,6 +98,7 @@ UNUSED = {
         words("first_undecided_offset"),
         "late transactions: for the metric that comes with the console",
     ),
+    "send_offsets": "offered by the client to programs that read, process and write",
     **dict.fromkeys(
         words("unlisten parse_state"),
         "the journal as a live view and over time: written for the console that comes next",

@@ -38,6 +38,9 @@ VERBS: Mapping[str, Verb] = {
     "produce": Verb("odradek.cli.produce", "produce", "Write lines to a topic."),
     "consume": Verb("odradek.cli.consume", "consume", "Print the records of a topic."),
     "groups": Verb("odradek.cli.groups", "groups", "Consumer groups and their lag."),
+    "transactions": Verb(
+        "odradek.cli.transactions", "transactions", "Transactions, and those that hang."
+    ),
     "configs": Verb("odradek.cli.configs", "configs", "Settings of topics and brokers."),
     "quotas": Verb("odradek.cli.quotas", "quotas", "Client quotas."),
     "security": Verb("odradek.cli.security", "security", "Certificates and first users."),

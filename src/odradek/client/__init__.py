@@ -21,6 +21,8 @@ from odradek.client.reader import (
     UndecodableBatch,
     offsets_at,
 )
+from odradek.client.transactional_producer import Membership, TransactionalProducer
+from odradek.client.transactions import Transactions
 from odradek.client.values import (
     ConfigChange,
     ConfigEntry,
@@ -51,6 +53,7 @@ __all__ = [
     "ElectionType",
     "Groups",
     "Isolation",
+    "Membership",
     "NewPartitions",
     "NewTopic",
     "OffsetAt",
@@ -59,6 +62,8 @@ __all__ = [
     "RecordMetadata",
     "Resource",
     "ResourceType",
+    "TransactionalProducer",
+    "Transactions",
     "UndecodableBatch",
     "check",
     "murmur2",

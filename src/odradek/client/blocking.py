@@ -19,6 +19,7 @@ from odradek.client.client import MISSING_TOPIC_S, TIMEOUT_S, Client
 from odradek.client.groups import Groups
 from odradek.client.quotas import Quotas
 from odradek.client.reader import FETCH_BYTES, FETCH_WAIT_MS, Isolation, PartitionReader
+from odradek.client.transactions import Transactions
 from odradek.client.users import Users
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class Blocking:
         self.admin = Admin(self.client)
         self.groups = Groups(self.client)
         self.quotas = Quotas(self.client)
+        self.transactions = Transactions(self.client)
         self.users = Users(self.client)
         self.acls = Acls(self.client)
         self._runner = asyncio.Runner()

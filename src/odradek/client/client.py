@@ -9,6 +9,7 @@ group's coordinator, and the leaders of partitions.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
 from random import Random
 from typing import Any, Self, TypeVar
 
@@ -30,6 +31,18 @@ MISSING_TOPIC_S = 3.0
 
 # What one of several brokers that could answer may take of the time before the next is asked.
 ATTEMPT_SHARE = 0.25
+
+
+class CoordinatorType(IntEnum):
+    """What a coordinator is for, as FindCoordinator numbers it."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def label(self) -> str:
+        return "group" if self is CoordinatorType.GROUP else "transactional id"
+
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -60,7 +73,7 @@ class Client:
         self._connections = ConnectionPool(
             client_id, timeout_s, connection_security(security or {})
         )
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
         self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
         self._refreshes = 0
 
@@ -204,37 +217,43 @@ class Client:
             await self.refresh()
 
     async def ask_coordinator(
-        self, group: str, message: Message, error_of: Callable[[Any], int]
+        self,
+        name: str,
+        message: Message,
+        error_of: Callable[[Any], int],
+        kind: CoordinatorType = CoordinatorType.GROUP,
     ) -> Any:
-        """The answer of the group's coordinator. An error that does not pass is the caller's."""
+        """The answer of the coordinator of a group or transactional id. An error that is not
+        retriable is the caller's."""
         budget = self.retry_budget()
         while True:
             try:
-                node = await self._coordinator(group)
+                node = await self._coordinator(name, kind)
                 response = await self.ask(node, message)
                 error = error_code(error_of(response))
-                failure: Exception = KafkaError(error, f"group {group!r}")
+                failure: Exception = KafkaError(error, f"{kind.label} {name!r}")
                 if not is_retriable(failure):
                     return response
             except (OSError, TimeoutError, KafkaError) as caught:
                 failure = caught
-            self._coordinators.pop(group, None)
+            self._coordinators.pop((kind, name), None)
             await budget.back_off(failure)
 
-    async def _coordinator(self, group: str) -> int:
-        if self._coordinators.get(group) not in self.metadata.nodes:
+    async def _coordinator(self, name: str, kind: CoordinatorType = CoordinatorType.GROUP) -> int:
+        if self._coordinators.get((kind, name)) not in self.metadata.nodes:
             response: FindCoordinatorResponse = await self.ask_any(
-                FindCoordinatorRequest(key=group)
+                FindCoordinatorRequest(key=name, key_type=kind)
             )
             if response.error_code:
                 reason = f": {response.error_message}" if response.error_message else ""
                 raise KafkaError(
-                    error_code(response.error_code), f"group {group!r} has no coordinator{reason}"
+                    error_code(response.error_code),
+                    f"{kind.label} {name!r} has no coordinator{reason}",
                 )
-            self._coordinators[group] = response.node_id
+            self._coordinators[kind, name] = response.node_id
             if response.node_id not in self.metadata.nodes:
                 await self.refresh()
-        return self._coordinators[group]
+        return self._coordinators[kind, name]
 
     async def coordinator(self, group: str) -> int:
         """The broker that coordinates a group."""

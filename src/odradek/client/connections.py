@@ -23,7 +23,12 @@ CONNECT_TIMEOUT_S = 10.0
 FIRST_QUESTION = 3
 
 # The last version before the shape changed: later ones name several topics, groups or keys at once.
-OLD_SHAPE = {ApiKey.DELETE_TOPICS: 5, ApiKey.OFFSET_FETCH: 7, ApiKey.FIND_COORDINATOR: 3}
+OLD_SHAPE = {
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.OFFSET_FETCH: 7,
+    ApiKey.FIND_COORDINATOR: 3,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+}
 
 
 class Address(NamedTuple):

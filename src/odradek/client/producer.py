@@ -43,6 +43,7 @@ RECORD_OVERHEAD_BYTES = 21
 # The broker must have given up on its replicas before we give up on the broker.
 ANSWER_MARGIN_S = 5.0
 
+ATTRIBUTES_OFFSET = 22  # the low byte
 PRODUCER_OFFSET = 43
 _PRODUCER = Struct(">qhi")
 
@@ -146,6 +147,8 @@ class Producer:
         # Without sequence numbers a second batch could overtake a first that has to be repeated.
         self.train_length = TRAIN_LENGTH if self.idempotent else 1
         self.clock = clock
+        # Set in every batch, besides its codec.
+        self.batch_attributes = 0
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._sticky: dict[str, int] = {}
@@ -365,6 +368,7 @@ class Producer:
             if lane.identity != identity:
                 lane.identity, lane.sequence = identity, 0
             _PRODUCER.pack_into(encoded, PRODUCER_OFFSET, *identity, lane.sequence)
+            encoded[ATTRIBUTES_OFFSET] |= self.batch_attributes
             header = header_at(encoded)
             set_crc(encoded, header)
             lane.sequence = (lane.sequence + header.last_offset_delta + 1) % SEQUENCE_MODULUS
