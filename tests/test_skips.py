@@ -1,4 +1,4 @@
-"""What is skipped without Java, and that a Java with which nothing starts is no such case."""
+"""What is skipped without Java or Prometheus; a Java with which nothing starts is no such case."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,3 +50,15 @@ def test_a_zookeeper_that_does_not_start_is_an_error(run: Run, tmp_path: Path) -
     result = run()
     result.assert_outcomes(passed=1, failed=1, errors=1)
     result.stdout.fnmatch_lines(["E *CannotStart: ZooKeeper ended at once*"])
+
+
+def test_without_prometheus_its_test_is_skipped_and_says_why(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = (HERE / "broker" / "test_prometheus.py").read_text()
+    pytester.makepyfile(test_prometheus=source)
+    pytester.makeini("[pytest]\nmarkers = process")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = pytester.runpytest_subprocess("-rs", "-p", "no:cacheprovider", "-p", "no:asyncio")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED *no prometheus: apt-get install prometheus*"])

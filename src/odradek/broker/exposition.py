@@ -69,11 +69,15 @@ def render(metrics: Iterable[Metric[S]], source: S) -> str:
     for metric in metrics:
         parts.append(head(metric))
         name, labels = metric.name, metric.labels
-        for values, value in metric.collect(source):
-            if isinstance(value, Histogram):
+        if metric.type is MetricType.HISTOGRAM:
+            for values, value in metric.collect(source):
+                assert isinstance(value, Histogram)
                 parts.append(_histogram(name, labels, values, value))
-            else:
-                parts.append(f"{name}{label_text(labels, values)} {value}\n")
+        else:
+            parts += [
+                f"{name}{label_text(labels, values)} {value}\n"
+                for values, value in metric.collect(source)
+            ]
     return "".join(parts)
 
 

@@ -13,6 +13,7 @@ ids, groups and addresses are never labels.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.exposition import Metric, MetricType, Sample
@@ -114,9 +115,10 @@ def topic(name: str) -> Collect:
 
     def collect(reading: Reading) -> Iterator[Sample]:
         traffic = reading.broker.replicas.traffic
+        count = attrgetter(name)
         yield (), traffic.total(name)
         for topic, counters in traffic.topics():
-            yield (topic,), getattr(counters, name)
+            yield (topic,), count(counters)
 
     return collect
 

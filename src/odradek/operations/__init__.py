@@ -15,6 +15,13 @@ Decisions are pure functions over values (`plan`, `health`); `reassignment`, `th
 here prints.
 """
 
+from odradek.operations.activity import (
+    Activity,
+    BrokerActivity,
+    TopicActivity,
+    compare,
+    read_brokers,
+)
 from odradek.operations.elections import elect
 from odradek.operations.formats import FORMATS, Line, reader, writer
 from odradek.operations.health import History, Problem, Severity, assess
@@ -50,6 +57,8 @@ __all__ = [
     "AT_END",
     "AT_START",
     "FORMATS",
+    "Activity",
+    "BrokerActivity",
     "BrokerSummary",
     "ClusterSnapshot",
     "Cost",
@@ -65,12 +74,14 @@ __all__ = [
     "Progress",
     "ReplicationChange",
     "Severity",
+    "TopicActivity",
     "TopicSummary",
     "Verification",
     "assess",
     "cancel",
     "check_plan",
     "clear_throttles",
+    "compare",
     "cost_of",
     "did_you_mean",
     "elect",
@@ -80,6 +91,7 @@ __all__ = [
     "progress",
     "propose",
     "rate",
+    "read_brokers",
     "read_overview",
     "reader",
     "replica_sizes",

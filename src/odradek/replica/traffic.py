@@ -7,6 +7,7 @@ docs/spec/console.md section 5.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 __all__ = ["OTHER", "TOPICS_MAX", "TopicCounters", "Traffic"]
 
@@ -77,9 +78,8 @@ class Traffic:
 
     def total(self, name: str) -> int:
         """One counter over all topics, those without counters of their own included."""
-        total: int = getattr(self._unknown, name)
-        for counters in self._topics.values():
-            total += getattr(counters, name)
+        count = attrgetter(name)
+        total: int = count(self._unknown) + sum(map(count, self._topics.values()))
         return total
 
     def statistics(self) -> dict[str, int]:
