@@ -121,7 +121,8 @@ def test_a_group_that_is_asked_about_twice_is_told_of_once() -> None:
         broker = next(each for each in world.brokers() if each.id == coordinator)
         context: Any = SimpleNamespace(version=9, may=Permissions(None, ANONYMOUS, ""))
 
-        described = describe_groups.handle(broker, DescribeGroupsRequest(groups=["g"] * 3), context)
+        request = DescribeGroupsRequest(groups=["g"] * 3)
+        described = await describe_groups.handle(broker, request, context).result()
         assert [each.group_id for each in described.groups] == ["g"]
 
         def offsets(*asked: list[str] | None) -> dict[str, int]:

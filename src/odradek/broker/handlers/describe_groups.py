@@ -1,6 +1,7 @@
 """DescribeGroups (15), v0–v5. The state and members of groups; one that is unknown is Dead."""
 
 from odradek.broker.handler import Broker, RequestContext
+from odradek.broker.slices import map_in_slices
 from odradek.coordinator.group import Group, GroupState
 from odradek.security.acls import ResourceType
 from odradek.wire.errors import ErrorCode
@@ -10,19 +11,21 @@ from odradek.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from odradek.wire.reply import Reply
 
 
 def handle(
     broker: Broker, request: DescribeGroupsRequest, context: RequestContext
-) -> DescribeGroupsResponse:
-    described = [_describe(broker, group_id) for group_id in dict.fromkeys(request.groups)]
-    if request.include_authorized_operations:
-        for group in described:
-            if not group.error_code:
-                group.authorized_operations = context.may.operations(
-                    ResourceType.GROUP, group.group_id
-                )
-    return DescribeGroupsResponse(groups=described)
+) -> Reply[DescribeGroupsResponse]:
+    def describe(group_id: str) -> DescribedGroup:
+        group = _describe(broker, group_id)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = context.may.operations(ResourceType.GROUP, group_id)
+        return group
+
+    return map_in_slices(list(dict.fromkeys(request.groups)), describe).map(
+        lambda described: DescribeGroupsResponse(groups=described)
+    )
 
 
 def _describe(broker: Broker, group_id: str) -> DescribedGroup:

@@ -8,8 +8,10 @@ docs/spec/controller-and-replication.md section 5.5.
 """
 
 from collections import Counter
+from itertools import islice
 
 from odradek.broker.handler import Broker, RequestContext
+from odradek.broker.slices import map_in_slices
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -18,6 +20,7 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from odradek.wire.reply import Reply
 from odradek.wire.topics import TopicPartition
 
 CONSUMER = -1
@@ -29,24 +32,24 @@ LATEST_TIERED = -5
 
 def handle(
     broker: Broker, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse:
-    times = Counter(
-        TopicPartition(topic.name, asked.partition_index)
-        for topic in request.topics
-        for asked in topic.partitions
-    )
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _listed(broker, request, context, topic.name, asked, times)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Reply[ListOffsetsResponse]:
+    asked = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+    times = Counter(TopicPartition(name, each.partition_index) for name, each in asked)
+
+    def respond(listed: list[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
+        left = iter(listed)
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name, partitions=list(islice(left, len(topic.partitions)))
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return map_in_slices(
+        asked, lambda each: _listed(broker, request, context, each[0], each[1], times)
+    ).map(respond)
 
 
 def _listed(

@@ -10,6 +10,7 @@ import copy
 from uuid import UUID
 
 from odradek.broker.handler import Broker, RequestContext
+from odradek.broker.slices import map_in_slices
 from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.metadata import (
@@ -39,16 +40,20 @@ def handle(
     if request.allow_auto_topic_creation:
         refused = [name for name in missing if not _may_create(name, context)]
         errors += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused]
-        missing = [name for name in missing if name not in set(refused)]
-        names = [name for name in names if name not in set(refused)]
+        gone = set(refused)
+        missing = [name for name in missing if name not in gone]
+        names = [name for name in names if name not in gone]
     if (
         missing
         and request.allow_auto_topic_creation
         and broker.config.flag("auto.create.topics.enable")
     ):
         return Reply.exclusive(_creating(broker, request, context, names, missing, errors))
-    errors += [_error(name, _unknown(name)) for name in missing]
-    return _response(broker, request, context, [*_known(broker, names, context), *errors])
+    return map_in_slices(missing, lambda name: _error(name, _unknown(name))).map(
+        lambda unknown: _response(
+            broker, request, context, [*_known(broker, names, context), *errors, *unknown]
+        )
+    )
 
 
 async def _creating(
