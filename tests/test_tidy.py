@@ -431,6 +431,23 @@ def test_no_docstring_points_elsewhere_for_what_it_should_say() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# Words that read as metaphors where Kafka or plain English has its own: "active controller", "no
+# replica", "the client", "again".
+UNWANTED_WORDS = re.compile(r"\b(office|nobody|somebody|whoever|anew)\b", re.IGNORECASE)
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Modules that still use them.
+UNWANTED_WORDS_IN = {"src/odradek/broker/metrics.py"}
+
+
+def test_processes_are_not_called_persons() -> None:
+    found = {
+        str(path.relative_to(ROOT)): ", ".join(sorted(used))
+        for path in (*MODULES, *PAGES)
+        if (used := set(UNWANTED_WORDS.findall(path.read_text())))
+    }
+    assert found.keys() <= UNWANTED_WORDS_IN, found
+
+
 # The repository
 
 

@@ -81,7 +81,7 @@ class FetchSessions:
                 return fetch_set, None
             new = FetchSession(fetch_set, request.replica_id >= 0, self._now())
             if new.is_follower and len(self._sessions) >= self._slots and not self._victim(new):
-                # Found out now: each session has to prove anew who fetches, and one that is never
+                # Found out now: each session has to prove again who fetches, and one that is never
                 # kept never does. Without any, a follower is known by its broker.
                 fetch_set.is_session = False
                 return fetch_set, None

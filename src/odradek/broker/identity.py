@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: nobody in particular, a certificate's subject, a login.
+"""Who is at the other end of a connection: an anonymous client, a certificate's subject, a login.
 
 docs/spec/security.md, sections 2.2, 3.2 and 4.1. Until a login is complete every frame belongs to
 it; a session that has ended takes no further request.

@@ -88,8 +88,8 @@ def _warn_of_open_listeners(listeners: list[Listener], authorizer: Authorizer | 
     ]
     if exposed and authorizer is None:
         logger.warning(
-            "listener %s is open to other machines: whoever reaches it can read, write and delete"
-            " everything; see docs/security.md",
+            "listener %s is open to other machines: any client that reaches it can read,"
+            " write and delete everything; see docs/security.md",
             ", ".join(exposed),
         )
 

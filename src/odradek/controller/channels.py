@@ -5,10 +5,10 @@ is sent again, for ever, with a pause, until the broker is gone from the store a
 it. docs/spec/controller-and-replication.md section 4.9, docs/spec/interchange-with-apache-kafka.md
 section A.
 
-A connection that breaks is opened again at once. If it is refused, nobody listens there any more:
-the process has ended, and need not be waited for until its session with the store has (section
-4.4). Only one that we had reached is taken for gone: a registered broker may refuse connections for
-a while, since Kafka opens its sockets last.
+A connection that breaks is opened again at once. If it is refused, the broker no longer listens:
+its process has ended, and need not be waited for until its session with the store has (section
+4.4). Only one that we had reached is considered dead: a registered broker may refuse connections
+for a while, since Kafka opens its sockets last.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ VERSIONS: Mapping[type[ControlRequest], int] = {
 
 ControlResponse = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 OnResponse = Callable[[int, ControlRequest, ControlResponse], None]
-# Somebody listens where nobody did, or nobody where somebody did.
+# A broker listens that did not, or no longer listens.
 OnReach = Callable[[int], None]
 
 
@@ -80,7 +80,7 @@ class Channel:
         self._connection: Peer | None = None
         # Whether the connection was good for anything yet.
         self._proven = False
-        # Nobody listens any more.
+        # The broker no longer listens.
         self.is_deserted = False
         self.sent = 0
         self.retries = 0
@@ -194,7 +194,7 @@ class Channels:
             channel.close()
 
     def is_deserted(self, broker: BrokerRegistration) -> bool:
-        """Whether nobody listens any more where this incarnation of a broker did."""
+        """Whether this incarnation of a broker no longer listens where it did."""
         channel = self._channels.get(broker.id)
         return channel is not None and channel.epoch == broker.epoch and channel.is_deserted
 

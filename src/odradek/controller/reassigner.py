@@ -208,7 +208,7 @@ class Reassigner:
         return results
 
     async def _refuse_unsafe(self, moves: Moves) -> dict[TopicPartition, PartitionOutcome]:
-        """Refuse the moves that would let the last in-sync replica go, and have the others led by a
+        """Refuse the moves that would delete the last in-sync replica, and have the others led by a
         replica that stays: a leader is always in sync, so from then on one that stays is."""
         dropping = {
             tp: assignment
@@ -262,7 +262,7 @@ class Reassigner:
         ]
         for tp, assignment in changed.items():
             self._context.set_assignment(tp, assignment)
-        # Out of the ISR before it is out of the assignment: whoever reads the store in between
+        # Out of the ISR before it is out of the assignment: a reader of the store in between
         # finds an ISR of assigned replicas. The leader hears with that who stays, and what it had
         # decided before, to let one in that has caught up, cannot be written any more.
         leaving = await self._leave(unneeded, fence=changed)
@@ -354,7 +354,7 @@ class Reassigner:
 
     def _defer(self, moved: Moves) -> list[TopicPartition]:
         """The moves whose target could not take the leadership after all. Their replicas must not
-        be let go: the plan stays, and is tried again when something has changed."""
+        be deleted: the plan stays, and is tried again when something has changed."""
         deferred = []
         for tp, assignment in moved.items():
             leader_and_isr = self._partition(tp).leader_and_isr
@@ -363,14 +363,14 @@ class Reassigner:
             ):
                 deferred.append(tp)
                 self._context.set_assignment(tp, assignment)
-                self._record(tp, "put off: nobody of the target can lead")
+                self._record(tp, "deferred: no target replica can lead")
         return deferred
 
     async def _leave(
         self, replicas: list[Replica], fence: Iterable[TopicPartition] = ()
     ) -> list[Replica]:
-        """Take replicas out of the ISR; answers those that may be deleted then. Nobody waits for
-        their brokers."""
+        """Take replicas out of the ISR; returns those that may be deleted then, without
+        waiting for their brokers."""
         born = []
         for tp, replica in replicas:
             if self._is_non_existent(tp, replica):

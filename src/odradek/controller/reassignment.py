@@ -2,13 +2,13 @@
 
 A move has three parts. **U** writes the wanted assignment, so that a controller that dies leaves
 its successor the whole plan. **A** raises the leader epoch and starts the replicas being added.
-**B**, once every target replica is in the ISR, takes the leadership there and lets the others go.
+**B**, once every target replica is in the ISR, takes the leadership there and deletes the others.
 docs/spec/controller-and-replication.md section 4.7; KIP-455.
 
 At most so many partitions move at a time. Those that wait are known to the store too (`waiting`),
 start in the order they were asked for, and can be cancelled like any other. A cancelled partition
 has nothing left to add, so its part B comes in the same event: a cancel ends at once. It is refused
-only where it would let the last in-sync replica go.
+only where it would delete the last in-sync replica.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ def wanted(current: ReplicaAssignment, target: Target) -> ReplicaAssignment | No
 
 
 def loses_last_in_sync(kept: Collection[int], isr: Collection[int]) -> PartitionOutcome | None:
-    """What is wrong with keeping only these replicas: nobody of them may have every record."""
+    """What is wrong with keeping only these replicas: none of them may have every record."""
     if set(kept) & set(isr):
         return None
     return PartitionOutcome(
@@ -86,7 +86,7 @@ def is_complete(assignment: ReplicaAssignment, isr: Collection[int] | None) -> b
 
 @dataclass(slots=True)
 class Admission:
-    """What becomes of the partitions somebody asked to move."""
+    """What becomes of the partitions that were asked to move."""
 
     start: dict[TopicPartition, ReplicaAssignment] = field(default_factory=dict)
     wait: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def admit(
     """Who starts and who waits, given (current, wanted) of each partition asked for.
 
     A partition that moves already may change its mind at once, and one that would be done at once
-    takes nobody's place. The others start if there is room and nobody waits before them.
+    takes no place. The others start if there is room and none waits before them.
     """
     admission = Admission()
     room = 0 if waiting else max(0, in_flight_max - len(in_flight))

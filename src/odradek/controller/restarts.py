@@ -6,18 +6,18 @@ ways to lose records follow: a leader adds a replica on the strength of what its
 incarnation had fetched; and a replica that came back short is elected, and the others truncate to
 it.
 
-While in office we see every broker leave, and take its replicas out of the ISR then, or write the
+While active we see every broker leave, and take its replicas out of the ISR then, or write the
 state of partitions where they are not in it, so that an ISR change decided before cannot pass its
-version check. What happened while nobody was in office can be read from the store, with no new
+version check. What happened while no controller was active can be read from the store, with no new
 format: its transactions are numbered, a broker's epoch is the number of its registration, and a
 state node knows the number of its last write. Where the registration is the later of the two, the
 replica *came back* since, and the ISR speaks of an earlier incarnation.
 
-The last in-sync replica is different: nobody else is known to have everything, and most restarts
+The last in-sync replica is different: no other is known to have everything, and most restarts
 lose nothing, so it is elected when it comes back, as in Kafka, but always in a new leader epoch.
 It knows itself whether its log ended early, and refuses the leadership of that partition then by
-answering KAFKA_STORAGE_ERROR. The partition goes offline, the ISR stays, nobody truncates, and an
-operator decides with an unclean election. Nothing is lost silently.
+answering KAFKA_STORAGE_ERROR. The partition goes offline, the ISR stays, no replica truncates,
+and an operator decides with an unclean election. Nothing is lost silently.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class IsrRepair:
     """What a new controller does about a partition whose replicas came back."""
 
     leaving: tuple[int, ...] = ()  # members of the ISR that must earn their place again
-    raise_epoch: bool = False  # nobody leaves, but nothing may go on in the old epoch
+    raise_epoch: bool = False  # no replica leaves, but nothing may go on in the old epoch
 
     def __bool__(self) -> bool:
         return bool(self.leaving) or self.raise_epoch

@@ -100,7 +100,7 @@ class OffsetCheckpoint:
         return dict(decode_checkpoint(self.disk.read_bytes(self.path), self.path, _parse_offset))
 
     def read_or_report(self, consequence: str) -> dict[TopicPartition, int]:
-        """What the file says; of a damaged one nothing, and the operator is told what follows."""
+        """What the file says; empty for a damaged one, with the consequence logged."""
         try:
             return self.read()
         except CorruptCheckpoint as error:

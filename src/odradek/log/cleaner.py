@@ -6,8 +6,8 @@ and each copy takes its originals' place (`Log.replace_segments`). What to keep 
 compaction.py; how far cleaning has come is in `cleaner-offset-checkpoint`.
 
 Cleaning runs on the loop in slices of a few milliseconds and rests as long as it has worked, so
-that requests go on. Between slices a log may be cut, deleted or lose segments to retention; then
-the copy is thrown away. What a crash leaves: `.cleaned` files, which loading removes, or a
+that requests go on. Between slices a log may be truncated, deleted or lose segments to retention;
+then the copy is thrown away. What a crash leaves: `.cleaned` files, which loading removes, or a
 finished `.swap`, which it puts in place.
 
 A log that is being moved to another directory is left as it is: its copy may have a record already,
@@ -92,7 +92,7 @@ def measure(log: Log, cleaned_to: int | None, now_ms: int) -> DirtyLog:
 
     first_dirty = log.start_offset
     if cleaned_to is not None and log.start_offset <= cleaned_to <= log.end_offset:
-        # A log that was cut and has grown again may be dirty anywhere in its active segment.
+        # A log that was truncated and has grown again may be dirty anywhere in its active segment.
         first_dirty = max(log.start_offset, min(cleaned_to, bases[-1]))
     dirty = segments[index_of(first_dirty) : -1]
 
@@ -197,7 +197,7 @@ class Cleaner:
         return topic_partition in self._written.get(directory, {})
 
     def lower_cleaned_offset(self, log: Log) -> None:
-        """The log was cut, loaded or replaced by its copy: what stands, or will stand, beyond its
+        """The log was truncated, loaded or replaced by its copy: what is, or will be, beyond its
         recovery point is not what was cleaned, for that was flushed (`before_swap`)."""
         cleaned_to = self._cleaned_to.get(log.topic_partition)
         if cleaned_to is not None and self.logs.get(log.topic_partition) is log:
@@ -415,7 +415,7 @@ class _Cleaning:
         if log.topic_partition in self._cleaner.moving:
             raise CleaningAborted("it is being moved")
         if log.truncations != self._truncations:
-            raise CleaningAborted("it was cut")
+            raise CleaningAborted("it was truncated")
         if not log.config.compact:
             raise CleaningAborted("it is not compacted any more")
         if not set(map(id, segments)) < set(map(id, log.segments)):

@@ -56,7 +56,7 @@ class PartitionDirectory(NamedTuple):
 
 
 class UnexpectedDirectory(Exception):
-    """A sub-directory that is no partition: the broker must not start over somebody's data."""
+    """A sub-directory that is no partition: the broker must not start over foreign data."""
 
 
 def parse_name(name: str) -> PartitionDirectory:
@@ -79,8 +79,8 @@ def parse_name(name: str) -> PartitionDirectory:
 
 
 def name_for(topic_partition: TopicPartition, kind: DirectoryKind, unique: int) -> str:
-    """A new name; `unique` is a random number of 128 bits. What will not be read again is cut to
-    what a file system takes."""
+    """A new name; `unique` is a random number of 128 bits. A name that is not parsed again is
+    shortened to what a file system accepts."""
     if kind is DirectoryKind.CURRENT:
         return str(topic_partition)
     rest = f"-{topic_partition.partition}.{unique:032x}{kind.value}"
@@ -253,7 +253,7 @@ class RetiredDirectories:
         self._due_ms[path] = due_ms
 
     def forget_in(self, directory: str) -> None:
-        """The directory has failed; whoever mends it finds them by their names."""
+        """The directory has failed; after a repair they are found by their names."""
         for path in [path for path in self._due_ms if posixpath.dirname(path) == directory]:
             del self._due_ms[path]
 

@@ -1,13 +1,13 @@
-"""Leader epochs of one partition: at which offset each leader's reign began.
+"""Leader epochs of one partition: at which offset each leader's epoch began.
 
-A follower that comes back asks its leader "where did epoch e end?" and cuts its own log there, so
-two replicas can never keep different records at one offset. The rules are those of
+A follower that comes back asks its leader "where did epoch e end?" and truncates its own log there,
+so two replicas can never keep different records at one offset. The rules are those of
 docs/spec/controller-and-replication.md section 5.2 (KIP-101, KIP-279); the file is
 `leader-epoch-checkpoint`.
 
 Entries rise in epoch and in start offset. Every change is on disk before the call returns: a stale
 entry that came back after a crash could claim offsets that another leader has written since. Only
-a reign that has just begun waits for its first record: without one there is nothing to tell of it
+an epoch that has just begun waits for its first record: without one there is nothing to restore
 after a crash, and a broker that takes over thousands of partitions would wait for as many disk
 flushes before it served the first.
 """

@@ -6,7 +6,7 @@ sorted entries of a fixed size, sparse (one per `index.interval.bytes`). `.txnin
 aborted transactions that ended in the segment.
 
 An index holds no open file and little memory, so thousands of idle partitions cost nothing: new
-entries gather in a tail that is written when it is a block long or when somebody flushes, and a
+entries gather in a tail that is written when it is a block long or on a flush, and a
 look-up keeps the one block it read last. Losing the tail in a crash is harmless: entries above the
 recovery point are rebuilt from the log, and the recovery point never passes an unflushed index.
 
@@ -42,7 +42,7 @@ class SortedEntries:
         self._tail = bytearray()
         self._block = b""
         self._block_start = 0
-        # Entries in the file, -1 until somebody asks; and whether the file ends right after them.
+        # Entries in the file, -1 until first asked for; and whether the file ends right after them.
         self._stored = -1
         self._trimmed = True
 
@@ -100,7 +100,7 @@ class SortedEntries:
         self.flush()
 
     def reset(self) -> None:
-        """Forget everything, to be built anew from the segment."""
+        """Drop all entries, to be rebuilt from the segment."""
         self._truncate(0)
 
     def rename(self, path: str) -> None:

@@ -1,7 +1,7 @@
 """How blocking work leaves the loop: a function the broker hands in, a thread pool behind it.
 
-The work touches files and its own values only. The simulator, and whoever has time to wait, does
-the work on the spot.
+The work touches files and its own values only. The simulator, and a caller that may block,
+does the work on the spot.
 """
 
 from collections.abc import Awaitable, Callable

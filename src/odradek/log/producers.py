@@ -295,7 +295,7 @@ class ProducerStates:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is known, nor any transaction that readers must still wait for."""
+        """Whether no producer is known, nor any transaction that readers must still wait for."""
         return not self._producers and not self._unreplicated
 
     def get(self, producer_id: int) -> ProducerState | None:

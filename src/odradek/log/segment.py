@@ -5,7 +5,7 @@ they point at is checked, and a wrong one costs a longer scan, never a wrong ans
 
 What a crash leaves: a prefix of the batches appended since the last flush, the last one possibly
 torn or full of zeros; indexes with fewer entries than there could be. Recovery rescans the segment,
-cuts it at the first bad batch and builds the indexes anew (recovery.py).
+truncates it at the first bad batch and rebuilds the indexes (recovery.py).
 """
 
 import logging
@@ -147,7 +147,7 @@ class Segment:
         self._bytes_since_index = 0
         self._index_room: int | None = None
         # The first batch's timestamp, which says when the segment is old enough to be rolled;
-        # and the greatest, with the last offset of its batch. None until somebody asks.
+        # and the greatest, with the last offset of its batch. None until first asked for.
         self._first_timestamp: int | None = None
         self._greatest: tuple[int, int] | None = None
         if create:
@@ -167,7 +167,7 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """Opened on first use: a segment nobody reads costs no descriptor."""
+        """Opened on first use: a segment that is not read costs no descriptor."""
         if self._file is None:
             self._file = self._disk.open(self.path(LOG_SUFFIX))
         return self._file
@@ -405,8 +405,8 @@ class Segment:
     def _first_record(
         self, search_from: int, timestamp: int, start_offset: int
     ) -> tuple[int, int, int] | None:
-        """Opens one batch, or two if the log begins within the first. Nobody has opened them before
-        us: if one is not what its header says, or cannot be read, what that says must do."""
+        """Opens one batch, or two if the log begins within the first. They were never
+        opened before: if one contradicts its header, or cannot be read, its header must do."""
         found = self.find(search_from)
         if found is None:
             return None

@@ -94,7 +94,7 @@ class Segments:
             del boundaries[next(iter(boundaries))]
 
     def forget_boundaries(self, end_offset: int) -> None:
-        """The active segment is another, or was cut; its end is at `end_offset`."""
+        """The active segment is another, or was truncated; its end is at `end_offset`."""
         self._boundaries = {end_offset: self._items[-1].size}
 
     def locate(self, offset: int) -> tuple[Segment, int, int]:

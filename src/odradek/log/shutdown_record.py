@@ -134,7 +134,7 @@ def index_checksums(disk: Disk, directory: str, base_offset: int) -> tuple[int, 
 
 def compare(disk: Disk, directory: str, record: LogRecord, epochs_path: str) -> Differences:
     """What differs from the record. Raises DamagedLog where records are gone that were followed by
-    others: they cannot be had back by cutting the log's end off."""
+    others: truncating the log would not restore them."""
     found = {
         offset
         for name in disk.list_dir(directory)

@@ -1,9 +1,9 @@
 """A reassignment that reaches balance and rack safety while moving as few replicas as possible.
 
-Kafka's own generate places every topic anew and so moves nearly everything. Here every replica that
-may stay stays. Four steps, each deterministic, each leaving alone what is already right:
+Kafka's own generate places every topic from scratch and so moves nearly everything. Here every
+replica that may stay stays. Four deterministic steps, each leaving alone what is already right:
 
-1. Let go of what cannot stay: replicas on brokers that are not among the targets, and replicas that
+1. Drop what cannot stay: replicas on brokers that are not among the targets, and replicas that
    share a rack while a rack has none. Fill each gap with the lightest broker allowed.
 2. Level the number of replicas per broker, first with what has to move anyway, then with more.
 3. Level the number of partitions per preferred leader, by order alone: no data moves.
@@ -130,7 +130,7 @@ class _Layout:
         self.departed: dict[int, dict[TopicPartition, None]] = {b: {} for b in self.rack_of}
         self.let_go_for_rack: Counter[TopicPartition] = Counter()
 
-    # Step 1: let go of what cannot stay, and fill the gaps.
+    # Step 1: drop what cannot stay, and fill the gaps.
 
     def let_go(self) -> None:
         """Keep only replicas that may stay together on the target brokers."""
@@ -270,7 +270,7 @@ class _Layout:
             replicas = self.replicas[partition]
             lost = [broker for broker in original if broker not in replicas]
             gained = [broker for broker in replicas if broker not in original]
-            # Whoever must leave comes first, so that a change of factor takes what is left over.
+            # Brokers that must leave come first, so that a change of factor takes what is left.
             lost.sort(key=lambda broker: broker in self.rack_of)
             for_rack = self.let_go_for_rack[partition]
             for source, destination in zip_longest(lost, gained):
@@ -349,8 +349,8 @@ def _balance_successors(
 ) -> None:
     """Step 4: level, for each leader, the number of partitions that each other takes over.
 
-    A leader for whom nothing else changes is left alone if nobody would take over more than twice
-    an even share: an order that is good enough is not worth a change.
+    A leader for whom nothing else changes is left alone if no broker would take over more than
+    twice an even share: an order that is good enough is not worth a change.
     """
     led: dict[int, dict[TopicPartition, list[int]]] = {}
     for partition, brokers in replicas.items():

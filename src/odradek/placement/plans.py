@@ -50,7 +50,7 @@ def generate(
     replication_factor: int | None = None,
     rng: Random | None = None,
 ) -> dict[TopicPartition, list[int]]:
-    """Place each topic anew on the brokers, as if just created. It ignores where replicas are."""
+    """Place each topic again on the brokers, as if just created. It ignores where replicas are."""
     mode = RackAwareMode.ENFORCED if rack_aware else RackAwareMode.DISABLED
     brokers = brokers_to_use(brokers, mode)
     rng = rng or Random()

@@ -1,6 +1,6 @@
 """What a person may ask for: manual assignments of a new topic, and new partitions of an old one.
 
-A new topic may name brokers that nobody knows yet; new partitions of an existing topic may not.
+A new topic may name unregistered brokers; new partitions of an existing topic may not.
 docs/spec/controller-and-replication.md, section 1.3.
 """
 

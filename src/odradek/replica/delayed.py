@@ -2,12 +2,12 @@
 
 Rules
 1. An operation ends once: completed by what it waits for, expired by its time-out, or cancelled.
-   Whoever comes second finds it done.
+   A second end finds it done.
 2. When it ends, it leaves everything it was registered with. Nothing that waits is kept by anything
    that no longer does.
 3. Adding, ending and expiring cost the same whatever the number waiting: time-outs go into buckets
    by their tick, and one timer waits for the earliest bucket. A bucket that emptied meanwhile is
-   passed over when its turn comes: when nobody waits, the broker wakes once more and then sleeps.
+   passed over when its turn comes: when nothing waits, the broker wakes once more and then sleeps.
    That turn may be weeks away, if a client asked for it: all that are empty go whenever there are
    twice as many buckets as were in use the last time.
 """

@@ -116,7 +116,7 @@ class SimDisk:
         self.used_bytes = 0
 
     def damage(self, rng: random.Random, directory: str) -> str | None:
-        """Do something to one file of a log directory that nobody uses; says what, or None if there
+        """Damage one file of a log directory that is not in use; says how, or None if there
         is nothing to damage."""
         candidates = [
             path

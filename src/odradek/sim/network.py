@@ -91,7 +91,7 @@ class Network:
         self.dark.add(host)
 
     def power_on(self, host: str) -> None:
-        """Whoever still has a connection to a process of before learns that it is gone."""
+        """Peers still connected to an earlier process learn that it is gone."""
         if host not in self.dark:
             return
         self.dark.remove(host)

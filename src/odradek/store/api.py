@@ -219,7 +219,7 @@ class Store(Protocol):
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since 1970, where nobody injects another clock."""
+    """Milliseconds since 1970, unless another clock is injected."""
     return time.time_ns() // 1_000_000
 
 

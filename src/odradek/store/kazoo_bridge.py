@@ -44,7 +44,7 @@ class LoopQueue:
             try:
                 self._loop.call_soon_threadsafe(self._empty)
             except RuntimeError:
-                self._waiting.clear()  # the loop is closed: nobody is left to be told
+                self._waiting.clear()  # the loop is closed: no caller is left
 
     def _empty(self) -> None:
         # First this, then the taking: what is put from now on wakes the loop again.
@@ -59,7 +59,7 @@ class LoopQueue:
 class LoopResult(AsyncResult):  # type: ignore[misc]  # kazoo has no types
     """An answer of kazoo's. Its place in the queue is where it came, not where it was linked to.
 
-    Whoever asks links to the result a moment later, and by then the answer may be there and an
+    The caller links to the result a moment later, and by then the answer may be there and an
     event behind it. Queued only then, it would come after that event: the watch that the answer
     leaves would be left too late, and never be called.
     """

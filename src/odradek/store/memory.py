@@ -217,7 +217,7 @@ class MemoryStore(SingleWrites):
         self._answers = _Queue(self._context, lambda: server.delay())
         self._listeners = SessionListeners()
         self._session: _Session | None = None
-        self._connected = asyncio.Event()  # also set by close, so that nobody waits for ever
+        self._connected = asyncio.Event()  # also set by close, so that no caller waits for ever
         self._cut = False
         self._closed = False
         self._waiting: set[asyncio.Future[Any]] = set()

@@ -1,6 +1,6 @@
 """NotificationNodes to the controller: a leader changed an ISR, a log directory failed.
 
-Sequential nodes: whoever has news adds one, the controller reads and deletes them. They only say
+Sequential nodes: a broker with news adds one, the controller reads and deletes them. They only say
 where to look; what happened is read from the partitions' states, or asked of the broker.
 """
 

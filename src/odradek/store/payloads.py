@@ -127,7 +127,7 @@ def _parse_or_none(data: bytes | None, path: str) -> Json | None:
     try:
         return parse(data, path)
     except NotJson as error:
-        logger.warning("%s; taken for empty", error)
+        logger.warning("%s; treated as empty", error)
         return None
 
 

@@ -1,11 +1,11 @@
 """The store in one SQLite file, shared by all brokers of one machine, each in its own process.
 
 An operation is one short SQLite transaction on the loop. Every transaction first notes what others
-changed (``sqlite_tree``), and what it notes is told to the watches before the operation answers.
+changed (``sqlite_tree``), and the watches fire before the operation returns.
 A session that only waits is woken by its bell (``sqlite_peers``); once in a while it looks for
 itself, in case a writer was stopped between its commit and the ring.
 
-A process that dies lets go of its lock and its bell: the session that notices ends the dead one, in
+A process that dies releases its lock and its bell: the session that notices ends the dead one, in
 one transaction. A process that is frozen stops beating its heart and loses its session at the
 time-out; it finds that out with the first transaction after it wakes.
 
@@ -95,11 +95,11 @@ class SqliteStore(SingleWrites):
         self._watches = WatchTable()
         self._listeners = SessionListeners()
         self._peers: dict[int, Peer] = {}
-        self._events: list[WatchEvent] = []  # noted, to be told
+        self._events: list[WatchEvent] = []  # noted, to be delivered
         self._sessions: list[Session] | None = None  # noted, if they changed
         self._session: Session | None = None
         self._presence: Presence | None = None
-        self._connected = asyncio.Event()  # also set by close, so that nobody waits for ever
+        self._connected = asyncio.Event()  # also set by close, so that no caller waits for ever
         self._closed = False
         self._turn = asyncio.Lock()  # operations happen in the order they were asked for
         self._tasks: set[asyncio.Task[None]] = set()
@@ -368,7 +368,7 @@ class SqliteStore(SingleWrites):
         self._events += events_of(self._tree.take_news())
         events, self._events = self._events, []
         if self._session is None:
-            # Between two sessions there is nobody to tell: another's was ended meanwhile.
+            # Between two sessions there is no watch to notify: another's was ended meanwhile.
             self._sessions = None
             return
         if self._over():
@@ -419,7 +419,7 @@ class SqliteStore(SingleWrites):
         self._listeners.tell(SessionEvent.CONNECTED)
 
     def _open_in_file(self) -> tuple[Session, Presence]:
-        """A new session; those that died while nobody looked are ended in the same transaction."""
+        """A new session; those that died unnoticed are ended in the same transaction."""
         presence: Presence | None = None
         self._check_in_place()
         try:
@@ -432,7 +432,7 @@ class SqliteStore(SingleWrites):
                     peer.close()
                 session = self._tree.open_session(self._timeout_ms, os.getpid())
                 self._sessions = self._tree.sessions()
-                # Within the transaction: nobody sees a session before it holds its lock.
+                # Within the transaction: no session is visible before it holds its lock.
                 presence = Presence(self._directory, session.id)
         except OSError as error:
             raise StoreUnavailable(str(self._directory), f"no session: {error}") from error

@@ -1,10 +1,10 @@
 """How the sessions of one SQLite store know of each other without asking: a lock, a heart, a bell.
 
 A session has two files beside the database. On ``<id>.lock`` it holds an OS lock, so the kernel
-tells whether its process lives, and beats its heart by touching the file, so that a frozen process
-can be told from a live one without a write to the database. ``<id>.bell`` is a FIFO it reads:
-whoever commits a change writes a byte to every other session's bell, so waiting costs nothing until
-it rings. Writers also learn from the FIFO, at once, that its only reader is gone.
+shows whether its process lives, and beats its heart by touching the file, so that a frozen process
+is distinguished from a live one without a write to the database. ``<id>.bell`` is a FIFO it reads:
+a session that commits a change writes a byte to every other session's bell, so waiting costs
+nothing until it rings. Writers also learn from the FIFO, at once, that its only reader is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Presence:
         try:
             os.read(self.bell, 4096)
         except BlockingIOError:
-            pass  # somebody silenced it already
+            pass  # already read
 
     def close(self) -> None:
         os.close(self._lock)
@@ -64,7 +64,7 @@ class Peer:
         self.bell: int | None = None
         self._beat_ns = 0
         self._silent = 0.0
-        self.ending = False  # somebody here is about to end it
+        self.ending = False  # this process is about to end it
 
     def reach(self) -> int | None:
         """Find the bell. A FIFO without a reader cannot be opened: then the session is dead, and
@@ -80,10 +80,10 @@ class Peer:
             try:
                 os.write(self.bell, b"!")
             except (BlockingIOError, BrokenPipeError):
-                pass  # it rings already, or there is nobody to hear it
+                pass  # it rings already, or has no reader
 
     def dead(self) -> bool:
-        """Whether the process is gone: nobody holds the lock. False if that cannot be told."""
+        """Whether the process is gone: its lock is free. False if that is not known."""
         try:
             if self._lock is None:
                 self._lock = os.open(_lock_path(self._directory, self.id), os.O_RDONLY)

@@ -2,8 +2,8 @@
 
 Every operation happens inside ``reading()`` or ``writing()``, an SQLite transaction, which first
 takes note of what others changed since this connection last looked: so no read returns a value
-whose change this session has not been told of. ``changes`` numbers every change; its last row,
-which is never pruned, also tells the id of the last transaction.
+whose change this session has not been notified of. ``changes`` numbers every change; its last row,
+which is never pruned, also has the id of the last transaction.
 
 The file is in WAL mode with ``synchronous=NORMAL``: a process may die at any instruction,
 and nothing committed is lost, nothing half done is seen. A loss of power keeps the file consistent
@@ -379,7 +379,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """A node's key: its parent's path and its own name. The root is the nameless one of nobody."""
+    """A node's key: its parent's path and its own name. The root has neither."""
     validate_path(path)
     parent, _, name = path.rpartition("/")
     return (parent or "/", name) if name else ("", "")

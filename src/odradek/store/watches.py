@@ -85,7 +85,7 @@ class WatchTable:
             table.clear()
 
     def waiting(self) -> Iterator[tuple[Seen, str]]:
-        """Every node somebody waits for, and how."""
+        """Every node that is watched, and how."""
         for seen, table in self._tables.items():
             for path in list(table):
                 yield seen, path

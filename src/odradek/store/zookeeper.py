@@ -2,8 +2,8 @@
 
 kazoo keeps the connection and the session. This adds what the interface promises: answers and
 events on the loop in the order of the wire (``kazoo_bridge``), watches that outlive a lost
-connection (kazoo drops them; here each is left again and told what it missed), operations that wait
-for the connection to return, null data, many requests in flight for bulk reads and writes.
+connection (kazoo drops them; here each is set again and notified of what it missed), operations
+that wait for the connection to return, null data, many requests in flight for bulk operations.
 docs/spec/interchange-with-apache-kafka.md section C.
 """
 
@@ -59,7 +59,7 @@ from odradek.store.watches import Marks, Seen, SessionListeners, WatchTable, mis
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# kazoo is told of each request by a byte in a socket, which would hold the loop once it is full.
+# kazoo is woken for each request by a byte in a socket, which would block the loop once full.
 REQUESTS_IN_FLIGHT = 128
 READS_PER_REQUEST = 100
 RETRY_DELAY_S, RETRY_DELAY_MAX_S = 0.1, 2.0
@@ -131,7 +131,7 @@ class ZooKeeperStore(SingleWrites):
         self._client: Any = None  # kazoo has no types
         self._session = 0
         self._since: int | None = None  # the last transaction seen before the connection broke
-        self._connected = asyncio.Event()  # also set by close, so that nobody waits for ever
+        self._connected = asyncio.Event()  # also set by close, so that no caller waits for ever
         self._closed = False
         self._refused = False
         self._room = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
@@ -388,10 +388,10 @@ class ZooKeeperStore(SingleWrites):
     ) -> None:
         self._room.release()
         if answer.done():
-            return  # whoever asked was cancelled
+            return  # the caller was cancelled
         if connection != self._connection:
             # It waited out the loss in kazoo's queue and overtook the restoring of the watches:
-            # it may know more than they were told.
+            # it may be newer than what they were notified of.
             answer.set_exception(ConnectionLost(request.path, "the connection was lost"))
             return
         if result.exception is not None:
@@ -445,9 +445,10 @@ class ZooKeeperStore(SingleWrites):
             self._watches.fire(WatchEvent(kind, self._local(event.path)))
 
     async def _restore(self) -> None:
-        """Leave every watch again on the new connection, and tell each what it missed.
+        """Leave every watch again on the new connection, and notify each of what it missed.
 
-        Nobody else asks anything before all of it is asked: so nobody reads what was not told.
+        No other request is sent before all of these: so no caller reads a change before its watch
+        has fired.
         """
         since = self._since
         assert since is not None, "the connection was lost before it returned"
@@ -533,7 +534,7 @@ class ZooKeeperStore(SingleWrites):
 
     def _complain(self) -> None:
         logger.warning(
-            "cannot reach ZooKeeper at %s (%s); trying until told to stop",
+            "cannot reach ZooKeeper at %s (%s); retrying until the broker stops",
             self._hosts,
             self._last_warning.text,
         )

@@ -33,8 +33,8 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
-# The server ends when its standard input does: so it never outlives whoever started it, killed or
-# not. Background commands of a shell have no standard input of their own, hence the third file.
+# The server ends when its standard input does: so it never outlives the process that started it,
+# killed or not. Background commands of a shell have no standard input, hence the third file.
 _GUARDED = [
     "/bin/sh",
     "-c",

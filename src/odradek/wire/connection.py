@@ -200,7 +200,7 @@ class Connection(FrameProtocol):
         future: asyncio.Future[Any] = self._loop.create_future()
         api = APIS[message.API_KEY]
         parts = encode_request(message, version, correlation_id, self.client_id)
-        # Only now: what cannot be encoded is never sent, and nobody is late with an answer to it.
+        # Only now: what cannot be encoded is never sent, and no answer to it is late.
         seconds = self.timeout if timeout is None else timeout
         timer = self._loop.call_later(seconds, self._time_out, future)
         self._send(parts, _Pending(correlation_id, api.response, version, future, timer))

@@ -27,7 +27,7 @@ BROKER = 4
 async def handle(
     broker: Broker, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    # A few bytes of request are a long answer, so nobody is given the same one twice over.
+    # A few bytes of request are a long answer, so the same one is never sent twice over.
     distinct = {
         (each.resource_type, each.resource_name, tuple(each.configuration_keys or ())): each
         for each in request.resources

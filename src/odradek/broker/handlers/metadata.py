@@ -77,7 +77,7 @@ async def _creating(
 def _named(
     broker: Broker, asked: list[MetadataRequestTopic], context: RequestContext
 ) -> tuple[list[str], list[MetadataResponseTopic]]:
-    """The names asked for, by name or by id, and the answers for ids that nobody knows."""
+    """The names asked for, by name or by id, and the answers for unknown ids."""
     names: dict[str, None] = {}
     errors = []
     for topic in asked:

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36), v0–v2. Nobody authenticates here, as in `sasl_handshake`."""
+"""SaslAuthenticate (36), v0–v2. Refused outside a login, as in `sasl_handshake`."""
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.errors import ErrorCode

@@ -1,5 +1,5 @@
-"""SaslHandshake (17), v0–v1. Nobody authenticates here, which is what its client is told, in the
-words of Apache Kafka on a listener without SASL.
+"""SaslHandshake (17), v0–v1. Refused outside a login, in the words of Apache Kafka on a
+listener without SASL.
 """
 
 from odradek.broker.handler import Broker, RequestContext

@@ -1,8 +1,8 @@
 """UpdateMetadata (6), v0–v8. The controller says who is alive and who leads what.
 
-Whoever waits here for a topic to be created, extended or deleted, or for a leader to be elected, is
-told. The controller of our own dialect sends v6. docs/spec/controller-and-replication.md section
-5.6.
+Requests that wait here for a topic to be created, extended or deleted, or for a leader to be
+elected, are woken. The controller of our own dialect sends v6.
+docs/spec/controller-and-replication.md section 5.6.
 """
 
 from odradek.broker.handler import Broker, RequestContext

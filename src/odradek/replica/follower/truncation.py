@@ -55,13 +55,13 @@ def truncation_for(
 def check_kept(
     offset: int, high_watermark: int, *, elected_from_isr: bool, unclean_allowed: bool
 ) -> None:
-    """Refuse to cut committed records away for a leader that should have them (KIP-966).
+    """Refuse to truncate committed records for a leader that should have them (KIP-966).
 
-    Whoever is elected from the ISR has every record below the high watermark, unless it lost the
-    end of its log, to a power cut for example. Then cutting ours would lose those records for good,
-    and without anybody having permitted an unclean election. Where one was permitted, by the
-    topic's settings or by electing somebody outside the ISR we know of, cutting is what was asked
-    for. A follower that has just started knows of no earlier ISR; it follows as Kafka's would.
+    A leader elected from the ISR has every record below the high watermark, unless it lost the end
+    of its log, to a power failure for example. Then truncating ours would lose those records for
+    good, without an unclean election having been permitted. Where one was permitted, by the topic's
+    settings or by electing a replica outside the ISR we know of, truncating is what was asked for.
+    A follower that has just started knows of no earlier ISR; it follows as Kafka's would.
     """
     if offset < high_watermark and elected_from_isr and not unclean_allowed:
         raise LostCommittedRecords(

@@ -113,7 +113,7 @@ class FollowerLink:
         """The broker registered with this epoch was alive a moment ago. Is it who fetches here?
 
         A fetch is sent after the answer to the one before. So one that comes after an answer that
-        we have yet to give was sent by somebody alive after now: the incarnation just read. The
+        we have yet to give was sent by a process alive after now: the incarnation just read. The
         next one is such if a fetch is parked; else the next may have been under way, and the one
         after it is.
         """
@@ -308,7 +308,7 @@ class DelayedFetch(Delayed):
     def try_complete(self, *, force: bool = False) -> None:
         if self.done:
             return
-        if self.future.done():  # Whoever asked has gone away.
+        if self.future.done():  # The client has gone away.
             self.finish()
             if not self.fetch_set.is_incremental:
                 self.fetch_set.leave_all()
