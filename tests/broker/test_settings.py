@@ -253,7 +253,7 @@ async def test_settings_outlive_a_restart(tmp_path: Path) -> None:
 async def test_settings_that_only_another_kind_of_broker_knows_are_kept_and_told(
     tmp_path: Path,
 ) -> None:
-    foreign = "message.timestamp.difference.max.ms"
+    foreign = "internal.segment.bytes"  # of Kafka 4
     throttle = "leader.replication.throttled.replicas"
     async with cluster(tmp_path) as made:
         await made.create_topic("t")
