@@ -117,7 +117,6 @@ UNUSED = {
 UNUSED_MESSAGES = words(
     """
     allocate_producer_ids alter_partition
-    create_delegation_token describe_delegation_token expire_delegation_token renew_delegation_token
     """
 )
 

@@ -67,6 +67,10 @@ class Verdict:
     close: Close = Close.NEVER
 
 
+def _own_expiry(login: Login) -> int | None:
+    return login.expires_at_ms
+
+
 @dataclass(frozen=True)
 class SaslListener:
     """What a listener lets in: its mechanisms, and who a login is."""
@@ -76,6 +80,8 @@ class SaslListener:
     principal_of: Callable[[Login], Principal | None]
     session_ms_max: Mapping[str, int]
     now_ms: Callable[[], int]
+    # When the session of a login must end, whatever the listener says.
+    expires_ms_of: Callable[[Login], int | None] = _own_expiry
 
 
 class _State(Enum):
@@ -245,8 +251,9 @@ class Authentication:
         ends = []
         if limit_ms := self._listener.session_ms_max.get(self._mechanism, 0):
             ends.append(now_ms + limit_ms)
-        if login.expires_at_ms is not None:
-            ends.append(max(now_ms, login.expires_at_ms))
+        expires_ms = self._listener.expires_ms_of(login)
+        if expires_ms is not None:
+            ends.append(max(now_ms, expires_ms))
         self.session_ends_ms = min(ends, default=None)
         self.principal = principal
         self._exchange = None

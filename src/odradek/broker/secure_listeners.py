@@ -7,7 +7,7 @@ import base64
 import logging
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.authentication import SaslListener
 from odradek.broker.config import BrokerConfig
@@ -26,6 +26,9 @@ from odradek.security.scram import ScramServer
 from odradek.security.tls import TlsSettings, client_context, handshake_succeeds, server_context
 from odradek.wire.errors import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from odradek.broker.delegation_tokens import Tokens
+
 __all__ = ["SecureListeners"]
 
 NONCE_BYTES = 24
@@ -41,6 +44,7 @@ class SecureListeners:
         self,
         config: BrokerConfig,
         credentials: Credentials,
+        tokens: "Tokens | None",
         *,
         clock: Callable[[], int],
         rng: Random,
@@ -48,6 +52,7 @@ class SecureListeners:
     ) -> None:
         self._config = config
         self._credentials = credentials
+        self._tokens = tokens
         self._clock = clock
         self._rng = rng
         self._read_file = read_file
@@ -95,10 +100,17 @@ class SecureListeners:
             )
             for mechanism in makers
         }
-        return SaslListener(makers, self._principal_of, sessions, self._clock)
+        return SaslListener(makers, self._principal_of, sessions, self._clock, self._expires_ms_of)
 
     def _principal_of(self, login: Login) -> Principal | None:
-        return None if login.token_id else Principal(login.user)
+        if not login.token_id:
+            return Principal(login.user)
+        return None if self._tokens is None else self._tokens.owner_of(login)
+
+    def _expires_ms_of(self, login: Login) -> int | None:
+        if self._tokens is None or not login.token_id:
+            return login.expires_at_ms
+        return self._tokens.expires_ms_of(login)
 
     def _mechanism(self, listener: Listener, mechanism: str) -> Callable[[], ServerExchange]:
         if mechanism in SCRAM:
@@ -118,7 +130,9 @@ class SecureListeners:
 
     def _scram(self, mechanism: str) -> ScramServer:
         def look_up(name: str, is_token: bool) -> Any:
-            return None if is_token else self._credentials.find(name, mechanism)
+            if not is_token:
+                return self._credentials.find(name, mechanism)
+            return None if self._tokens is None else self._tokens.credential(name, mechanism)
 
         nonce = base64.b64encode(self._rng.randbytes(NONCE_BYTES)).decode()
         return ScramServer(SCRAM[mechanism], look_up, nonce=nonce, secret=self._secret)

@@ -21,6 +21,7 @@ from odradek.security.principal import Principal
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from odradek.broker.delegation_tokens import Tokens
     from odradek.security.client import ClientSecurity
     from odradek.security.mapping_rules import PrincipalMapper
 
@@ -56,6 +57,7 @@ class BrokerSecurity:
     ) -> None:
         self.credentials = Credentials()
         self.authorizer = _authorizer(config)
+        self.tokens = _tokens(config, rng)
         listeners = config.listeners()
         self._listeners = {each.name: ListenerSecurity(each) for each in listeners}
         _warn_of_open_listeners(listeners, self.authorizer)
@@ -67,7 +69,7 @@ class BrokerSecurity:
         from odradek.broker.secure_listeners import SecureListeners
 
         secure = SecureListeners(
-            config, self.credentials, clock=clock, rng=rng, read_file=read_file
+            config, self.credentials, self.tokens, clock=clock, rng=rng, read_file=read_file
         )
         self._listeners = {each.name: secure.make(each) for each in listeners}
         self.inter_broker = secure.client_of(self.of(config.inter_broker_listener()))
@@ -92,6 +94,17 @@ def _warn_of_open_listeners(listeners: list[Listener], authorizer: Authorizer | 
             " write and delete everything; see docs/security.md",
             ", ".join(exposed),
         )
+
+
+def _tokens(config: BrokerConfig, rng: Random) -> "Tokens | None":
+    """None without a secret: then there are no delegation tokens."""
+    names = ("delegation.token.secret.key", "delegation.token.master.key")
+    secret = next((text for name in names if (text := config.text(name))), None)
+    if secret is None:
+        return None
+    from odradek.broker.delegation_tokens import Tokens
+
+    return Tokens(secret, rng.randbytes)
 
 
 def _authorizer(config: BrokerConfig) -> Authorizer | None:

@@ -72,6 +72,7 @@ from odradek.store.payloads import BrokerRegistration, Endpoint
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from odradek.broker.delegation_tokens import TokenFollower
     from odradek.broker.http_service import HttpService
 
 __all__ = ["Broker", "StartFailed"]
@@ -136,6 +137,7 @@ class Broker:
         self.acls = (
             None if self.authorizer is None else AclFollower(self.store, self.authorizer, rng)
         )
+        self.tokens = self._token_follower()
         self.quotas = ClientQuotas(self._loop.time)
         self.fetch_sessions = FetchSessions(
             config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
@@ -148,6 +150,19 @@ class Broker:
         self._expects_topics = False
         # Of the state topics that existed when this broker started.
         self._state_partitions: dict[str, int] = {}
+
+    def _token_follower(self) -> "TokenFollower | None":
+        if self.security.tokens is None:
+            return None
+        from odradek.broker.delegation_tokens import TokenFollower, TokenLimits
+
+        limits = TokenLimits(
+            self.config.integer("delegation.token.max.lifetime.ms"),
+            self.config.integer("delegation.token.expiry.time.ms"),
+            self.config.integer("delegation.token.expiry.check.interval.ms"),
+        )
+        tokens, clock = self.security.tokens, self.clock
+        return TokenFollower(self.store, tokens, limits, clock, self.rng.randbytes)
 
     def make_routes(self) -> Routes:
         """How requests find their handlers. A broker under test puts its own here."""
@@ -183,6 +198,8 @@ class Broker:
         await self.settings.load()
         if self.acls is not None:
             await self.acls.start()
+        if self.tokens is not None:
+            await self.tokens.start(lambda: self.controller.is_active)
         await self._load_logs()
         config.on_change(self._settings_changed)
         self._settings_changed(frozenset())
@@ -469,6 +486,8 @@ class Broker:
         await self.settings.stop()
         if self.acls is not None:
             await self.acls.stop()
+        if self.tokens is not None:
+            await self.tokens.stop()
         await self.controller.stop()
         await self.connections.close()
         if self._http is not None:

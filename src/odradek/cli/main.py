@@ -46,6 +46,7 @@ VERBS: Mapping[str, Verb] = {
     "quotas": Verb("odradek.cli.quotas", "quotas", "Client quotas."),
     "security": Verb("odradek.cli.security", "security", "Certificates and first users."),
     "users": Verb("odradek.cli.users", "users", "Users that log in with a password."),
+    "tokens": Verb("odradek.cli.tokens", "tokens", "Delegation tokens."),
     "acls": Verb("odradek.cli.acls", "acls", "Who may do what."),
     "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),

@@ -19,6 +19,7 @@ from odradek.client.client import MISSING_TOPIC_S, TIMEOUT_S, Client
 from odradek.client.groups import Groups
 from odradek.client.quotas import Quotas
 from odradek.client.reader import FETCH_BYTES, FETCH_WAIT_MS, Isolation, PartitionReader
+from odradek.client.tokens import Tokens
 from odradek.client.transactions import Transactions
 from odradek.client.users import Users
 
@@ -54,6 +55,7 @@ class Blocking:
         self.transactions = Transactions(self.client)
         self.users = Users(self.client)
         self.acls = Acls(self.client)
+        self.tokens = Tokens(self.client)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:

@@ -48,6 +48,7 @@ from odradek.store.payloads import (
     LeaderAndIsr,
     TopicNode,
 )
+from odradek.store.tokens import TokenNodes
 from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ class ClusterStore:
     """Typed access through one session of a store.
 
     Brokers, topics and partition states are here; what else the cluster keeps is in stores of its
-    own: `controller`, `requests`, `notifications`, `configs` and `acls`.
+    own: `controller`, `requests`, `notifications`, `configs`, `acls` and
+    `tokens`.
     """
 
     def __init__(self, session: Store, clock: Callable[[], int] = wall_clock_ms) -> None:
@@ -77,6 +79,7 @@ class ClusterStore:
         self.notifications = NotificationNodes(nodes)
         self.configs = Configs(nodes)
         self.acls = Acls(nodes)
+        self.tokens = TokenNodes(nodes)
 
     async def prepare(self) -> None:
         """Create the nodes every broker creates at start."""

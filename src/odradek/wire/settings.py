@@ -581,6 +581,24 @@ _SECURITY = (
         0,
     ),
     _text("authorizer.class.name", "", "kafka.security.authorizer.AclAuthorizer, or no checks."),
+    Setting(
+        "delegation.token.secret.key",
+        PASSWORD,
+        None,
+        "From which tokens are derived, the same on every broker; unset: no tokens.",
+    ),
+    Setting(
+        "delegation.token.master.key", PASSWORD, None, "delegation.token.secret.key, formerly."
+    ),
+    _number(LONG, "delegation.token.max.lifetime.ms", 604800000, "No token lasts longer.", 1),
+    _number(LONG, "delegation.token.expiry.time.ms", 86400000, "Until it must be renewed.", 1),
+    _number(
+        LONG,
+        "delegation.token.expiry.check.interval.ms",
+        3600000,
+        "How often expired tokens are deleted.",
+        1,
+    ),
     _text("super.users", "", "Users who may do everything: User:a;User:b."),
     _flag("allow.everyone.if.no.acl.found", False, "What holds where no ACL does."),
 )

@@ -1,0 +1,304 @@
+"""Delegation tokens: short-lived credentials that stand for the user they were made for.
+
+docs/spec/security.md, section 3.6. A token's secret (its hmac) is derived from its id and the
+cluster's secret, so only brokers with the same `delegation.token.secret.key` know it. Tokens are
+nodes of the store, followed through notifications; the watch is set before everything is loaded.
+The active controller deletes expired ones. A broker that dies between the write of a token and its
+notification leaves a token that the other brokers do not know until they restart.
+"""
+
+import asyncio
+import base64
+import hmac
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from odradek.security.exchange import Login
+from odradek.security.principal import Principal
+from odradek.security.scram import MECHANISMS, ScramCredential
+from odradek.store.api import SessionEvent, StoreError, WatchEvent
+from odradek.store.cluster import ClusterStore
+from odradek.store.payloads import InvalidPayload
+from odradek.store.tokens import StoredToken
+from odradek.wire.errors import ErrorCode, KafkaError
+
+__all__ = ["DelegationToken", "TokenFollower", "TokenLimits", "Tokens"]
+
+SALT_BYTES = 24
+ID_BYTES = 16
+RETRY_S = 1.0
+# How often a broker looks whether it is the active controller and tokens are to be deleted.
+LOOK_S = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DelegationToken:
+    id: str
+    owner: Principal
+    requester: Principal
+    renewers: tuple[Principal, ...]
+    issued_ms: int
+    max_ms: int
+    expires_ms: int
+
+    @classmethod
+    def of(cls, stored: StoredToken) -> "DelegationToken":
+        """Raises ValueError."""
+        return cls(
+            stored.id,
+            Principal.parse(stored.owner),
+            Principal.parse(stored.requester),
+            tuple(map(Principal.parse, stored.renewers)),
+            stored.issued_ms,
+            stored.max_ms,
+            stored.expires_ms,
+        )
+
+    @property
+    def stored(self) -> StoredToken:
+        return StoredToken(
+            self.id,
+            str(self.owner),
+            str(self.requester),
+            tuple(map(str, self.renewers)),
+            self.issued_ms,
+            self.max_ms,
+            self.expires_ms,
+        )
+
+    def is_expired(self, now_ms: int) -> bool:
+        return self.expires_ms < now_ms or self.max_ms < now_ms
+
+    def concerns(self, principal: Principal) -> bool:
+        """Whether it was made for, asked for, or may be renewed by this one."""
+        return principal in (self.owner, self.requester, *self.renewers)
+
+
+class Tokens:
+    """Those this broker knows, by id."""
+
+    def __init__(self, secret: str, randbytes: Callable[[int], bytes]) -> None:
+        self._secret = secret.encode()
+        self._randbytes = randbytes
+        self._tokens: dict[str, DelegationToken] = {}
+        # Made when a token first logs in here: it costs milliseconds.
+        self._credentials: dict[tuple[str, str], ScramCredential] = {}
+
+    def hmac_of(self, token_id: str) -> bytes:
+        return hmac.digest(self._secret, token_id.encode(), "sha512")
+
+    def update(self, token: DelegationToken) -> None:
+        self._tokens[token.id] = token
+
+    def remove(self, token_id: str) -> None:
+        self._tokens.pop(token_id, None)
+        for mechanism in MECHANISMS:
+            self._credentials.pop((token_id, mechanism), None)
+
+    def by_hmac(self, value: bytes) -> DelegationToken | None:
+        return next(
+            (
+                token
+                for token in self._tokens.values()
+                if hmac.compare_digest(self.hmac_of(token.id), value)
+            ),
+            None,
+        )
+
+    @property
+    def all(self) -> list[DelegationToken]:
+        return list(self._tokens.values())
+
+    def credential(self, token_id: str, mechanism: str) -> ScramCredential | None:
+        """What a client that holds the token's hmac can log in against."""
+        if token_id not in self._tokens:
+            return None
+        key = token_id, mechanism
+        if key not in self._credentials:
+            password = base64.b64encode(self.hmac_of(token_id)).decode()
+            self._credentials[key] = ScramCredential.from_password(
+                MECHANISMS[mechanism], password, self._randbytes(SALT_BYTES)
+            )
+        return self._credentials[key]
+
+    def owner_of(self, login: Login) -> Principal | None:
+        """Whom a login by token stands for; None once the token is gone."""
+        token = self._tokens.get(login.token_id or "")
+        if token is None:
+            return None
+        return Principal(token.owner.name, token.owner.type, token_authenticated=True)
+
+    def expires_ms_of(self, login: Login) -> int | None:
+        token = self._tokens.get(login.token_id or "")
+        return login.expires_at_ms if token is None else token.expires_ms
+
+
+@dataclass(frozen=True)
+class TokenLimits:
+    """`delegation.token.max.lifetime.ms`, `.expiry.time.ms`, `.expiry.check.interval.ms`."""
+
+    max_lifetime_ms: int
+    expiry_ms: int
+    check_interval_ms: int
+
+
+class TokenFollower:
+    """Keeps the tokens in step with the store, and changes them there."""
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        tokens: Tokens,
+        limits: TokenLimits,
+        clock: Callable[[], int],
+        randbytes: Callable[[int], bytes],
+    ) -> None:
+        self.tokens = tokens
+        self._store = store
+        self._limits = limits
+        self._clock = clock
+        self._randbytes = randbytes
+        self._seen = -1
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, is_controller: Callable[[], bool]) -> None:
+        """Returns when all tokens are known."""
+        await self._store.tokens.prepare()
+        self._store.session.on_session(self._session_changed)
+        changes = await self._store.tokens.changes(watch=self._watched)
+        self._seen = changes[-1].sequence if changes else -1
+        for token_id in await self._store.tokens.ids():
+            await self._read(token_id)
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._follow()),
+            loop.create_task(self._purge_regularly(is_controller)),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Following
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.CONNECTED:
+            self._wake.set()
+
+    def _watched(self, event: WatchEvent) -> None:
+        self._wake.set()
+
+    async def _follow(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                for change in await self._store.tokens.changes(self._seen, self._watched):
+                    await self._read(change.id)
+                    self._seen = change.sequence
+            except StoreError as error:
+                logger.warning("cannot follow the delegation tokens, retrying: %s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            await self._wake.wait()
+
+    async def _read(self, token_id: str) -> None:
+        try:
+            stored = await self._store.tokens.get(token_id)
+            if stored is None:
+                self.tokens.remove(token_id)
+            else:
+                self.tokens.update(DelegationToken.of(stored))
+        except (InvalidPayload, ValueError) as error:
+            logger.error("delegation token %s cannot be read: %s", token_id, error)
+
+    # Changing
+
+    async def create(
+        self,
+        owner: Principal,
+        requester: Principal,
+        renewers: tuple[Principal, ...],
+        max_lifetime_ms: int,
+    ) -> DelegationToken:
+        now_ms = self._clock()
+        longest_ms = self._limits.max_lifetime_ms
+        lifetime_ms = min(max_lifetime_ms, longest_ms) if max_lifetime_ms > 0 else longest_ms
+        token_id = base64.urlsafe_b64encode(self._randbytes(ID_BYTES)).rstrip(b"=").decode()
+        max_ms = now_ms + lifetime_ms
+        expires_ms = min(max_ms, now_ms + self._limits.expiry_ms)
+        token = DelegationToken(token_id, owner, requester, renewers, now_ms, max_ms, expires_ms)
+        await self._store.tokens.set(token.stored)
+        await self._changed(token)
+        return token
+
+    async def renew(self, value: bytes, by: Principal, period_ms: int) -> int:
+        """The new time of expiry. Raises KafkaError."""
+        token = self._found(value, by)
+        period_ms = self._limits.expiry_ms if period_ms < 0 else period_ms
+        return await self._set_expiry(token, period_ms)
+
+    async def expire(self, value: bytes, by: Principal, period_ms: int) -> int:
+        """The new time of expiry; a negative period deletes the token now. Raises KafkaError."""
+        token = self._found(value, by)
+        if period_ms < 0:
+            await self._delete(token)
+            return self._clock()
+        return await self._set_expiry(token, period_ms)
+
+    def _found(self, value: bytes, by: Principal) -> DelegationToken:
+        token = self.tokens.by_hmac(value)
+        if token is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        if by not in (token.owner, *token.renewers):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+        return token
+
+    async def _set_expiry(self, token: DelegationToken, period_ms: int) -> int:
+        now_ms = self._clock()
+        if token.is_expired(now_ms):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+        changed = replace(token, expires_ms=min(token.max_ms, now_ms + period_ms))
+        if not await self._store.tokens.replace(changed.stored):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        await self._changed(changed)
+        return changed.expires_ms
+
+    async def _changed(self, token: DelegationToken) -> None:
+        self.tokens.update(token)
+        await self._store.tokens.notify_change(token.id)
+
+    async def _delete(self, token: DelegationToken) -> None:
+        await self._store.tokens.delete(token.id)
+        self.tokens.remove(token.id)
+        await self._store.tokens.notify_change(token.id)
+
+    # The active controller's part
+
+    async def _purge_regularly(self, is_controller: Callable[[], bool]) -> None:
+        """At once when this broker becomes the active controller, then at the interval."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            if not is_controller():
+                due = loop.time()
+            elif loop.time() >= due:
+                try:
+                    await self.purge()
+                    due = loop.time() + self._limits.check_interval_ms / 1000
+                except StoreError as error:
+                    logger.warning("cannot delete expired delegation tokens, retrying: %s", error)
+            await asyncio.sleep(min(LOOK_S, self._limits.check_interval_ms / 1000))
+
+    async def purge(self) -> None:
+        """Deletes expired tokens, and notifications every broker has had time to read."""
+        now_ms = self._clock()
+        for token in self.tokens.all:
+            if token.is_expired(now_ms):
+                logger.info("delegation token %s of %s has expired: deleted", token.id, token.owner)
+                await self._delete(token)
+        await self._store.tokens.purge_changes()
