@@ -396,7 +396,7 @@ class TestPartitionStates:
         created = await cluster.create_partition_states({T0: first, T1: first, U0: first}, fence)
         assert created[T0] == created[T1] == first
         assert created[U0] == Refused(
-            "the state node was not created: NoNode('/brokers/topics/u/partitions/0/state')"
+            "the state node was not created: NoNode /brokers/topics/u/partitions/0/state"
         )
         # Sent twice over a lost connection: its own success.
         assert (await cluster.create_partition_states({T0: first}, fence))[T0] == first

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PORT = 9092
 
 
-@click.group()
+@click.group(epilog=examples("odradek security init --data ./data", "odradek up --secure"))
 def security() -> None:
     """Certificates and users for a cluster with TLS, logins and permissions."""
 

@@ -385,7 +385,9 @@ class ClusterStore:
         existing = [tp for tp, error in errors.items() if isinstance(error, NodeExists)]
         found = await self.partition_states(existing) if existing else {}
         return {
-            tp: Refused(f"the state node was not created: {errors[tp]!r}")
+            tp: Refused(
+                f"the state node was not created: {type(errors[tp]).__name__} {errors[tp].path}"
+            )
             if tp in errors and found.get(tp) != state
             else state
             for tp, state in wanted.items()

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import asdict
 from typing import Any
 
+from odradek.broker.histogram import Histogram
 from odradek.broker.routes import Answer, RequestContext, Route, Routes, refuse
 from odradek.broker.server import Broker
 from odradek.testing.faults import (
@@ -130,11 +131,15 @@ class _ControlRoute(Route):
 
     def __init__(self, routes: FaultyRoutes) -> None:
         self.key, self.name, self.version, self.count = FAULTS_KEY, "Faults", 0, 0
+        self.times, self.errors = Histogram(), {}
         self.controller_only = False
         self.response = FaultsResponse
         self.decode = self._decode
         self.handle = self._handle
         self._routes = routes
+
+    def answered(self, answer: Message | None, context: RequestContext, now: float) -> None:
+        """Not counted: no metric is about this route."""
 
     @staticmethod
     def _decode(data: Any) -> dict[str, Any]:
