@@ -531,7 +531,7 @@ BUGS = [
         "a follower joins the ISR below the start of the leader's epoch",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         join_below_the_epochs_start,
-        10,
+        4,
         lost_leaders,
     ),
     Bug(
@@ -559,7 +559,7 @@ BUGS = [
         "a produce is acknowledged before the high watermark has passed it",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         ack_at_once,
-        6,
+        1,
     ),
     Bug(
         "a follower does not truncate its log",

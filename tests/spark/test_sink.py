@@ -73,7 +73,11 @@ VALUE = columns(("value", '"string"'))
         (VALUE, {"topics": "t"}, "did you mean topic?"),
         (VALUE, {"topic": "t", "kafka.acks": "2"}, "kafka.acks must be one of all"),
         (VALUE, {"topic": "t", "kafka.compression.type": "zip"}, "must be one of none, gzip"),
-        (VALUE, {"topic": "t", "kafka.security.protocol": "SSL"}, "can only be PLAINTEXT"),
+        (
+            VALUE,
+            {"topic": "t", "kafka.security.protocol": "TELNET"},
+            "is not one of PLAINTEXT, SSL",
+        ),
         (VALUE, {"topic": "t", "kafka.batch.size": "big"}, "must be a whole number"),
         (
             VALUE,
