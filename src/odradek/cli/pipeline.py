@@ -6,8 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from odradek.spark.pipeline.spec import Pipeline
 
 REFRESH_S = 0.5
-INSTALL = 'pipelines need Spark: pip install "odradek[spark]"'
-SPARK_MODULES = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake", "py4j")
 FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
@@ -29,20 +26,8 @@ def pipeline() -> None:
     """Topics decoded, transformed and landed by Spark, as a TOML file describes it."""
 
 
-@contextmanager
-def spark_is_installed() -> Iterator[None]:
-    """One line in place of a traceback where the extra is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in SPARK_MODULES:
-            raise
-        raise click.ClickException(INSTALL) from None
-
-
 def _load(file: Path) -> "Pipeline":
-    with spark_is_installed():
-        from odradek.spark.pipeline.spec import SpecError, load
+    from odradek.spark.pipeline.spec import SpecError, load
 
     try:
         return load(file)
@@ -72,12 +57,12 @@ def run(file: Path, master: str | None, once: bool) -> None:
     """
     from dataclasses import replace
 
+    from odradek.spark.pipeline.packages import ship_packages
+    from odradek.spark.pipeline.runner import JavaEnded, PipelineFailed, Run
+    from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
+    from odradek.spark.session import NoJava, is_local, open_session
+
     spec = _load(file)
-    with spark_is_installed():
-        from odradek.spark.pipeline.packages import ship_packages
-        from odradek.spark.pipeline.runner import JavaEnded, PipelineFailed, Run
-        from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
-        from odradek.spark.session import NoJava, is_local, open_session
     if once:
         spec = replace(spec, trigger=AVAILABLE_NOW)
     where = master or spec.master

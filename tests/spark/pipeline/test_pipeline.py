@@ -118,7 +118,8 @@ def _run_until_ctrl_c(file: Path) -> None:
         lines: list[str] = []
         for line in running.stderr:
             lines.append(line)
-            if all(any(one.startswith(name) for one in lines) for name in ("ev", "co", "dead")):
+            batches = [one for one in lines if ": batch " in one]
+            if all(any(one.startswith(name) for one in batches) for name in ("ev", "co", "dead")):
                 break
         os.killpg(running.pid, signal.SIGINT)
         lines += running.stderr.readlines()

@@ -1,6 +1,9 @@
 """Tables and Spark: read natively, as a stream, in joins, and written to a bucket."""
 
 import json
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.spark.conftest import _listens, wait_until
 from tests.spark.pipeline.files import SPARK, rows
 from tests.spark.tables.rows import land, numbers
 
@@ -47,19 +51,25 @@ def test_every_type_through_sparks_writer_and_reader_and_compaction(
     frame = spark.sql(EVERYTHING)
     for batch in range(2):
         table = landed(spark, tmp_path / "t", frame, ["page"], batch)
-    want = sorted(map(str, [*frame.collect(), *frame.collect()]))
-    names = frame.columns
-    assert sorted(map(str, tables.read(spark, tmp_path / "t").select(*names).collect())) == want
+    # The year 1 is before Python's in some time zones.
+    texts = [name if name != "at" else "cast(at AS string) AS at" for name in frame.columns]
+    want = sorted(map(str, frame.selectExpr(*texts).collect() * 2))
+
+    def found_by_spark() -> list[str]:
+        found = tables.read(spark, tmp_path / "t").selectExpr(*texts)
+        return sorted(map(str, found.collect()))
+
+    assert found_by_spark() == want
     assert list(compact(table, min_files=2))
-    assert sorted(map(str, tables.read(spark, tmp_path / "t").select(*names).collect())) == want
+    assert found_by_spark() == want
     assert tables.read(spark, tmp_path / "t", version=1).count() == 10
     assert tables.read(spark, tmp_path / "t").where("id = 3 AND page = 'p/1 ü'").count() == 2
     with pytest.raises(TableError, match="versions 0 to 4 can be read, not 9"):
         tables.read(spark, tmp_path / "t", version=9)
     # No staging is left, and what Spark reads is what others do.
     assert not list((tmp_path / "t").glob("_odradek_staging/*"))
-    found = DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist()
-    assert sorted(row["id"] for row in found) == sorted([*range(10), *range(10)])
+    found = DeltaTable(tmp_path / "t").to_pyarrow_table(columns=["id"]).to_pydict()
+    assert sorted(found["id"]) == sorted([*range(10), *range(10)])
 
 
 CHAINED = """
@@ -203,20 +213,26 @@ def test_two_drivers_on_one_checkpoint_land_nothing_twice(spark: Any, tmp_path: 
 
 @pytest.fixture(scope="module")
 def storage() -> Iterator[dict[str, str]]:
-    """A stand-in for S3 on loopback, with a bucket."""
+    """A stand-in for S3 on loopback, with a bucket, in a process of its own: some calls of the
+    library keep other threads of theirs from answering."""
     import boto3
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     settings = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
     }
+    wait_until(lambda: _listens(port), "the stand-in for S3")
     client = boto3.client(
         "s3",
         endpoint_url=settings["AWS_ENDPOINT_URL"],
@@ -226,7 +242,8 @@ def storage() -> Iterator[dict[str, str]]:
     )
     client.create_bucket(Bucket="lake")
     yield settings
-    server.stop()
+    server.terminate()
+    server.wait()
 
 
 def test_a_table_in_a_bucket(spark: Any, tmp_path: Path, storage: dict[str, str]) -> None:
