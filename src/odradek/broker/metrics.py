@@ -5,7 +5,7 @@ dialect of its Kafka example and of Strimzi's dashboards; what Kafka does not ha
 `odradek_`. `/metrics`, `odradek metrics`, docs/metrics.md and the shipped dashboard are all made
 from the table.
 
-Collecting must be cheap, because the loop serves nobody meanwhile: running counts only, and what
+Collecting must be cheap, because the loop serves no client meanwhile: running counts only, and what
 needs a walk over all partitions or groups is sampled beforehand, in slices (`Samples`). The number
 of series is bounded: topics by `odradek.metrics.topics.max`, partitions by PARTITIONS_MAX. Client
 ids, groups and addresses are never labels.
