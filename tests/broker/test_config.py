@@ -22,6 +22,7 @@ from odradek.log.config import LogConfig
 from odradek.log.upkeep import UpkeepConfig
 from odradek.replica.config import ReplicaConfig
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, parse
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "odradek"
@@ -323,19 +324,24 @@ def test_command_line_assignments() -> None:
         parse_assignments(["a"])
 
 
+def test_the_inter_broker_protocol_takes_what_kafka_takes_in_our_range() -> None:
+    def replica_protocol(text: str) -> ProtocolVersion:
+        return BrokerConfig({"inter.broker.protocol.version": text}).make(ReplicaConfig).protocol
+
+    assert replica_protocol("3.5") is replica_protocol("3.5.1") is replica_protocol("3.5-IV2")
+    for text in ("4.0", "3.5-iv2", "2.5"):
+        with pytest.raises(KafkaError, match=r"2\.6-IV0 to 3\.9-IV0") as caught:
+            replica_protocol(text)
+        assert f"Invalid value {text} for configuration inter.broker" in caught.value.message
+
+
 def test_every_setting_is_honoured_somewhere() -> None:
     """A row of the table that no code reads would be a promise that nobody keeps."""
     synonyms = {name for topic in TOPIC_SETTINGS.values() for name, _ in topic.synonyms}
     text = "\n".join(
         path.read_text() for path in SOURCE.rglob("*.py") if path.name != "settings.py"
     )
-    unread = [
-        name
-        for name in BROKER_SETTINGS
-        if name not in synonyms
-        and f'"{name}"' not in text
-        and name != "inter.broker.protocol.version"  # it has one value, which we speak
-    ]
+    unread = [name for name in BROKER_SETTINGS if name not in synonyms and f'"{name}"' not in text]
     assert not unread
 
 

@@ -6,6 +6,7 @@ The value is shared and not frozen: what Kafka lets change while a broker runs i
 from dataclasses import dataclass
 
 from odradek.wire.connection import ConnectionSecurity
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.settings import configured
 
 
@@ -16,6 +17,7 @@ class ControllerConfig:
     inter_broker_listener_name: str = "PLAINTEXT"
     # How that listener of other brokers is connected to; None: in plain text.
     security: ConnectionSecurity | None = None
+    protocol: ProtocolVersion = configured("inter.broker.protocol.version", ProtocolVersion.parse)
     unclean_leader_election_enable: bool = configured("unclean.leader.election.enable")
     delete_topic_enable: bool = configured("delete.topic.enable")
     auto_leader_rebalance_enable: bool = configured("auto.leader.rebalance.enable")

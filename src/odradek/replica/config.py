@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from odradek.wire.connection import ConnectionSecurity
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.settings import configured
 
 __all__ = ["ReplicaConfig"]
@@ -19,6 +20,7 @@ class ReplicaConfig:
     inter_broker_listener_name: str = "PLAINTEXT"
     # How that listener of other brokers is connected to; None: in plain text.
     security: ConnectionSecurity | None = None
+    protocol: ProtocolVersion = configured("inter.broker.protocol.version", ProtocolVersion.parse)
     num_replica_fetchers: int = configured("num.replica.fetchers")
     replica_fetch_backoff_ms: int = configured("replica.fetch.backoff.ms")
     replica_fetch_max_bytes: int = configured("replica.fetch.max.bytes")

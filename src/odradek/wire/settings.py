@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 from .errors import ErrorCode, KafkaError
+from .protocol_version import ProtocolVersion
 
 __all__ = [
     "BROKER_SETTINGS",
@@ -207,6 +208,14 @@ def _connection_limits(value: Value) -> bool:
     return True
 
 
+def _is_protocol_version(value: Value) -> bool:
+    try:
+        ProtocolVersion.parse(str(value))
+    except ValueError:
+        return False
+    return True
+
+
 def _throttled_replicas(value: Value) -> bool:
     """Either everything (`*`), or partition:broker pairs."""
     if value in ([], ["*"], ["none"]):
@@ -235,7 +244,14 @@ _BROKER = (
     _text("log.dirs", None, "The log directories, separated by commas."),
     _text("zookeeper.connect", None, "ZooKeeper's hosts and chroot, unless --store says another."),
     _number(INT, "zookeeper.session.timeout.ms", 18000, "How long a silent session lives.", 1),
-    _choice("inter.broker.protocol.version", "2.6", ("2.6", "2.6-IV0"), "The dialect of brokers."),
+    Setting(
+        "inter.broker.protocol.version",
+        Kind.STRING,
+        "2.6",
+        "What this broker sends to others and stores; raise it when all run this release.",
+        valid=_is_protocol_version,
+        rule=f"a version from {ProtocolVersion.oldest()} to {ProtocolVersion.latest()}",
+    ),
     # Connections
     _number(
         INT, "socket.request.max.bytes", 104857600, "The largest request accepted.", 1, INT_MAX
