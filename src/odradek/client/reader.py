@@ -382,13 +382,13 @@ class PartitionReader:
         while True:
             failure: Exception
             try:
-                node, preferred = await self.node_for(partition), self._state(partition).preferred
+                node, read_from = await self.node_for(partition), self._state(partition)
                 batches = (await self.fetch(node, {partition: start})).get(partition)
                 if isinstance(batches, Batches):
                     if batches.next_offset > start:
                         return batches
-                    if self._state(partition).preferred != preferred:
-                        continue  # the leader referred us to a replica
+                    if self._state(partition) != read_from:
+                        continue  # the leader referred us to a replica, perhaps one we cannot find
                     failure = KafkaError(
                         ErrorCode.OFFSET_NOT_AVAILABLE,
                         f"partition {partition} has nothing from offset {start} to {until}: it "
