@@ -13,8 +13,9 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
-from odradek.controller.channels import VERSIONS, ControlResponse
+from odradek.controller.channels import ControlResponse, versions_for
 from odradek.controller.config import ControllerConfig
 from odradek.controller.controller import Controller
 from odradek.controller.journal import Journal, RotatingFile
@@ -48,7 +49,7 @@ class StandIn:
         self.on_lost: Callable[[], None] = lambda: None
 
     async def request(self, message: ControlRequest, version: int) -> ControlResponse:
-        assert version == VERSIONS[type(message)]
+        assert version == versions_for(ControllerConfig().protocol)[type(message)]
         message.encode(version)
         if isinstance(message, LeaderAndIsrRequest):
             return LeaderAndIsrResponse(
@@ -126,7 +127,7 @@ async def measure(
     await store.session.start()
     journal = Journal(lambda: 0, sink=RotatingFile(RealDisk(), str(directory / "journal.jsonl")))
     config = ControllerConfig(auto_leader_rebalance_enable=False)
-    controller = Controller(1, store, config, journal=journal, connect=connect)
+    controller = Controller(1, store, config, journal=journal, rng=Random(1), connect=connect)
     gc.collect()
     if memory:
         tracemalloc.start()

@@ -122,6 +122,22 @@ class TestUpdating:
         cache.update(UpdateMetadataRequest(ungrouped_partition_states=[old]))
         assert cache.partition_count("old") == 1
 
+    def test_each_update_sets_the_id_and_a_zero_id_takes_it_back(self) -> None:
+        cache, first, second = MetadataCache(), UUID(int=7), UUID(int=8)
+
+        def learn(topic_id: UUID) -> tuple[UUID, str | None, str | None]:
+            topic = UpdateMetadataTopicState(
+                topic_name="t", topic_id=topic_id, partition_states=[state(0, 1, [1])]
+            )
+            cache.update(UpdateMetadataRequest(topic_states=[topic], live_brokers=[broker(1)]))
+            cache.update(UpdateMetadataRequest(live_brokers=[broker(1)]))  # no topics, no change
+            assert answer(cache).topic_id == cache.topic_id("t")
+            return cache.topic_id("t"), cache.topic_name(first), cache.topic_name(second)
+
+        assert learn(first) == (first, "t", None)
+        assert learn(second) == (second, None, "t")
+        assert learn(UUID(int=0)) == (UUID(int=0), None, None)
+
     def test_topic_ids_where_there_are_any(self) -> None:
         cache = MetadataCache()
         topic_id = UUID(int=7)

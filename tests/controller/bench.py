@@ -1,5 +1,7 @@
 """A term of a controller for tests, without the controller, and with what it sent."""
 
+from random import Random
+
 from odradek.controller.channels import Channels, Peer
 from odradek.controller.config import ControllerConfig
 from odradek.controller.events import TermEvent
@@ -22,6 +24,8 @@ class RecordingChannels(Channels):
 
 class NoHost:
     """A controller that nothing happens to."""
+
+    rng = Random(1)
 
     async def connect(self, host: str, port: int) -> Peer:
         raise ConnectionRefusedError

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from tests.controller.scenarios.puppet import Puppet
 
-from odradek.controller.channels import Channels
+from odradek.controller.channels import Channels, versions_for
 from odradek.controller.requests import ControlRequest
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.payloads import BrokerRegistration, Endpoint
 from odradek.wire.connection import Connection
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+from odradek.wire.protocol_version import ProtocolVersion
 
 
 def update(number: int) -> UpdateMetadataRequest:
@@ -27,7 +28,13 @@ class Desk:
         self.answers: list[tuple[int, int, int]] = []
         self._changed = asyncio.Event()
         self.changes: list[bool] = []
-        self.channels = Channels("PLAINTEXT", self._connect, self._on_response, self._on_reach)
+        self.channels = Channels(
+            "PLAINTEXT",
+            versions_for(ProtocolVersion.V2_6_IV0),
+            self._connect,
+            self._on_response,
+            self._on_reach,
+        )
         self.connections = 0
         self.timeout = 30.0
 

@@ -33,6 +33,7 @@ from odradek.wire.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaTopicState,
 )
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -41,7 +42,7 @@ T0 = TopicPartition("t", 0)
 class Cluster(PuppetCluster):
     """Puppets on the store in memory."""
 
-    def __init__(self, **config: int | bool) -> None:
+    def __init__(self, **config: int | bool | ProtocolVersion) -> None:
         self.server = MemoryServer()
         super().__init__(self._session, config)
 

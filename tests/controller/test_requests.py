@@ -1,16 +1,31 @@
 """Control requests: the coalescing rules of docs/spec/controller-and-replication.md section
 4.9, one by one."""
 
+from uuid import UUID
+
 import pytest
 
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.channels import VERSIONS
+from odradek.controller.channels import versions_for
 from odradek.controller.context import ControllerContext, Partition
-from odradek.controller.requests import ControlMessage, ControlRequest, RequestBatch
+from odradek.controller.requests import (
+    ControlMessage,
+    ControlRequest,
+    RequestBatch,
+    name_partitions,
+)
 from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr
-from odradek.wire.messages.leader_and_isr import LeaderAndIsrLiveLeader, LeaderAndIsrRequest
+from odradek.wire.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+)
 from odradek.wire.messages.stop_replica import StopReplicaRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
 
@@ -29,7 +44,7 @@ class Desk:
             self.context.brokers[id] = BrokerRegistration(id, 100 + id, endpoints, rack)
         self.sent: list[tuple[int, ControlRequest]] = []
         self.messages: list[ControlMessage] = []
-        self.batch = RequestBatch(1, self.context, "PLAINTEXT")
+        self.batch = RequestBatch(1, self.context, "PLAINTEXT", ProtocolVersion.latest())
 
     def partition(self, topic: str = "t", number: int = 0, epoch: int = 4) -> Partition:
         partition = self.context.set_assignment(
@@ -46,8 +61,10 @@ class Desk:
 
     def to(self, broker_id: int, kind: type[ControlRequest]) -> ControlRequest:
         (found,) = [r for id, r in self.sent if id == broker_id and isinstance(r, kind)]
-        # What cannot be sent in the version of this dialect is no request.
-        assert type(found).decode(found.encode(VERSIONS[type(found)]), VERSIONS[type(found)])
+        # What cannot be sent in the version of any dialect is no request.
+        for protocol in ProtocolVersion:
+            version = versions_for(protocol)[type(found)]
+            assert type(found).decode(found.encode(version), version)
         return found
 
 
@@ -56,12 +73,46 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_versions_of_this_dialect() -> None:
-    assert {kind.__name__: version for kind, version in VERSIONS.items()} == {
-        "LeaderAndIsrRequest": 4,
-        "UpdateMetadataRequest": 6,
-        "StopReplicaRequest": 3,
-    }
+def test_versions_are_those_of_the_protocol() -> None:
+    def numbers(text: str) -> list[int]:
+        return list(versions_for(ProtocolVersion.parse(text)).values())
+
+    assert [numbers(text) for text in ("2.6", "2.8", "3.2", "3.4", "3.9")] == [
+        [4, 6, 3],
+        [5, 7, 3],
+        [6, 7, 3],
+        [7, 8, 4],
+        [7, 8, 4],
+    ]
+
+
+def test_an_answer_by_topic_id_is_read_by_name() -> None:
+    known, zero, unknown = UUID(int=7), UUID(int=0), UUID(int=9)
+    states = [
+        LeaderAndIsrTopicState(topic_name="t", topic_id=known),
+        LeaderAndIsrTopicState(topic_name="u", topic_id=zero),
+    ]
+    errors = [LeaderAndIsrPartitionError(partition_index=3, error_code=56)]
+    response = LeaderAndIsrResponse(
+        topics=[
+            LeaderAndIsrTopicError(topic_id=each, partition_errors=errors)
+            for each in (known, unknown)
+        ]
+    )
+    name_partitions(LeaderAndIsrRequest(topic_states=states), response)
+    assert [(e.topic_name, e.partition_index, e.error_code) for e in response.partition_errors] == [
+        ("t", 3, 56)
+    ]
+
+
+def test_ids_go_with_the_topics(desk: Desk) -> None:
+    desk.context.add_topic("t", UUID(int=7))
+    desk.batch.add_leader_and_isr([2], desk.partition(), is_new=True)
+    desk.send()
+    for kind in (LeaderAndIsrRequest, UpdateMetadataRequest):
+        request = desk.to(2, kind)
+        assert not isinstance(request, StopReplicaRequest)
+        assert [topic.topic_id for topic in request.topic_states] == [UUID(int=7)], kind
 
 
 def test_leader_and_isr_says_everything(desk: Desk) -> None:

@@ -1,5 +1,6 @@
 """Payloads against literal JSON: what Kafka 3.9 writes at inter-broker protocol 2.6, and reads."""
 
+import json
 import uuid
 
 import pytest
@@ -12,6 +13,7 @@ from odradek.store.payloads import (
     LeaderAndIsr,
     TopicNode,
 )
+from odradek.wire.topic_ids import format_topic_id, parse_topic_id
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -183,15 +185,17 @@ class TestTopics:
         )
         topic = payloads.decode_topic("t", data)
         assert topic.topic_id is not None
-        assert payloads.encode_uuid(topic.topic_id) == "TWRvYm5hbWUtY2hlY2su_g"
+        assert format_topic_id(topic.topic_id) == "TWRvYm5hbWUtY2hlY2su_g"
         assert b'"topic_id":"TWRvYm5hbWUtY2hlY2su_g"' in payloads.encode_topic(topic)
 
     def test_an_id_is_22_characters(self) -> None:
-        assert payloads.encode_uuid(uuid.UUID(int=0)) == "AAAAAAAAAAAAAAAAAAAAAA"
-        assert payloads.decode_uuid("AAAAAAAAAAAAAAAAAAAAAQ", "/p") == uuid.UUID(int=1)
-        for wrong in ("", "AAAA", "A" * 23, "????", "é" * 22):
-            with pytest.raises(InvalidPayload, match="/p"):
-                payloads.decode_uuid(wrong, "/p")
+        assert format_topic_id(uuid.UUID(int=0)) == "AAAAAAAAAAAAAAAAAAAAAA"
+        assert parse_topic_id("AAAAAAAAAAAAAAAAAAAAAQ") == uuid.UUID(int=1)
+        assert parse_topic_id("AAAAAAAAAAAAAAAAAAAAAQ==") == uuid.UUID(int=1)
+        for wrong in ("", "AAAA", "A" * 23, "A" * 24, "????", "é" * 22, "+" * 22, " " + "A" * 21):
+            data = json.dumps({"version": 3, "partitions": {}, "topic_id": wrong}).encode()
+            with pytest.raises(InvalidPayload, match="/brokers/topics/t"):
+                payloads.decode_topic("t", data)
 
     def test_older_versions_are_read(self) -> None:
         assert payloads.decode_topic(

@@ -21,6 +21,7 @@ from odradek.broker.listeners import (
 )
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.settings import (
     BROKER_SETTINGS,
     LISTENER_PREFIX,
@@ -136,6 +137,11 @@ class BrokerConfig:
         value = self._values[name]
         assert value is None or isinstance(value, str), f"{name} is not text"
         return value
+
+    @property
+    def protocol(self) -> ProtocolVersion:
+        """What this broker sends to others and stores."""
+        return ProtocolVersion.parse(self.text("inter.broker.protocol.version") or "")
 
     def listeners(self) -> list[Listener]:
         return parse_listeners(self.text("listeners") or "", self._protocols(), "listeners")

@@ -24,11 +24,10 @@ from odradek.wire.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
 )
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 __all__ = ["LEADER_DURING_DELETE", "LiveBroker", "MetadataCache", "PartitionInfo"]
-
-NO_TOPIC_ID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +118,18 @@ class MetadataCache:
             )
         if not partitions:
             del self._topics[topic]
-            self._topic_names.pop(self._topic_ids.pop(topic, NO_TOPIC_ID), None)
+            self._forget_id(topic)
 
     def _remember_id(self, topic: str, topic_id: UUID) -> None:
+        """A zero id is that of a controller that speaks no ids: it takes back the one known, as in
+        Kafka (docs/spec/protocol-ladder.md section 2.3)."""
+        self._forget_id(topic)
         if topic_id != NO_TOPIC_ID:
             self._topic_ids[topic] = topic_id
             self._topic_names[topic_id] = topic
+
+    def _forget_id(self, topic: str) -> None:
+        self._topic_names.pop(self._topic_ids.pop(topic, NO_TOPIC_ID), None)
 
     # Brokers
 

@@ -317,6 +317,7 @@ class Broker:
                 security=self.security.control_plane,
             ),
             journal=Journal(self.clock, sink=RotatingFile(self._disk, self._journal_path())),
+            rng=self.rng,
             register=self._register_again,
         )
         self.groups = GroupCoordinator(

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from uuid import UUID
 
 from odradek.broker.config import BrokerConfig, validate_topic
 from odradek.broker.delayed_by_key import DelayedByKey
@@ -30,6 +31,7 @@ from odradek.store.cluster import ClusterStore
 from odradek.store.configs import NoController
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.topic_ids import NO_TOPIC_ID, new_topic_id
 from odradek.wire.topics import TopicPartition, validate_topic_name
 
 __all__ = ["NewTopic", "Permit", "Topics", "metric_name", "offsets_topic", "transactions_topic"]
@@ -108,7 +110,8 @@ class Topics:
         if not validate_only:
             permit(len(assignment))
             node = TopicNode(
-                {partition: tuple(replicas) for partition, replicas in assignment.items()}
+                {partition: tuple(replicas) for partition, replicas in assignment.items()},
+                topic_id=new_topic_id(self._rng) if self._config.protocol.uses_topic_ids else None,
             )
             written = {name: value for name, value in config.items() if value is not None}
             try:
@@ -248,6 +251,11 @@ class Topics:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
         return found[name]
+
+    async def topic_id(self, name: str) -> UUID:
+        """As it is in the store; zero if the topic has none."""
+        node = await self._store.topic(name)
+        return NO_TOPIC_ID if node is None else node.topic_id or NO_TOPIC_ID
 
     # Deleting
 

@@ -23,23 +23,27 @@ from odradek.wire.errors import DecodeError, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from odradek.wire.protocol_version import ProtocolVersion
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 RETRY_PAUSE_S = 0.1
-# Fixed by inter-broker protocol 2.6: these connections discover no versions.
-VERSIONS: Mapping[type[ControlRequest], int] = {
-    LeaderAndIsrRequest: 4,
-    UpdateMetadataRequest: 6,
-    StopReplicaRequest: 3,
-}
-
+Versions = Mapping[type[ControlRequest], int]
 ControlResponse = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 OnResponse = Callable[[int, ControlRequest, ControlResponse], None]
 # A broker listens that did not, or no longer listens.
 OnReach = Callable[[int], None]
+
+
+def versions_for(protocol: ProtocolVersion) -> Versions:
+    """Fixed by the inter-broker protocol: these connections discover no versions."""
+    return {
+        LeaderAndIsrRequest: protocol.leader_and_isr_version,
+        UpdateMetadataRequest: protocol.update_metadata_version,
+        StopReplicaRequest: protocol.stop_replica_version,
+    }
 
 
 class Peer(Protocol):
@@ -65,6 +69,7 @@ class Channel:
         self,
         broker: BrokerRegistration,
         endpoint: Endpoint,
+        versions: Versions,
         connect: Connect,
         on_response: OnResponse,
         on_reach: OnReach,
@@ -72,6 +77,7 @@ class Channel:
         self.broker_id = broker.id
         self.epoch = broker.epoch
         self._endpoint = endpoint
+        self._versions = versions
         self._connect = connect
         self._on_response = on_response
         self._on_reach = on_reach
@@ -132,7 +138,7 @@ class Channel:
     async def _deliver_first(self) -> ControlResponse:
         connection = await self._reach()
         request = self._queue[0]
-        response = await connection.request(request, VERSIONS[type(request)])
+        response = await connection.request(request, self._versions[type(request)])
         self._proven = True
         return response
 
@@ -160,9 +166,15 @@ class Channels:
     """A channel to every registered broker, the controller's own included."""
 
     def __init__(
-        self, listener: str, connect: Connect, on_response: OnResponse, on_reach: OnReach
+        self,
+        listener: str,
+        versions: Versions,
+        connect: Connect,
+        on_response: OnResponse,
+        on_reach: OnReach,
     ) -> None:
         self._listener = listener
+        self._versions = versions
         self._connect = connect
         self._on_response = on_response
         self._on_reach = on_reach
@@ -180,7 +192,7 @@ class Channels:
             logger.warning("broker %d has no listener %s", broker.id, self._listener)
             return
         self._channels[broker.id] = Channel(
-            broker, endpoint, self._connect, self._on_response, self._on_reach
+            broker, endpoint, self._versions, self._connect, self._on_response, self._on_reach
         )
 
     def keep(self, broker_ids: Collection[int]) -> None:

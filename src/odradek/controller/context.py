@@ -17,6 +17,7 @@ from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.partition_states import PartitionState
 from odradek.controller.replica_states import ReplicaState
 from odradek.store.payloads import EPOCH_DURING_DELETE, NO_EPOCH, BrokerRegistration, LeaderAndIsr
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 NO_ASSIGNMENT = ReplicaAssignment(())
@@ -43,6 +44,10 @@ class Partition:
         return f"<{self.tp} {self.state.name} {self.assignment} {self.leader_and_isr}>"
 
 
+class InconsistentTopicId(Exception):
+    """Two topics with one id, or two ids for one topic."""
+
+
 class ControllerContext:
     """Everything the active controller knows, in memory."""
 
@@ -55,6 +60,7 @@ class ControllerContext:
         self.offline_dirs: dict[int, set[TopicPartition]] = {}
         self.topics: dict[str, dict[int, Partition]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
+        self.topic_names: dict[uuid.UUID, str] = {}
         self.reassigning: dict[TopicPartition, None] = {}
         self.topics_to_delete: dict[str, None] = {}
         self.topics_deleting: set[str] = set()
@@ -129,9 +135,20 @@ class ControllerContext:
     # Topics and partitions
 
     def add_topic(self, topic: str, topic_id: uuid.UUID | None = None) -> None:
-        self.topics.setdefault(topic, {})
+        """Raises InconsistentTopicId where Kafka's controller would resign too: of two topics with
+        one id, a request by id could reach the wrong one."""
         if topic_id is not None:
+            if self.topic_names.get(topic_id, topic) != topic:
+                raise InconsistentTopicId(
+                    f"topics {topic} and {self.topic_names[topic_id]} have the same id {topic_id}"
+                )
+            if self.topic_ids.get(topic, topic_id) != topic_id:
+                raise InconsistentTopicId(
+                    f"topic {topic} has ids {topic_id} and {self.topic_ids[topic]}"
+                )
             self.topic_ids[topic] = topic_id
+            self.topic_names[topic_id] = topic
+        self.topics.setdefault(topic, {})
 
     def remove_topic(self, topic: str) -> None:
         """Forget a topic and everything about it."""
@@ -144,10 +161,15 @@ class ControllerContext:
                 replicas.pop(tp, None)
             for offline in self.offline_dirs.values():
                 offline.discard(tp)
+        self.topic_names.pop(self.topic_id(topic), None)
         self.topic_ids.pop(topic, None)
         self.topics_to_delete.pop(topic, None)
         self.topics_deleting.discard(topic)
         self.topics_ineligible.discard(topic)
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """Zero if it has none."""
+        return self.topic_ids.get(topic, NO_TOPIC_ID)
 
     def partition(self, tp: TopicPartition) -> Partition | None:
         topic = self.topics.get(tp.topic)

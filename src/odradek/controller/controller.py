@@ -9,6 +9,7 @@ behaviour.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from random import Random
 
 from odradek.controller import dispatch, events
 from odradek.controller.active import ActiveController
@@ -58,12 +59,14 @@ class Controller:
         config: ControllerConfig | None = None,
         *,
         journal: Journal,
+        rng: Random,
         connect: Connect | None = None,
         register: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.config = config or ControllerConfig()
         self.journal = journal
+        self.rng = rng
         self._store = store
         self._connect = connect or self._open_connection
         self._register = register

@@ -10,6 +10,7 @@ from odradek.controller import (
     partition_states,
     replica_states,
     restarts,
+    topic_ids,
     topics,
 )
 from odradek.controller.active import ActiveController
@@ -50,7 +51,8 @@ async def load(active: ActiveController) -> dict[Partition, IsrRepair]:
     store, context = active.store, active.context
     context.brokers.update(await store.brokers())
     names = await store.topics()
-    for topic, node in (await store.topic_nodes(names, active.watches[WatchKind.TOPIC])).items():
+    nodes = await store.topic_nodes(names, active.watches[WatchKind.TOPIC])
+    for topic, node in (await topic_ids.give_ids(active, nodes)).items():
         context.add_topic(topic, node.topic_id)
         for tp, assignment in topics.assignments(topic, node).items():
             context.set_assignment(tp, assignment)

@@ -7,7 +7,7 @@ seen, and replicas use the epoch to find where their logs diverge. BEHAVIOUR.md 
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odradek.controller import elections
 from odradek.controller.assignment import ReplicaAssignment
@@ -61,11 +61,13 @@ def elect(
     shutting_down: Collection[int],
     controller_epoch: int,
     unclean: bool = False,
+    marks_recovery: bool = False,
 ) -> Election | None:
     """The outcome of an election, or None if no replica is eligible.
 
     `live` are the replicas that are online; for a controlled shutdown it counts those that are
-    shutting down too. `unclean` is whether loss is accepted for this partition.
+    shutting down too. `unclean` is whether loss is accepted for this partition,
+    `marks_recovery` whether the state then says so until the ISR changes (KIP-704).
     """
     replicas, isr = assignment.replicas, leader_and_isr.isr
     if strategy is Strategy.PREFERRED:
@@ -89,7 +91,10 @@ def elect(
     if leader is None:
         return None
     decided = _decided(leader_and_isr, leader, isr, controller_epoch)
-    return Election(decided, recipients, is_unclean=leader not in leader_and_isr.isr)
+    is_unclean = leader not in leader_and_isr.isr
+    if is_unclean and marks_recovery:
+        decided = replace(decided, recovering=True)
+    return Election(decided, recipients, is_unclean=is_unclean)
 
 
 def has_preferred_leader(assignment: ReplicaAssignment, leader_and_isr: LeaderAndIsr) -> bool:

@@ -179,6 +179,7 @@ class PartitionStateMachine:
             shutting_down=context.shutting_down,
             controller_epoch=context.epoch,
             unclean=unclean,
+            marks_recovery=self._term.config.protocol.writes_leader_recovery_state,
         )
 
     def _apply_election(

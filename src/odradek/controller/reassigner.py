@@ -6,6 +6,7 @@ are in `reassignment`.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from odradek.controller import partition_states, reassignment, replica_states
 from odradek.controller.assignment import ReplicaAssignment
@@ -415,7 +416,8 @@ class Reassigner:
         def rewrite(topic: str, node: TopicNode) -> TopicNode:
             unheard_of = {n: ReplicaAssignment(to) for n, to in node.partitions.items()}
             known = self._context.assignments_of(topic)
-            return topic_node({**unheard_of, **known, **by_topic[topic]}, self._context, topic)
+            written = topic_node({**unheard_of, **known, **by_topic[topic]}, self._context, topic)
+            return replace(written, topic_id=written.topic_id or node.topic_id)
 
         refused = await self._term.store.update_topics(by_topic, rewrite, self._term.fence)
         for topic, refusal in refused.items():

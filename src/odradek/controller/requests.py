@@ -21,8 +21,10 @@ from odradek.store.payloads import (
 )
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
 from odradek.wire.messages.stop_replica import (
@@ -37,6 +39,7 @@ from odradek.wire.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
 ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
@@ -63,10 +66,17 @@ class ControlMessage(NamedTuple):
 class RequestBatch:
     """Gathers the control requests of one operation. See `Term.control_requests`."""
 
-    def __init__(self, controller_id: int, context: ControllerContext, listener: str) -> None:
+    def __init__(
+        self,
+        controller_id: int,
+        context: ControllerContext,
+        listener: str,
+        protocol: ProtocolVersion,
+    ) -> None:
         self._controller_id = controller_id
         self._context = context
         self._listener = listener
+        self._protocol = protocol
         self._leader_and_isr: dict[int, dict[TopicPartition, ReplicaUpdate]] = {}
         # (leader epoch when it was asked for, whether to delete)
         self._stop: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
@@ -142,7 +152,7 @@ class RequestBatch:
                 name = (id(update.state), id(update.assignment), update.is_new, update.is_unclean)
                 state = built.get(name)
                 if state is None:
-                    state = built[name] = _partition_state(tp, update)
+                    state = built[name] = self._partition_state(tp, update)
                 leaders.add(update.state.leader)
                 topics.setdefault(tp.topic, []).append(state)
             request = LeaderAndIsrRequest(
@@ -150,12 +160,36 @@ class RequestBatch:
                 controller_epoch=self._context.epoch,
                 broker_epoch=broker.epoch,
                 topic_states=[
-                    LeaderAndIsrTopicState(topic_name=topic, partition_states=states)
+                    LeaderAndIsrTopicState(
+                        topic_name=topic,
+                        topic_id=self._context.topic_id(topic),
+                        partition_states=states,
+                    )
                     for topic, states in topics.items()
                 ],
                 live_leaders=self._live_leaders(leaders),
             )
             yield ControlMessage("LeaderAndIsr", broker_id, tuple(updates), [(broker_id, request)])
+
+    def _partition_state(
+        self, tp: TopicPartition, update: ReplicaUpdate
+    ) -> LeaderAndIsrPartitionState:
+        state, assignment = update.state, update.assignment
+        recovering = state.recovering and self._protocol.writes_leader_recovery_state
+        return LeaderAndIsrPartitionState(
+            partition_index=tp.partition,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.partition_epoch,
+            replicas=list(assignment.replicas),
+            adding_replicas=list(assignment.adding),
+            removing_replicas=list(assignment.removing),
+            is_new=update.is_new,
+            leader_recovery_state=int(recovering),
+            is_unclean=update.is_unclean,
+        )
 
     def _live_leaders(self, leaders: Collection[int]) -> list[LeaderAndIsrLiveLeader]:
         found = []
@@ -178,7 +212,11 @@ class RequestBatch:
             if partition.leader_and_isr is not None:
                 topics.setdefault(partition.tp.topic, []).append(self._metadata_of(partition))
         topic_states = [
-            UpdateMetadataTopicState(topic_name=topic, partition_states=states)
+            UpdateMetadataTopicState(
+                topic_name=topic,
+                topic_id=self._context.topic_id(topic),
+                partition_states=states,
+            )
             for topic, states in topics.items()
         ]
         live_brokers = [
@@ -245,21 +283,20 @@ class RequestBatch:
             yield ControlMessage("StopReplica", broker_id, tuple(stopped), [(broker_id, request)])
 
 
-def _partition_state(tp: TopicPartition, update: ReplicaUpdate) -> LeaderAndIsrPartitionState:
-    state, assignment = update.state, update.assignment
-    return LeaderAndIsrPartitionState(
-        partition_index=tp.partition,
-        controller_epoch=state.controller_epoch,
-        leader=state.leader,
-        leader_epoch=state.leader_epoch,
-        isr=list(state.isr),
-        partition_epoch=state.partition_epoch,
-        replicas=list(assignment.replicas),
-        adding_replicas=list(assignment.adding),
-        removing_replicas=list(assignment.removing),
-        is_new=update.is_new,
-        is_unclean=update.is_unclean,
-    )
+def name_partitions(request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
+    """Put names into an answer that has only topic ids (v5 and later). Ids that were not asked
+    about are left out, as in Kafka."""
+    names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+    response.partition_errors += [
+        LeaderAndIsrPartitionError(
+            topic_name=names[topic.topic_id],
+            partition_index=error.partition_index,
+            error_code=error.error_code,
+        )
+        for topic in response.topics
+        if topic.topic_id in names
+        for error in topic.partition_errors
+    ]
 
 
 def _live_broker(

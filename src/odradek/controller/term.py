@@ -8,15 +8,16 @@ with.
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
+from random import Random
 from typing import Protocol
 
 from odradek.controller import events
-from odradek.controller.channels import Channels, ControlResponse, Peer
+from odradek.controller.channels import Channels, ControlResponse, Peer, versions_for
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext, Partition
 from odradek.controller.events import TermEvent
 from odradek.controller.journal import EntryKind, Journal, format_state
-from odradek.controller.requests import ControlRequest, RequestBatch
+from odradek.controller.requests import ControlRequest, RequestBatch, name_partitions
 from odradek.store.api import EventKind, StoreUnavailable, Watch, WatchEvent
 from odradek.store.cluster import ClusterStore
 from odradek.store.controller_nodes import ControllerTerm
@@ -77,6 +78,8 @@ class RequestsNotSent(Exception):
 class Host(Protocol):
     """What a term needs of the controller it belongs to."""
 
+    rng: Random
+
     async def connect(self, host: str, port: int) -> Peer:
         """Open a connection to a broker."""
         ...
@@ -110,9 +113,14 @@ class Term:
         self.config = config
         self.journal = journal
         self._host = host
+        self.rng = host.rng
         self.watches = Watches(store, self._on_watch)
         self.channels = Channels(
-            config.inter_broker_listener_name, host.connect, self._on_response, host.on_reach
+            config.inter_broker_listener_name,
+            versions_for(config.protocol),
+            host.connect,
+            self._on_response,
+            host.on_reach,
         )
         # Partitions being reassigned whose state was written and not yet looked at.
         self.changed_states: set[TopicPartition] = set()
@@ -138,6 +146,7 @@ class Term:
     ) -> None:
         match request, response:
             case LeaderAndIsrRequest(), LeaderAndIsrResponse():
+                name_partitions(request, response)
                 self.put(events.LeaderAndIsrResponseReceived(broker_id, request, response))
             case StopReplicaRequest(), StopReplicaResponse():
                 self.put(
@@ -158,7 +167,10 @@ class Term:
         controller must resign.
         """
         requests = RequestBatch(
-            self.broker_id, self.context, self.config.inter_broker_listener_name
+            self.broker_id,
+            self.context,
+            self.config.inter_broker_listener_name,
+            self.config.protocol,
         )
         try:
             yield requests

@@ -5,7 +5,7 @@ docs/spec/controller-and-replication.md sections 4.5 and 4.8.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from odradek.controller import partition_states, replica_states
+from odradek.controller import partition_states, replica_states, topic_ids
 from odradek.controller.active import ActiveController
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import Partition
@@ -41,7 +41,7 @@ async def topics_changed(active: ActiveController) -> None:
         return
     active.note(f"TopicChange new={sorted(nodes)} gone={sorted(gone)}")
     created: list[Partition] = []
-    for topic, node in nodes.items():
+    for topic, node in (await topic_ids.give_ids(active, nodes)).items():
         context.add_topic(topic, node.topic_id)
         created += [context.set_assignment(tp, of) for tp, of in assignments(topic, node).items()]
     await create(active, created)
@@ -66,6 +66,8 @@ async def topic_modified(active: ActiveController, topic: str) -> None:
     node = await active.store.topic(topic, active.watches[WatchKind.TOPIC])
     if node is None or topic not in context.topics:
         return  # TopicChange follows
+    if node.topic_id is None and topic in context.topic_ids:
+        await topic_ids.restore_id(active, topic)
     found = assignments(topic, node)
     new = {tp: of for tp, of in found.items() if not context.assignment(tp).replicas}
     if not new:

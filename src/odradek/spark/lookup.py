@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
-from uuid import UUID
 
 from odradek.client.blocking import Blocking
 from odradek.client.client import TIMEOUT_S, Client
@@ -23,6 +22,7 @@ from odradek.spark.client_settings import security_settings
 from odradek.spark.errors import OptionError
 from odradek.spark.options import Choice, Kind, Limit, SourceOptions, Topics
 from odradek.wire.errors import KafkaError
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, int]
 T = TypeVar("T")
 
-NO_TOPIC_ID = UUID(int=0)
 # The first record with a time at all: the first of the log.
 BEGINNING_OF_TIME_MS = 0
 COMMIT_TIMEOUT_S = 5.0

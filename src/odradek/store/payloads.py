@@ -10,8 +10,6 @@ exactly its type. What cannot be read raises ``InvalidPayload``, which names the
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import logging
 import re
@@ -22,6 +20,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from odradek.store import paths
 from odradek.store.api import StoreError
+from odradek.wire.topic_ids import format_topic_id, parse_topic_id
 from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -254,7 +253,7 @@ def encode_topic(topic: TopicNode) -> bytes:
         "removing_replicas": by_name({p: r for p, r in topic.removing.items() if r}),
     }
     if topic.topic_id is not None:
-        value["topic_id"] = encode_uuid(topic.topic_id)
+        value["topic_id"] = format_topic_id(topic.topic_id)
     return dump(value)
 
 
@@ -270,23 +269,16 @@ def decode_topic(name: str, data: bytes | None) -> TopicNode:
         except ValueError as error:
             raise InvalidPayload(path, f"a partition of {key} is not a number") from error
 
-    topic_id = decode_uuid(typed(of, "topic_id", str, path), path) if "topic_id" in of else None
+    topic_id = None
+    if "topic_id" in of:
+        try:
+            topic_id = parse_topic_id(typed(of, "topic_id", str, path))
+        except ValueError as error:
+            raise InvalidPayload(path, str(error)) from None
     partitions = by_partition("partitions")
     adding = {p: ids for p, ids in by_partition("adding_replicas").items() if ids}
     removing = {p: ids for p, ids in by_partition("removing_replicas").items() if ids}
     return TopicNode(partitions, adding, removing, topic_id)
-
-
-def encode_uuid(value: uuid.UUID) -> str:
-    """As Kafka prints ids: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
-
-
-def decode_uuid(text: str, path: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-    except (ValueError, binascii.Error) as error:
-        raise InvalidPayload(path, f"not an id: {text!r}") from error
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:

@@ -6,6 +6,7 @@ back: so a controller is made late, and what happened meanwhile is seen all at o
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from random import Random
 
 from tests.controller.scenarios.puppet import Puppet
 
@@ -26,6 +27,7 @@ from odradek.store.api import (
     WatchEvent,
 )
 from odradek.store.cluster import ClusterStore
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
 BARRIER = "/scenario"
@@ -164,7 +166,7 @@ class PuppetCluster:
     def __init__(
         self,
         open_store: OpenStore,
-        config: Mapping[str, int | bool],
+        config: Mapping[str, int | bool | ProtocolVersion],
         end_session: EndSession | None = None,
     ) -> None:
         self._open_store = open_store
@@ -213,7 +215,9 @@ class PuppetCluster:
             config = ControllerConfig(auto_leader_rebalance_enable=False)
             for name, value in self.config.items():
                 setattr(config, name, value)
-            controller = Controller(id, store, config, journal=journal, register=puppet.register)
+            controller = Controller(
+                id, store, config, journal=journal, rng=Random(id), register=puppet.register
+            )
             controller.on_reach = held.holding(controller.on_reach)  # type: ignore[method-assign]
         self.members[id] = Member(puppet, held, controller)
         if controller is not None:

@@ -20,6 +20,7 @@ from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
 )
 from odradek.wire.messages.stop_replica import (
     StopReplicaPartitionError,
@@ -30,6 +31,7 @@ from odradek.wire.messages.stop_replica import (
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from odradek.wire.topics import TopicPartition
 
+IDS_SINCE = 5
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 Control = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 Answer = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
@@ -67,7 +69,30 @@ class _Connection(FrameProtocol):
         self._puppet.requests.append((header.api_version, request))
         answer = self._puppet.answer(request)
         if answer is not None:
+            if isinstance(answer, LeaderAndIsrResponse) and header.api_version >= IDS_SINCE:
+                assert isinstance(request, LeaderAndIsrRequest)
+                answer = by_id(request, answer)
             self.send(encode_response(answer, header.api_version, header.correlation_id))
+
+
+def by_id(request: LeaderAndIsrRequest, answer: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
+    """As v5 and later have it."""
+    return LeaderAndIsrResponse(
+        error_code=answer.error_code,
+        topics=[
+            LeaderAndIsrTopicError(
+                topic_id=topic.topic_id,
+                partition_errors=[
+                    LeaderAndIsrPartitionError(
+                        partition_index=error.partition_index, error_code=error.error_code
+                    )
+                    for error in answer.partition_errors
+                    if error.topic_name == topic.topic_name
+                ],
+            )
+            for topic in request.topic_states
+        ],
+    )
 
 
 class Puppet:

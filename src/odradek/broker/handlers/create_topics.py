@@ -24,6 +24,7 @@ CONTROLLER_ONLY = True
 ELEMENTS_MAX = 40_000  # 10,000 partitions with three replicas each
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 6
+IDS_SINCE = 7
 
 
 async def handle(
@@ -38,7 +39,10 @@ async def handle(
 
     async def create(topic: NewTopic) -> CreatableTopicResult:
         async with rivals[metric_name(topic.name)]:
-            return await _create(broker, topic, request, permit)
+            result = await _create(broker, topic, request, permit)
+        if context.version >= IDS_SINCE and not request.validate_only and _is_there(result):
+            result.topic_id = await broker.topics.topic_id(topic.name)
+        return result
 
     results = await asyncio.gather(
         *(
@@ -49,6 +53,11 @@ async def handle(
         )
     )
     return CreateTopicsResponse(topics=results)
+
+
+def _is_there(result: CreatableTopicResult) -> bool:
+    """Whether the topic was created, its leaders waited for to the end or not."""
+    return result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _wanted(topic: CreatableTopic) -> NewTopic:

@@ -1,7 +1,7 @@
 """DeleteTopics (20), v0–v6. Only the controller; others answer NOT_CONTROLLER.
 
-Answered when the topic is gone from this broker's metadata, or at the time-out. By topic id (v6)
-only where topics have ids. docs/spec/controller-and-replication.md sections 1.3 and 4.5.
+Answered when the topic is gone from this broker's metadata, or at the time-out. v6 names a topic
+or gives its id, never both. docs/spec/controller-and-replication.md sections 1.3 and 4.5.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from odradek.wire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from odradek.wire.topic_ids import NO_TOPIC_ID
 
 CONTROLLER_ONLY = True
 ELEMENTS_MAX = 10_000  # each is a task of its own
-NO_TOPIC_ID = UUID(int=0)
 # The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
 STRICT_SINCE = 5
 
@@ -33,6 +33,10 @@ async def handle(
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         error = ErrorCode.INVALID_REQUEST if context.version < 3 else disabled
         raise KafkaError(error)
+    if any(topic.name is not None and topic.topic_id != NO_TOPIC_ID for topic in request.topics):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified."
+        )
     permit = partial(broker.quotas.mutate, context, strict=context.version >= STRICT_SINCE)
     results = await asyncio.gather(
         *(_delete(broker, topic, request.timeout_ms, permit, context) for topic in _asked(request))
@@ -70,10 +74,6 @@ async def _delete(
 
 def _name(broker: Broker, topic: DeleteTopicState) -> str:
     if topic.name is not None:
-        if topic.topic_id != NO_TOPIC_ID:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified."
-            )
         return topic.name
     name = broker.cache.topic_name(topic.topic_id)
     if name is None:

@@ -1,12 +1,13 @@
 """Metadata (3), v0–v12. Brokers, topics and leaders as the controller last told them.
 
 A topic that does not exist is created if the request and the broker allow it, and told as
-LEADER_NOT_AVAILABLE unless its leaders are found within a moment. Topic ids are zero at
-inter-broker protocol 2.6 unless the topic was given one before.
-docs/spec/controller-and-replication.md section 5.6.
+LEADER_NOT_AVAILABLE unless its leaders are found within a moment. v12 takes topic ids. In the
+answer they are zero while the controller speaks an inter-broker protocol below 2.8.
+docs/spec/controller-and-replication.md section 5.6, docs/spec/protocol-ladder.md section 2.8.
 """
 
 import copy
+from collections.abc import Iterable
 from uuid import UUID
 
 from odradek.broker.handler import Broker, RequestContext
@@ -20,9 +21,10 @@ from odradek.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from odradek.wire.reply import Reply
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import INTERNAL_TOPICS, validate_topic_name
 
-NO_TOPIC_ID = UUID(int=0)
+IDS_SINCE = 12
 # How long a request that created a topic waits for its leaders before it says there are none yet.
 CREATION_WAIT_MS = 250
 # How many topics one request creates; the client asks again for the others.
@@ -77,27 +79,43 @@ async def _creating(
 def _named(
     broker: Broker, asked: list[MetadataRequestTopic], context: RequestContext
 ) -> tuple[list[str], list[MetadataResponseTopic]]:
-    """The names asked for, by name or by id, and the answers for unknown ids."""
+    """The names asked for, by name or by id, and the answers for those that get none.
+
+    One id makes a request one by id: what has only a name is then passed over, as in Kafka.
+    """
+    if any(topic.topic_id != NO_TOPIC_ID for topic in asked):
+        if context.version < IDS_SINCE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids need version 12")
+        return _named_by_id(broker, [topic.topic_id for topic in asked], context)
     names: dict[str, None] = {}
     errors = []
     for topic in asked:
-        if topic.name is not None and topic.topic_id == NO_TOPIC_ID:
-            names[topic.name] = None
-        elif context.version < 12:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids need version 12")
-        elif (name := broker.cache.topic_name(topic.topic_id)) is not None:
-            if not context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-                failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                errors.append(_error(None, failed, topic.topic_id))
-                continue
-            names[name] = None
-        else:
-            errors.append(_error(topic.name, ErrorCode.UNKNOWN_TOPIC_ID, topic.topic_id))
+        if topic.name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic has neither a name nor an id")
+        names[topic.name] = None
     for name in list(names):
         error = context.may.check(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         if error is not None:
             del names[name]
             errors.append(_error(name, error.error))
+    return list(names), errors
+
+
+def _named_by_id(
+    broker: Broker, asked: Iterable[UUID], context: RequestContext
+) -> tuple[list[str], list[MetadataResponseTopic]]:
+    names: dict[str, None] = {}
+    errors = []
+    for topic_id in asked:
+        if topic_id == NO_TOPIC_ID:
+            continue
+        name = broker.cache.topic_name(topic_id)
+        if name is None:
+            errors.append(_error(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id))
+        elif not context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            errors.append(_error(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id))
+        else:
+            names[name] = None
     return list(names), errors
 
 

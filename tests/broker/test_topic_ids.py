@@ -1,0 +1,119 @@
+"""Topic ids as clients see them. docs/spec/protocol-ladder.md section 2.8."""
+
+from pathlib import Path
+from uuid import UUID
+
+from odradek.store.cluster import ClusterStore
+from odradek.store.memory import MemoryStore
+from odradek.wire.connection import Connection
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponseTopic,
+)
+from odradek.wire.topic_ids import NO_TOPIC_ID
+
+from .clusters import Cluster, cluster, until
+
+UNKNOWN = UUID(int=99)
+
+
+async def create(connection: Connection, name: str, **fields: object) -> CreatableTopicResult:
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    wanted = {"timeout_ms": 10_000, **fields}
+    response = await connection.request(CreateTopicsRequest(topics=[topic], **wanted), 7)
+    found: CreatableTopicResult = response.topics[0]
+    return found
+
+
+async def described(
+    connection: Connection, *topics: MetadataRequestTopic, version: int = 12
+) -> list[MetadataResponseTopic]:
+    request = MetadataRequest(topics=list(topics), allow_auto_topic_creation=True)
+    found: list[MetadataResponseTopic] = (await connection.request(request, version)).topics
+    return found
+
+
+async def id_in_store(made: Cluster, name: str) -> UUID | None:
+    store = ClusterStore(MemoryStore(made.server))
+    await store.session.start()
+    node = await store.topic(name)
+    await store.session.close()
+    return None if node is None else node.topic_id
+
+
+async def test_a_new_topic_has_one_id_everywhere(tmp_path: Path) -> None:
+    async with cluster(tmp_path, inter_broker_protocol_version="3.9") as made:
+        connection = await made.connect(1)
+        tried = await create(connection, "t", validate_only=True)
+        assert (tried.error_code, tried.topic_id) == (0, NO_TOPIC_ID)
+        created = await create(connection, "t")
+        assert created.error_code == 0 and created.topic_id != NO_TOPIC_ID
+        assert await id_in_store(made, "t") == created.topic_id
+        late = await create(connection, "late", timeout_ms=0)
+        assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert late.topic_id == await id_in_store(made, "late") != NO_TOPIC_ID
+        for version in (10, 11, 12):
+            (topic,) = await described(connection, MetadataRequestTopic(name="t"), version=version)
+            assert topic.topic_id == created.topic_id, version
+
+
+async def test_metadata_by_id(tmp_path: Path) -> None:
+    async with cluster(tmp_path, inter_broker_protocol_version="3.9") as made:
+        connection = await made.connect(1)
+        topic_id = (await create(connection, "t")).topic_id
+        found = await described(
+            connection,
+            MetadataRequestTopic(name=None, topic_id=topic_id),
+            MetadataRequestTopic(name="u"),  # passed over, and not created
+            MetadataRequestTopic(name=None, topic_id=UNKNOWN),
+        )
+        assert [(each.name, each.topic_id, each.error_code) for each in found] == [
+            ("t", topic_id, 0),
+            (None, UNKNOWN, ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+        assert not made.brokers[1].cache.has_topic("u")
+
+
+async def test_delete_by_id(tmp_path: Path) -> None:
+    async with cluster(tmp_path, inter_broker_protocol_version="3.9") as made:
+        connection = await made.connect(1)
+        topic_id = (await create(connection, "t")).topic_id
+
+        async def delete(*topics: DeleteTopicState) -> list[tuple[str | None, UUID, int]]:
+            request = DeleteTopicsRequest(topics=list(topics), timeout_ms=10_000)
+            response = await connection.request(request, 6)
+            return [(each.name, each.topic_id, each.error_code) for each in response.responses]
+
+        both = DeleteTopicState(name="t", topic_id=topic_id)
+        by_name = DeleteTopicState(name="t")
+        assert {error for _, _, error in await delete(both, by_name)} == {ErrorCode.INVALID_REQUEST}
+        assert made.brokers[1].cache.has_topic("t")
+        by_id = DeleteTopicState(name=None, topic_id=topic_id)
+        unknown = DeleteTopicState(name=None, topic_id=UNKNOWN)
+        assert await delete(unknown, by_id) == [
+            (None, UNKNOWN, ErrorCode.UNKNOWN_TOPIC_ID),
+            ("t", topic_id, 0),
+        ]
+        await until(lambda: not made.brokers[1].controller.is_queued_for_deletion("t"))
+        again = (await create(connection, "t")).topic_id
+        assert again not in (topic_id, NO_TOPIC_ID)
+        (known,) = await delete(by_id)
+        assert known == (None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID), "the new topic is another"
+        assert await delete(by_name) == [("t", NO_TOPIC_ID, 0)]
+
+
+async def test_at_2_6_there_are_no_ids(tmp_path: Path) -> None:
+    async with cluster(tmp_path, inter_broker_protocol_version="2.6") as made:
+        connection = await made.connect(1)
+        assert (await create(connection, "t")).topic_id == NO_TOPIC_ID
+        assert await id_in_store(made, "t") is None
+        (topic,) = await described(connection, MetadataRequestTopic(name="t"))
+        assert topic.topic_id == NO_TOPIC_ID
