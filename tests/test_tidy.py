@@ -113,12 +113,6 @@ UNUSED = {
     "collides": "only a test uses it",
     "is_following": "only a test uses it",
 }
-# Messages that no handler serves and no client sends yet. Generated codecs are tested for all.
-UNUSED_MESSAGES = words(
-    """
-    allocate_producer_ids alter_partition
-    """
-)
 
 # Attributes of the time module that read no clock of their own, and the class the core is handed.
 PURE_TIME = {"strftime", "gmtime", "localtime"}
@@ -367,19 +361,14 @@ def test_no_declaration_is_unused() -> None:
         if isinstance(node, ast.ClassDef)
     }
     unused: dict[str, str] = {}
-    unused_messages: dict[str, str] = {}
     for path in MODULES:
         for name, node in declarations(tree_of(path), own_classes):
             if name.startswith(("__", "pytest_")) or name == "statistics":
                 continue
             if uses[name] <= references(node)[name]:
-                if path.parent.name == "messages":
-                    unused_messages[path.stem] = f"{where(path, node.lineno)} {name}"
-                else:
-                    unused[name] = where(path, node.lineno)
+                unused[name] = where(path, node.lineno)
     # Only tests, if anything, use these: remove them, or list them with the reason.
     assert_only_exceptions(unused, UNUSED)
-    assert_only_exceptions(unused_messages, UNUSED_MESSAGES)
 
 
 # Names and words

@@ -1,6 +1,7 @@
 """Requests between brokers, sent by somebody who is none."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from tests.broker.clusters import Cluster, cluster, produce, until
@@ -8,6 +9,14 @@ from tests.broker.clusters import Cluster, cluster, produce, until
 from odradek.broker import control
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from odradek.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    BrokerState,
+)
 from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.stop_replica import (
@@ -130,4 +139,67 @@ async def test_nobody_else_can_take_a_broker_out_of_service(
             request = ControlledShutdownRequest(broker_id=1, broker_epoch=epoch)
             response = await connection.request(request, 3)
             assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        caplog.clear()
+
+
+async def test_alter_partition_over_the_wire_in_every_version(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Topics by name up to v1 and by id from v2; epochs of the members from v3."""
+    async with cluster(tmp_path, brokers=3) as made:
+        await made.create_topic("t", replicas=3)
+        leader = made.brokers[made.controller.cache.partitions("t")[0].leader]
+        role = leader.replicas.partitions[TopicPartition("t", 0)].leader
+        await until(lambda: set(role.isr.committed) == {1, 2, 3})
+        connection = await made.connect(made.controller.id)
+        others = [id for id in made.brokers if id != leader.id]
+
+        async def ask(version: int, isr: list[int], **fields: int) -> AlterPartitionResponse:
+            with_epochs = [BrokerState(broker_id=id, broker_epoch=-1) for id in isr]
+            partition = AlterPartitionRequestPartitionData(
+                new_isr=isr if version < 3 else [],
+                new_isr_with_epochs=with_epochs if version >= 3 else [],
+                leader_epoch=role.epoch,
+                **{"partition_epoch": role.partition_epoch, **fields},
+            )
+            topic = AlterPartitionRequestTopicData(
+                topic_name="t", topic_id=made.controller.cache.topic_id("t"), partitions=[partition]
+            )
+            request = AlterPartitionRequest(
+                broker_id=leader.id, broker_epoch=leader.epoch, topics=[topic]
+            )
+            response: AlterPartitionResponse = await connection.request(request, version)
+            return response
+
+        def error(response: AlterPartitionResponse) -> ErrorCode:
+            return ErrorCode(response.topics[0].partitions[0].error_code)
+
+        made.controller.controller._active.context.shutting_down.add(others[0])  # type: ignore[union-attr]
+        has_ids = made.controller.cache.topic_id("t") != UUID(int=0)
+        for version in range(4 if has_ids else 2):
+            unsafe = await ask(version, [leader.id, others[0]])
+            shutting_down = (
+                ErrorCode.OPERATION_NOT_ATTEMPTED if version < 2 else ErrorCode.INELIGIBLE_REPLICA
+            )
+            assert error(unsafe) is shutting_down, version
+        for version in range(4):
+            if version:  # the first has no recovery state
+                odd = await ask(version, [leader.id], leader_recovery_state=7)
+                assert odd.error_code == ErrorCode.UNKNOWN_SERVER_ERROR, version
+            refused = await ask(version, [leader.id], partition_epoch=99)
+            unknown = version >= 2 and not has_ids
+            known = ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.NOT_CONTROLLER
+            assert error(refused) is known, version
+        epoch = role.partition_epoch
+        accepted = (await ask(1, [leader.id, others[1]])).topics[0].partitions[0]
+        assert (accepted.error_code, accepted.isr) == (0, [leader.id, others[1]])
+        assert (accepted.leader_id, accepted.partition_epoch) == (leader.id, epoch + 1)
+        standby = await made.connect(next(id for id in made.brokers if id != made.controller.id))
+        for request in (AlterPartitionRequest(broker_id=1), AllocateProducerIdsRequest()):
+            response = await standby.request(request, 0)
+            assert response.error_code == ErrorCode.NOT_CONTROLLER
+        block = await connection.request(
+            AllocateProducerIdsRequest(broker_id=leader.id, broker_epoch=leader.epoch), 0
+        )
+        assert (block.error_code, block.producer_id_len) == (0, 1000)
         caplog.clear()

@@ -165,6 +165,8 @@ CASES = [
     Case(K.STOP_REPLICA, [on_cluster(Op.CLUSTER_ACTION)], {"controller_id": 9}, 3),
     Case(K.UPDATE_METADATA, [on_cluster(Op.CLUSTER_ACTION)], {"controller_id": 9}, 6),
     Case(K.CONTROLLED_SHUTDOWN, [on_cluster(Op.CLUSTER_ACTION)], {"broker_id": 9}),
+    Case(K.ALTER_PARTITION, [on_cluster(Op.CLUSTER_ACTION)], {"broker_id": 9}, 3),
+    Case(K.ALLOCATE_PRODUCER_IDS, [on_cluster(Op.CLUSTER_ACTION)], {"broker_id": 9}, 0),
     Case(K.OFFSET_COMMIT, [group(Op.READ), topic(Op.READ)], OFFSETS),
     Case(
         K.OFFSET_FETCH,

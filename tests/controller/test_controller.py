@@ -79,6 +79,8 @@ def questions(controller: Controller) -> list[tuple[Awaitable[object], ErrorCode
         (controller.elect_leaders(ElectionType.PREFERRED, None), ErrorCode.NOT_CONTROLLER),
         (controller.alter_reassignments({T0: [1]}), ErrorCode.NOT_CONTROLLER),
         (controller.list_reassignments(None), ErrorCode.NOT_CONTROLLER),
+        (controller.alter_partitions(3, -1, []), ErrorCode.NOT_CONTROLLER),
+        (controller.allocate_producer_ids(3, -1), ErrorCode.NOT_CONTROLLER),
     ]
 
 

@@ -179,5 +179,7 @@ async def test_kafkas_names_of_the_events_this_dialect_has() -> None:
         "PartitionReassignmentIsrChange",
         "ListPartitionReassignments",
         "IsrChangeNotification",
+        "AlterPartitionReceived",
+        "AllocateProducerIds",
         "LogDirEventNotification",
     }

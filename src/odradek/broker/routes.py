@@ -35,7 +35,14 @@ __all__ = ["Answer", "RequestContext", "Route", "Routes", "refuse"]
 # Requests that the controller sends, and that a broker must take before it serves any other.
 CONTROL = frozenset({ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA})
 # Requests between brokers (Kafka's CLUSTER_ACTION).
-CLUSTER_ACTIONS = frozenset({*CONTROL, ApiKey.CONTROLLED_SHUTDOWN})
+CLUSTER_ACTIONS = frozenset(
+    {
+        *CONTROL,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
 
 # How many elements the arrays of a request may have: what it costs to serve one is paid by all
 # clients, who wait meanwhile. A handler whose elements are dear has an ELEMENTS_MAX of its own.

@@ -249,6 +249,25 @@ async def controlled_shutdown(active: ActiveController, id: int, epoch: int) -> 
     }
 
 
+async def allocate_producer_ids(active: ActiveController, id: int, epoch: int) -> range:
+    """A block of producer ids for a registered broker. KIP-730, docs/spec/protocol-ladder.md 4.
+
+    Not behind the fence of this term: each writer takes the block after the last, so blocks never
+    overlap, and one that was taken for an answer that was lost stays unused.
+    """
+    known = active.context.brokers.get(id)
+    if known is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {id} is not registered")
+    if epoch != known.epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {id} is at epoch {known.epoch}, the request at {epoch}",
+        )
+    block = await active.store.allocate_producer_ids(id)
+    active.note(f"AllocateProducerIds broker={id} first={block.start} last={block.stop - 1}")
+    return block
+
+
 async def directories_failed(active: ActiveController) -> None:
     """LogDirEventNotification: ask the brokers about each of their replicas."""
     names = await active.store.notifications.log_dir_notifications(

@@ -24,6 +24,7 @@ from odradek.controller.events import (
     ApiRequest,
     Event,
     Expire,
+    IsrProposal,
     Startup,
     TermEvent,
     name_of,
@@ -37,6 +38,7 @@ from odradek.store.api import SessionExpired, StoreError, StoreUnavailable
 from odradek.store.cluster import ClusterStore
 from odradek.store.controller_nodes import ControllerTerm
 from odradek.store.nodes import ControllerMoved
+from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
@@ -159,6 +161,20 @@ class Controller:
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """The moves in progress, of these partitions or of all."""
         request = events.ListPartitionReassignments(partitions)
+        self._queue.put(request)
+        return await request.reply
+
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, proposals: Collection[IsrProposal]
+    ) -> dict[IsrProposal, LeaderAndIsr | ErrorCode]:
+        """A leader proposes ISRs; answers the state of each partition, or why it was refused."""
+        request = events.AlterPartitionReceived(broker_id, broker_epoch, proposals)
+        self._queue.put(request)
+        return await request.reply
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
+        """A block of producer ids for one broker."""
+        request = events.AllocateProducerIds(broker_id, broker_epoch)
         self._queue.put(request)
         return await request.reply
 

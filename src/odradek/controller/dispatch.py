@@ -1,6 +1,13 @@
 """From an event to the function that handles it."""
 
-from odradek.controller import brokers, events, leader_elections, responses, topics
+from odradek.controller import (
+    alter_partition,
+    brokers,
+    events,
+    leader_elections,
+    responses,
+    topics,
+)
 from odradek.controller.active import ActiveController
 from odradek.controller.events import AnyApiRequest, TermEvent
 from odradek.controller.journal import abbreviated
@@ -60,3 +67,8 @@ async def serve(active: ActiveController, request: AnyApiRequest) -> None:
             request.succeed(await active.reassigner.request(moves))
         case events.ListPartitionReassignments():
             request.succeed(active.reassigner.listed(request.partitions))
+        case events.AlterPartitionReceived():
+            await alter_partition.serve(active, request)
+        case events.AllocateProducerIds():
+            block = brokers.allocate_producer_ids(active, request.broker_id, request.broker_epoch)
+            request.succeed(await block)

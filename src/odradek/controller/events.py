@@ -8,21 +8,21 @@ Events that only say "look again" are equal if they look at the same thing, and 
 once: the handler reads the present state anyway. Responses and requests equal nothing but
 themselves. docs/spec, section 4.3 of the controller's behaviour.
 
-Of the kinds of that section this dialect has no AlterPartitionReceived, UpdateFeatures or
-AllocateProducerIds: at inter-broker protocol 2.6 leaders write the ISR to the store themselves,
-features are disabled, and each broker takes its own producer ids. Nor has it ShutdownEventThread:
-the queue is a task, and `close` ends it.
+Of the kinds of that section there is no UpdateFeatures, because a ZooKeeper-mode broker supports no
+feature, and no ShutdownEventThread: the queue is a task, and `close` ends it.
 """
 
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
+from uuid import UUID
 
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import ElectionType
 from odradek.controller.outcomes import PartitionOutcome
 from odradek.controller.reassignment import Target
+from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -239,8 +239,46 @@ class ListPartitionReassignments(ApiRequest[dict[TopicPartition, ReplicaAssignme
         self.partitions = partitions
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class IsrProposal:
+    """What a leader asks of one partition, which it calls by its topic's name or id."""
+
+    topic: str | UUID
+    partition: int
+    # The sender as leader, the ISR it wants, and the epochs it knows of.
+    state: LeaderAndIsr
+    # Of members of that ISR whose incarnation the leader knows.
+    broker_epochs: Mapping[int, int]
+
+
+class AlterPartitionReceived(ApiRequest[dict[IsrProposal, "LeaderAndIsr | ErrorCode"]]):
+    """A leader proposes ISRs; the reply is the state of each partition, or why it was refused."""
+
+    def __init__(
+        self, broker_id: int, broker_epoch: int, proposals: Collection[IsrProposal]
+    ) -> None:
+        super().__init__()
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.proposals = proposals
+
+
+class AllocateProducerIds(ApiRequest[range]):
+    """A broker needs producer ids; the reply is a block that no other has."""
+
+    def __init__(self, broker_id: int, broker_epoch: int) -> None:
+        super().__init__()
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+
+
 AnyApiRequest = (
-    ControlledShutdown | ElectLeaders | ApiPartitionReassignment | ListPartitionReassignments
+    ControlledShutdown
+    | ElectLeaders
+    | ApiPartitionReassignment
+    | ListPartitionReassignments
+    | AlterPartitionReceived
+    | AllocateProducerIds
 )
 Event = ElectionEvent | TermEvent | AnyApiRequest
 
