@@ -297,7 +297,7 @@ async def test_what_nobody_can_read_is_left_out_and_the_rest_is_followed(
         await store.session.set(paths.config(ConfigKind.TOPICS, "u"), b"by hand")
         await store.configs.set(ConfigKind.TOPICS, "t", {"segment.bytes": "3000"})
         for entity in ("brokers/1", "clients/c", "topics/u", "topics/", "topics/t"):
-            await store.configs.notify_change(entity)
+            await store.configs.changes.notify(entity)
 
         def settings(topic: str) -> tuple[int, int]:
             config = made.brokers[1].logs.logs[TopicPartition(topic, 0)].config

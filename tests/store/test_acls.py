@@ -3,7 +3,8 @@
 import pytest
 
 from odradek.store import acls
-from odradek.store.acls import LITERAL, PREFIXED, AclChange, AclEntry, Resource
+from odradek.store.acls import LITERAL, PREFIXED, AclEntry, Resource
+from odradek.store.change_nodes import Change
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import InvalidPayload
 
@@ -20,9 +21,9 @@ async def cluster(backend) -> ClusterStore:
 
 
 async def test_a_resource_is_written_under_its_version(cluster) -> None:
-    assert await cluster.acls.get(TOPIC) == (set(), -1)
-    assert await cluster.acls.set(TOPIC, {ENTRY}, -1) == 0
-    assert await cluster.acls.set(TOPIC, {OTHER}, -1) is None
+    assert await cluster.acls.get(TOPIC) == (set(), None)
+    assert await cluster.acls.set(TOPIC, {ENTRY}, None) == 0
+    assert await cluster.acls.set(TOPIC, {OTHER}, None) is None
     assert await cluster.acls.get(TOPIC) == ({ENTRY}, 0)
     assert await cluster.acls.set(TOPIC, {ENTRY, OTHER}, 0) == 1
     assert await cluster.acls.set(TOPIC, set(), 0) is None
@@ -33,8 +34,8 @@ async def test_a_resource_is_written_under_its_version(cluster) -> None:
 
 
 async def test_resources_are_where_kafka_keeps_them(cluster) -> None:
-    await cluster.acls.set(TOPIC, [ENTRY], -1)
-    await cluster.acls.set(PREFIX, [ENTRY], -1)
+    await cluster.acls.set(TOPIC, [ENTRY], None)
+    await cluster.acls.set(PREFIX, [ENTRY], None)
     data = (
         b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow",'
         b'"operation":"Read","host":"*"}]}'
@@ -46,16 +47,16 @@ async def test_resources_are_where_kafka_keeps_them(cluster) -> None:
 
 async def test_changes_are_told_in_order(cluster, recorder) -> None:
     watch = recorder()
-    assert await cluster.acls.changes(LITERAL, watch=watch) == []
+    assert await cluster.acls.changes[LITERAL].after(watch=watch) == []
     await cluster.acls.notify_change(TOPIC)
     await watch.next()
     await cluster.session.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
     await cluster.acls.notify_change(Resource("Cluster", "kafka-cluster"))
-    assert await cluster.acls.changes(LITERAL, after=0) == [
-        AclChange(2, Resource("Cluster", "kafka-cluster"))
+    assert await cluster.acls.changes[LITERAL].after(0) == [
+        Change(2, Resource("Cluster", "kafka-cluster"))
     ]
     await cluster.acls.notify_change(PREFIX)
-    assert await cluster.acls.changes(PREFIXED) == [AclChange(0, PREFIX)]
+    assert await cluster.acls.changes[PREFIXED].after() == [Change(0, PREFIX)]
 
 
 def test_the_payloads_of_changes() -> None:

@@ -7,13 +7,13 @@ import pytest
 
 from odradek.store import paths, payloads
 from odradek.store.api import BadVersion, EventKind, NodeExists, SessionExpired, WatchEvent
+from odradek.store.change_nodes import Change
 from odradek.store.cluster import ClusterStore
 from odradek.store.configs import NoController
 from odradek.store.controller_nodes import ControllerTerm
 from odradek.store.nodes import ControllerMoved, Refused
 from odradek.store.payloads import (
     BrokerRegistration,
-    ConfigChange,
     Endpoint,
     InvalidPayload,
     LeaderAndIsr,
@@ -598,26 +598,26 @@ class TestConfigurations:
 
     async def test_changes_are_replayed_in_order(self, cluster, other, fence, recorder) -> None:
         watch = recorder()
-        assert await other.configs.changes(watch=watch) == []
-        await cluster.configs.notify_change("topics/t")
+        assert await other.configs.changes.after(watch=watch) == []
+        await cluster.configs.changes.notify("topics/t")
         await watch.next()
         await cluster.session.create(
             f"{paths.CONFIG_CHANGES}/config_change_", b"x", sequential=True
         )
-        await cluster.configs.notify_change("brokers/1")
-        assert await other.configs.changes() == [
-            ConfigChange(0, "topics/t"),
-            ConfigChange(2, "brokers/1"),
+        await cluster.configs.changes.notify("brokers/1")
+        assert await other.configs.changes.after() == [
+            Change(0, "topics/t"),
+            Change(2, "brokers/1"),
         ]
-        assert await other.configs.changes(after=0) == [ConfigChange(2, "brokers/1")]
+        assert await other.configs.changes.after(0) == [Change(2, "brokers/1")]
 
     async def test_old_changes_are_purged(self, backend, cluster) -> None:
-        await cluster.configs.notify_change("topics/t")
+        await cluster.configs.changes.notify("topics/t")
         (name,) = await cluster.session.children(paths.CONFIG_CHANGES)
         _, stat = await cluster.session.get(f"{paths.CONFIG_CHANGES}/{name}")
         late = ClusterStore(await backend.open(), clock=lambda: stat.created_ms + 15 * 60 * 1000)
-        await late.configs.purge_changes()
-        assert await cluster.configs.changes() != []
+        await late.configs.changes.purge()
+        assert await cluster.configs.changes.after() != []
         later = ClusterStore(late.session, clock=lambda: stat.created_ms + 15 * 60 * 1000 + 1)
-        await later.configs.purge_changes()
-        assert await cluster.configs.changes() == []
+        await later.configs.changes.purge()
+        assert await cluster.configs.changes.after() == []

@@ -1,9 +1,8 @@
 """The cluster's ACLs, followed through the store, and changed there.
 
 docs/spec/security.md, section 4.3. Literal and prefixed patterns have a tree and notifications
-each. The watch is set before everything is loaded, so that no change falls between; notifications
-carry a number, so nothing is missed over a lost session. A change is written under the version that
-was read, and read again and repeated when another broker was faster.
+each. A change is written under the version that was read, and read again and repeated when another
+broker was faster. What cannot be read is not changed: the node may hold rules that we do not know.
 """
 
 import asyncio
@@ -11,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
+from odradek.broker.change_follower import ChangeFollower
 from odradek.security.acls import (
     AclEntry,
     AclFilter,
@@ -25,21 +25,20 @@ from odradek.security.acls import (
 )
 from odradek.store.acls import AclEntry as StoredEntry
 from odradek.store.acls import Resource as StoredPattern
-from odradek.store.api import SessionEvent, StoreError, WatchEvent
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import InvalidPayload
 from odradek.wire.errors import ErrorCode, KafkaError
 
 __all__ = ["AclFollower"]
 
-RETRY_S = 1.0
 ATTEMPTS_MAX = 10
 CONFLICT_PAUSE_S = (0.1, 0.15)
-PATTERNS = ("LITERAL", "PREFIXED")
 
 logger = logging.getLogger(__name__)
 
 Entries = frozenset[AclEntry]
+
+DENY_ALL: Entries = frozenset({AclEntry("User:*", AclPermission.DENY, AclOperation.ALL, "*")})
 
 
 class AclFollower:
@@ -49,62 +48,32 @@ class AclFollower:
         self._store = store
         self._authorizer = authorizer
         self._rng = rng
-        self._seen = dict.fromkeys(PATTERNS, -1)
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._changes = ChangeFollower(store.session, "ACLs")
 
     async def start(self) -> None:
         """Returns when all ACLs are known: before that nothing may be served."""
         await self._store.acls.prepare()
-        self._store.session.on_session(self._session_changed)
-        for pattern in PATTERNS:
-            changes = await self._store.acls.changes(pattern, watch=self._watched)
-            self._seen[pattern] = changes[-1].sequence if changes else -1
+        for changes in self._store.acls.changes.values():
+            await self._changes.watch(changes, self._read)
         for resource in await self._store.acls.resources():
             await self._read(resource)
-        self._task = asyncio.get_running_loop().create_task(self._follow())
+        self._changes.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._changes.stop()
 
-    # Following
-
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:
-            self._wake.set()
-
-    def _watched(self, event: WatchEvent) -> None:
-        self._wake.set()
-
-    async def _follow(self) -> None:
-        while True:
-            self._wake.clear()
-            try:
-                for pattern in PATTERNS:
-                    changes = await self._store.acls.changes(
-                        pattern, self._seen[pattern], self._watched
-                    )
-                    for change in changes:
-                        await self._read(change.resource)
-                        self._seen[pattern] = change.sequence
-            except StoreError as error:
-                logger.warning("cannot follow the ACLs, retrying: %s", error)
-                await asyncio.sleep(RETRY_S)
-                continue
-            await self._wake.wait()
-
-    async def _read(self, resource: StoredPattern) -> tuple[Entries, int]:
-        """What the store now says of one pattern; unreadable ACLs leave those before in place."""
-        pattern = _pattern(resource)
+    async def _read(self, resource: StoredPattern) -> tuple[Entries, int | None] | None:
+        """What the store now says of one pattern; None if that cannot be read. Then the ACLs read
+        before stay in force; without any, everything is denied."""
         try:
             stored, version = await self._store.acls.get(resource)
         except InvalidPayload as error:
-            logger.error("keeping the ACLs of %s as they were: %s", resource, error)
-            return self._authorizer.entries.get(pattern, frozenset()), -1
+            logger.error("ACLs of %s are unreadable, those before stay: %s", resource, error)
+            if _pattern(resource) not in self._authorizer.entries:
+                self._authorizer.update(_pattern(resource), DENY_ALL)
+            return None
         entries = frozenset(map(_entry, stored))
-        self._authorizer.update(pattern, entries)
+        self._authorizer.update(_pattern(resource), entries)
         return entries, version
 
     # Changing
@@ -141,16 +110,17 @@ class AclFollower:
     async def _change(self, pattern: ResourcePattern, change: Callable[[Entries], Entries]) -> None:
         resource = _stored_pattern(pattern)
         for _ in range(ATTEMPTS_MAX):
-            before, version = await self._read(resource)
+            read = await self._read(resource)
+            if read is None:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR,
+                    f"the ACLs at {resource.path} are unreadable, and were not changed",
+                )
+            before, version = read
             after = change(before)
             if after == before:
                 return
-            if after:
-                stored = {_stored(entry) for entry in after}
-                written = await self._store.acls.set(resource, stored, version) is not None
-            else:
-                written = await self._store.acls.delete(resource, version)
-            if written:
+            if await self._write(resource, after, version):
                 self._authorizer.update(pattern, after)
                 await self._store.acls.notify_change(resource)
                 return
@@ -159,6 +129,14 @@ class AclFollower:
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the ACLs of {word(pattern.type)}:{pattern.name} are being changed by others",
         )
+
+    async def _write(self, resource: StoredPattern, entries: Entries, version: int | None) -> bool:
+        """Whether the node still stood at this version; None: there was none."""
+        if entries:
+            stored = {_stored(entry) for entry in entries}
+            return await self._store.acls.set(resource, stored, version) is not None
+        # Without a node there were no entries, so that there is nothing to delete either.
+        return version is None or await self._store.acls.delete(resource, version)
 
 
 def matching(

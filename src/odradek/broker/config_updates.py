@@ -108,7 +108,7 @@ async def write(
         await broker.store.configs.set(kind, entity, settings)
     except NoController as error:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
-    await broker.store.configs.notify_change(f"{kind}/{entity}")
+    await broker.store.configs.changes.notify(f"{kind}/{entity}")
 
 
 def _validate_topic(broker: "Broker", topic: str, settings: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 docs/spec/security.md, section 3.6. A token's secret (its hmac) is derived from its id and the
 cluster's secret, so only brokers with the same `delegation.token.secret.key` know it. Tokens are
-nodes of the store, followed through notifications; the watch is set before everything is loaded.
+nodes of the store, followed through notifications.
 The active controller deletes expired ones. A broker that dies between the write of a token and its
 notification leaves a token that the other brokers do not know until they restart.
 """
@@ -14,10 +14,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from odradek.broker.change_follower import ChangeFollower
 from odradek.security.exchange import Login
 from odradek.security.principal import Principal
 from odradek.security.scram import MECHANISMS, ScramCredential
-from odradek.store.api import SessionEvent, StoreError, WatchEvent
+from odradek.store.api import StoreError
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import InvalidPayload
 from odradek.store.tokens import StoredToken
@@ -27,7 +28,6 @@ __all__ = ["DelegationToken", "TokenFollower", "TokenLimits", "Tokens"]
 
 SALT_BYTES = 24
 ID_BYTES = 16
-RETRY_S = 1.0
 # How often a broker looks whether it is the active controller and tokens are to be deleted.
 LOOK_S = 10.0
 
@@ -161,50 +161,23 @@ class TokenFollower:
         self._limits = limits
         self._clock = clock
         self._randbytes = randbytes
-        self._seen = -1
-        self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._changes = ChangeFollower(store.session, "delegation tokens")
+        self._purge: asyncio.Task[None] | None = None
 
     async def start(self, is_controller: Callable[[], bool]) -> None:
         """Returns when all tokens are known."""
         await self._store.tokens.prepare()
-        self._store.session.on_session(self._session_changed)
-        changes = await self._store.tokens.changes(watch=self._watched)
-        self._seen = changes[-1].sequence if changes else -1
+        await self._changes.watch(self._store.tokens.changes, self._read)
         for token_id in await self._store.tokens.ids():
             await self._read(token_id)
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._follow()),
-            loop.create_task(self._purge_regularly(is_controller)),
-        ]
+        self._changes.start()
+        self._purge = asyncio.get_running_loop().create_task(self._purge_regularly(is_controller))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    # Following
-
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:
-            self._wake.set()
-
-    def _watched(self, event: WatchEvent) -> None:
-        self._wake.set()
-
-    async def _follow(self) -> None:
-        while True:
-            self._wake.clear()
-            try:
-                for change in await self._store.tokens.changes(self._seen, self._watched):
-                    await self._read(change.id)
-                    self._seen = change.sequence
-            except StoreError as error:
-                logger.warning("cannot follow the delegation tokens, retrying: %s", error)
-                await asyncio.sleep(RETRY_S)
-                continue
-            await self._wake.wait()
+        await self._changes.stop()
+        if self._purge is not None:
+            self._purge.cancel()
+            await asyncio.gather(self._purge, return_exceptions=True)
 
     async def _read(self, token_id: str) -> None:
         try:
@@ -270,12 +243,12 @@ class TokenFollower:
 
     async def _changed(self, token: DelegationToken) -> None:
         self.tokens.update(token)
-        await self._store.tokens.notify_change(token.id)
+        await self._store.tokens.changes.notify(token.id)
 
     async def _delete(self, token: DelegationToken) -> None:
         await self._store.tokens.delete(token.id)
         self.tokens.remove(token.id)
-        await self._store.tokens.notify_change(token.id)
+        await self._store.tokens.changes.notify(token.id)
 
     # The active controller's part
 
@@ -301,4 +274,4 @@ class TokenFollower:
             if token.is_expired(now_ms):
                 logger.info("delegation token %s of %s has expired: deleted", token.id, token.owner)
                 await self._delete(token)
-        await self._store.tokens.purge_changes()
+        await self._store.tokens.changes.purge()

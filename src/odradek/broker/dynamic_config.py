@@ -1,29 +1,26 @@
 """Settings that change while the broker runs, followed through the store.
 
 A writer of settings leaves a notification; this broker reads the entity it names again and passes
-the values on: to logs, quotas, throttles, limits of connections. Notifications carry a
-number, so nothing is missed over a lost session and nothing is done twice.
+the values on: to logs, quotas, throttles, limits of connections.
 docs/spec/interchange-with-apache-kafka.md section B.1.
 
 What stands in the store may have been written by another kind of broker, or by hand: settings that
 cannot be taken are logged and left out, and the others are followed.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 
+from odradek.broker.change_follower import ChangeFollower
 from odradek.broker.config import BrokerConfig
 from odradek.broker.quotas import ClientQuotas, entity_of, plain_entity
 from odradek.log.config import LogConfig
-from odradek.store.api import SessionEvent, StoreError, WatchEvent
+from odradek.store.api import StoreError
 from odradek.store.cluster import ClusterStore
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, desanitize
 from odradek.store.payloads import InvalidPayload
 
 __all__ = ["DynamicConfig"]
-
-RETRY_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -47,15 +44,12 @@ class DynamicConfig:
         self._on_topic = on_topic
         self._on_user = on_user
         self._overrides: dict[str, Mapping[str, str]] = {}
-        self._seen = -1
-        self._changes = 0
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._changes = ChangeFollower(store.session, "settings")
+        self._applied = 0
 
     async def load(self) -> None:
         """Reads everything once. What changes from here on is followed by `start`."""
-        changes = await self._store.configs.changes()
-        self._seen = changes[-1].sequence if changes else -1
+        await self._changes.watch(self._store.configs.changes, self._apply)
         await self._apply(f"{ConfigKind.BROKERS}/{self._broker_id}")
         topics = await self._store.configs.entities(ConfigKind.TOPICS)
         for topic, overrides in (await self._read_overrides(topics)).items():
@@ -68,13 +62,10 @@ class DynamicConfig:
                 await self._apply(f"users/{user}/clients/{client}")
 
     def start(self) -> None:
-        self._store.session.on_session(self._session_changed)
-        self._task = asyncio.get_running_loop().create_task(self._follow())
+        self._changes.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._changes.stop()
 
     # Topics
 
@@ -89,9 +80,9 @@ class DynamicConfig:
         changes meanwhile, again.
         """
         while True:
-            before = self._changes
+            before = self._applied
             found = await self._read_overrides(topics)
-            if self._changes == before:
+            if self._applied == before:
                 break
         for topic, overrides in found.items():
             self._remember(topic, overrides)
@@ -115,32 +106,9 @@ class DynamicConfig:
 
     # Following
 
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:
-            self._wake.set()
-
-    def _watched(self, event: WatchEvent) -> None:
-        self._wake.set()
-
-    async def _follow(self) -> None:
-        while True:
-            self._wake.clear()
-            try:
-                changes = await self._store.configs.changes(self._seen, self._watched)
-                for change in changes:
-                    await self._apply(change.entity_path)
-                    self._seen = change.sequence
-                if changes:
-                    await self._store.configs.purge_changes()
-            except StoreError as error:
-                logger.warning("cannot follow the settings, trying again: %s", error)
-                await asyncio.sleep(RETRY_S)
-                continue
-            await self._wake.wait()
-
     async def _apply(self, path: str) -> None:
         """Takes what the store now says of one entity. Raises StoreError to be tried again."""
-        self._changes += 1
+        self._applied += 1
         try:
             await self._take(path)
         except StoreError:

@@ -14,6 +14,7 @@ A decision is remembered until the ACLs change, so that the produce and fetch pa
 dictionary look-up for each topic.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
@@ -145,8 +146,9 @@ class Authorizer:
         self._super_users = super_users
         self._allow_if_no_acl = allow_if_no_acl
         self._entries: dict[ResourcePattern, frozenset[AclEntry]] = {}
-        # Lengths of the prefixed patterns of each type: a name is looked up once for each of them.
-        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        # Lengths of the prefixed patterns of each type, and how many have each: a name is looked up
+        # once for each length.
+        self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
         self._decisions: dict[_Decision, bool] = {}
         # Rises with every change: what was decided at another number is to be decided again.
         self.version = 0
@@ -154,17 +156,18 @@ class Authorizer:
     def update(self, pattern: ResourcePattern, entries: Iterable[AclEntry]) -> None:
         """The entries of one pattern are now these; none removes the pattern."""
         kept = frozenset(entries)
+        before = self._entries.get(pattern, frozenset())
+        if kept == before:
+            return
         if kept:
             self._entries[pattern] = kept
         else:
-            self._entries.pop(pattern, None)
-        if pattern.pattern is PatternType.PREFIXED:
-            lengths = {
-                len(each.name)
-                for each in self._entries
-                if each.pattern is PatternType.PREFIXED and each.type is pattern.type
-            }
-            self._prefix_lengths[pattern.type] = tuple(sorted(lengths))
+            del self._entries[pattern]
+        if pattern.pattern is PatternType.PREFIXED and bool(kept) != bool(before):
+            lengths = self._prefix_lengths.setdefault(pattern.type, Counter())
+            lengths[len(pattern.name)] += 1 if kept else -1
+            if not lengths[len(pattern.name)]:
+                del lengths[len(pattern.name)]
         self._decisions.clear()
         self.version += 1
 

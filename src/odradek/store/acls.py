@@ -8,16 +8,15 @@ literal patterns have a tree and notifications of their own, older than all othe
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from odradek.store import payloads
-from odradek.store.api import ANY_VERSION, BadVersion, NodeExists, NoNode, Watch
-from odradek.store.nodes import Nodes, sequence_of
+from odradek.store.api import BadVersion, NodeExists, NoNode
+from odradek.store.change_nodes import ChangeNodes
+from odradek.store.nodes import Nodes
 from odradek.store.payloads import InvalidPayload
-
-logger = logging.getLogger(__name__)
 
 LITERAL, PREFIXED = "LITERAL", "PREFIXED"
 ROOTS = {LITERAL: "/kafka-acl", PREFIXED: "/kafka-acl-extended/prefixed"}
@@ -55,23 +54,25 @@ class Resource(NamedTuple):
         return f"{ROOTS[self.pattern]}/{self.type}/{self.name}"
 
 
-class AclChange(NamedTuple):
-    sequence: int
-    resource: Resource
-
-
 class Acls:
     """ACLs by resource pattern."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
+        # Literal patterns, and the others.
+        self.changes = {
+            pattern: ChangeNodes(
+                nodes, parent, CHANGE_PREFIX, encode_acl_change, partial(decode_acl_change, pattern)
+            )
+            for pattern, parent in CHANGES.items()
+        }
 
     async def prepare(self) -> None:
         """Create the nodes an authorizer creates at start."""
         for pattern, root in ROOTS.items():
             for resource_type in RESOURCE_TYPES:
                 await self._nodes.ensure(f"{root}/{resource_type}")
-            await self._nodes.ensure(CHANGES[pattern])
+            await self.changes[pattern].prepare()
 
     async def resources(self) -> list[Resource]:
         return [
@@ -81,20 +82,23 @@ class Acls:
             for name in await self._nodes.names(f"{root}/{resource_type}")
         ]
 
-    async def get(self, resource: Resource) -> tuple[set[AclEntry], int]:
-        """The entries of a resource and the version they stand at; -1 without a node."""
+    async def get(self, resource: Resource) -> tuple[set[AclEntry], int | None]:
+        """The entries of a resource and the version they stand at; None without a node.
+
+        Raises InvalidPayload.
+        """
         node = await self._nodes.read(resource.path)
         if node is None:
-            return set(), ANY_VERSION
+            return set(), None
         return decode_acls(node[0], resource.path), node[1].version
 
     async def set(
-        self, resource: Resource, entries: Iterable[AclEntry], version: int
+        self, resource: Resource, entries: Iterable[AclEntry], version: int | None
     ) -> int | None:
         """Write all entries if they still stand at this version; the new version, or None."""
         data = encode_acls(entries)
         try:
-            if version == ANY_VERSION:
+            if version is None:
                 await self._nodes.session.create(resource.path, data)
                 return 0
             return (await self._nodes.session.set(resource.path, data, version)).version
@@ -110,27 +114,7 @@ class Acls:
         return True
 
     async def notify_change(self, resource: Resource) -> None:
-        await self._nodes.session.create(
-            f"{CHANGES[resource.pattern]}/{CHANGE_PREFIX}",
-            encode_acl_change(resource),
-            sequential=True,
-        )
-
-    async def changes(
-        self, pattern: str, after: int = -1, watch: Watch | None = None
-    ) -> list[AclChange]:
-        """The notifications after this sequence, in order; unreadable ones are skipped."""
-        names = await self._nodes.names(CHANGES[pattern], watch)
-        where = [f"{CHANGES[pattern]}/{name}" for name in names if sequence_of(name) > after]
-        changes = []
-        for path, node in zip(where, await self._nodes.session.get_many(where), strict=True):
-            try:
-                if node is not None:
-                    resource = decode_acl_change(pattern, node[0], path)
-                    changes.append(AclChange(sequence_of(path), resource))
-            except InvalidPayload as error:
-                logger.warning("skipping a notification: %s", error)
-        return sorted(changes)
+        await self.changes[resource.pattern].notify(resource)
 
 
 def encode_acls(acls: Iterable[AclEntry]) -> bytes:
@@ -184,6 +168,7 @@ def decode_acl_change(pattern: str, data: bytes | None, path: str) -> Resource:
         pattern = payloads.typed(of, "patternType", str, path)
         resource_type = payloads.typed(of, "resourceType", str, path)
         name = payloads.typed(of, "name", str, path)
+    resource_type = resource_type.upper()
     if resource_type not in _PATH_NAMES or pattern not in ROOTS or not name:
         raise InvalidPayload(path, f"not a resource: {data!r}")
     return Resource(_PATH_NAMES[resource_type], name, pattern)

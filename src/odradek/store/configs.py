@@ -2,13 +2,11 @@
 
 INTERCHANGE.md section B.1: a configuration is written only while there is a controller, under a
 check of ``/controller``, so that a cluster that moves to KRaft is not written behind its back.
-The writer then leaves a notification; every broker replays those it has not seen, and purges
-the ones older than fifteen minutes.
+The writer then leaves a notification (`changes`: ``topics/t``, ``users/u/clients/c``...).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 
 from odradek.store import paths, payloads
@@ -19,15 +17,10 @@ from odradek.store.api import (
     Operation,
     Set,
     StoreError,
-    Watch,
     parent_of,
 )
-from odradek.store.nodes import Nodes, sequence_of
-from odradek.store.payloads import ConfigChange, InvalidPayload
-
-logger = logging.getLogger(__name__)
-
-CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+from odradek.store.change_nodes import ChangeNodes
+from odradek.store.nodes import Nodes
 
 
 class NoController(StoreError):
@@ -39,6 +32,13 @@ class Configs:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
+        self.changes = ChangeNodes(
+            nodes,
+            paths.CONFIG_CHANGES,
+            paths.CONFIG_CHANGE_PREFIX,
+            payloads.encode_config_change,
+            payloads.decode_config_change,
+        )
 
     async def get(self, kind: str, entity: str) -> dict[str, str]:
         """An entity's own settings; empty if it has none. The entity's name is sanitized."""
@@ -89,36 +89,3 @@ class Configs:
             await self._nodes.session.create(path, data)
         except NodeExists:
             await self._nodes.session.set(path, data)
-
-    async def notify_change(self, entity_path: str) -> None:
-        """Tell every broker that ``topics/t``, ``users/u/clients/c``... was written."""
-        await self._nodes.session.create(
-            f"{paths.CONFIG_CHANGES}/{paths.CONFIG_CHANGE_PREFIX}",
-            payloads.encode_config_change(entity_path),
-            sequential=True,
-        )
-
-    async def changes(self, after: int = -1, watch: Watch | None = None) -> list[ConfigChange]:
-        """The notifications after this sequence, in order; unreadable ones are skipped."""
-        names = await self._nodes.names(paths.CONFIG_CHANGES, watch)
-        wanted = [name for name in names if sequence_of(name) > after]
-        where = [f"{paths.CONFIG_CHANGES}/{name}" for name in wanted]
-        changes = []
-        for path, node in zip(where, await self._nodes.session.get_many(where), strict=True):
-            if node is None:
-                continue
-            try:
-                entity_path = payloads.decode_config_change(node[0], path)
-            except InvalidPayload as error:
-                logger.warning("skipping a notification: %s", error)
-                continue
-            changes.append(ConfigChange(sequence_of(path), entity_path))
-        return sorted(changes)
-
-    async def purge_changes(self, age_ms: int = CHANGE_EXPIRATION_MS) -> None:
-        """Delete notifications every broker has had time to read."""
-        names = await self._nodes.names(paths.CONFIG_CHANGES)
-        where = [f"{paths.CONFIG_CHANGES}/{name}" for name in names]
-        for path, node in zip(where, await self._nodes.session.get_many(where), strict=True):
-            if node is not None and node[1].created_ms + age_ms < self._nodes.clock():
-                await self._nodes.delete_if_there(path)  # another broker purges too

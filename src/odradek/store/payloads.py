@@ -100,13 +100,6 @@ class TopicNode:
     topic_id: uuid.UUID | None = None
 
 
-class ConfigChange(NamedTuple):
-    """A notification that an entity's configuration was written, e.g. of ``topics/t``."""
-
-    sequence: int
-    entity_path: str
-
-
 def dump(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek.store import payloads
-from odradek.store.api import NodeExists, NoNode, Watch
-from odradek.store.nodes import Nodes, sequence_of
+from odradek.store.api import NodeExists, NoNode
+from odradek.store.change_nodes import ChangeNodes
+from odradek.store.nodes import Nodes
 from odradek.store.paths import desanitize, sanitize
 
 TOKENS = "/delegation_token/tokens"
 CHANGES = "/delegation_token/token_changes"
 CHANGE_PREFIX = "token_change_"
-CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 # Versions 1 and 2 do not say who asked for a token: its owner did.
 REQUESTER_SINCE = 3
 
@@ -33,21 +33,23 @@ class StoredToken(NamedTuple):
     expires_ms: int
 
 
-class TokenChange(NamedTuple):
-    sequence: int
-    id: str
-
-
 class TokenNodes:
     """Tokens by id."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
+        self.changes = ChangeNodes(
+            nodes,
+            CHANGES,
+            CHANGE_PREFIX,
+            str.encode,
+            lambda data, _: (data or b"").decode(errors="replace"),
+        )
 
     async def prepare(self) -> None:
         """Create the nodes that brokers with a secret create at start."""
         await self._nodes.ensure(TOKENS)
-        await self._nodes.ensure(CHANGES)
+        await self.changes.prepare()
 
     async def ids(self) -> list[str]:
         return await self._nodes.names(TOKENS)
@@ -74,29 +76,6 @@ class TokenNodes:
 
     async def delete(self, token_id: str) -> None:
         await self._nodes.delete_if_there(f"{TOKENS}/{token_id}")
-
-    async def notify_change(self, token_id: str) -> None:
-        await self._nodes.session.create(
-            f"{CHANGES}/{CHANGE_PREFIX}", token_id.encode(), sequential=True
-        )
-
-    async def changes(self, after: int = -1, watch: Watch | None = None) -> list[TokenChange]:
-        """The notifications after this sequence, in order."""
-        names = await self._nodes.names(CHANGES, watch)
-        where = [f"{CHANGES}/{name}" for name in names if sequence_of(name) > after]
-        nodes = await self._nodes.session.get_many(where)
-        return sorted(
-            TokenChange(sequence_of(path), (node[0] or b"").decode(errors="replace"))
-            for path, node in zip(where, nodes, strict=True)
-            if node is not None
-        )
-
-    async def purge_changes(self, age_ms: int = CHANGE_EXPIRATION_MS) -> None:
-        """Delete notifications every broker has had time to read."""
-        where = [f"{CHANGES}/{name}" for name in await self._nodes.names(CHANGES)]
-        for path, node in zip(where, await self._nodes.session.get_many(where), strict=True):
-            if node is not None and node[1].created_ms + age_ms < self._nodes.clock():
-                await self._nodes.delete_if_there(path)
 
 
 def encode_token(token: StoredToken) -> bytes:

@@ -423,7 +423,7 @@ class RealCluster(PuppetCluster):
 
     async def announce_config(self, topic: str) -> None:
         """The brokers read it, and the active controller acts on it."""
-        await self.admin.configs.notify_change(f"topics/{topic}")
+        await self.admin.configs.changes.notify(f"topics/{topic}")
 
     async def settle(self) -> None:
         await self._until_registered()
