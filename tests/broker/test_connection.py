@@ -301,7 +301,7 @@ async def test_clients_do_not_keep_the_other_brokers_out(tmp_path: Path) -> None
         connections = made.brokers[1].connections
         for _ in range(8):
             await made.connect(1)
-        await until(lambda: connections.statistics()["refused"])
+        await until(lambda: connections.statistics()["waiting"])
         internal = made.brokers[1].endpoints[1]
         peer = await Connection.open(internal.host, internal.port, client_id="2", timeout=20)
         assert (await peer.request(MetadataRequest(topics=[]), 9)).brokers

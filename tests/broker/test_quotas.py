@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from tests.broker.clusters import (
@@ -19,9 +19,11 @@ from tests.broker.clusters import (
     until,
 )
 
+from odradek.broker.authorization import Permissions
 from odradek.broker.connection import ClientConnection
 from odradek.broker.quotas import ClientQuotas, Entity
 from odradek.broker.routes import RequestContext
+from odradek.security.principal import Principal
 from odradek.sim.loop import SimLoop
 from odradek.sim.network import Network
 from odradek.store.paths import ConfigKind
@@ -382,6 +384,12 @@ def test_who_makes_too_many_partitions_is_refused(tmp_path: Path) -> None:
     virtually(story)
 
 
+class Sender(NamedTuple):
+    """All that quotas see of a connection."""
+
+    permissions: Permissions
+
+
 class TestWhoseQuotaCounts:
     """Kafka's order, and who shares a quota."""
 
@@ -397,9 +405,12 @@ class TestWhoseQuotaCounts:
     )
 
     @staticmethod
-    def throttle_ms(quotas: ClientQuotas, client_id: str, size_bytes: int) -> int:
+    def throttle_ms(
+        quotas: ClientQuotas, client_id: str, size_bytes: int, user: str = "ANONYMOUS"
+    ) -> int:
+        sender = Sender(Permissions(None, Principal(user), "127.0.0.1"))
         context = RequestContext(
-            RequestHeader(0, 9, 0, client_id), cast(ClientConnection, None), size_bytes, 0.0
+            RequestHeader(0, 9, 0, client_id), cast(ClientConnection, sender), size_bytes, 0.0
         )
         quotas.produced(context)
         return context.throttle_ms
@@ -427,6 +438,16 @@ class TestWhoseQuotaCounts:
         quotas.set(("ANONYMOUS", None), {"producer_byte_rate": "100"})
         assert self.throttle_ms(quotas, "a", 800) == 0
         assert self.throttle_ms(quotas, "b", 800) == 6000
+
+    def test_users_are_told_apart_and_a_default_counts_for_each(self) -> None:
+        quotas = ClientQuotas(lambda: 100.0)
+        quotas.set(("alice", None), {"producer_byte_rate": "100"})
+        quotas.set(("<default>", None), {"producer_byte_rate": "200"})
+        assert self.throttle_ms(quotas, "a", 800, "alice") == 0
+        assert self.throttle_ms(quotas, "b", 800, "alice") == 6000, "all her clients share it"
+        assert self.throttle_ms(quotas, "a", 1600, "bob") == 0
+        assert self.throttle_ms(quotas, "a", 1600, "carol") == 0, "not what bob has used"
+        assert self.throttle_ms(quotas, "b", 1600, "bob") == 6000
 
     def test_a_quota_that_is_raised_forgets_nothing(self) -> None:
         quotas = ClientQuotas(lambda: 100.0)

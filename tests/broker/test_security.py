@@ -621,3 +621,24 @@ async def test_brokers_replicate_over_a_secured_listener(
         finally:
             clients.close()
             await store.session.close()
+
+
+async def test_a_users_quota_counts_over_connections_and_client_ids(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    """Written as Kafka's own tool writes it, beside a credential that stays."""
+    async with running(tmp_path, authority, server) as clients:
+        await clients.made.create_topic("t")
+        store = clients.broker.store
+        settings = {"producer_byte_rate": "10", "SCRAM-SHA-256": "unreadable"}
+        await store.configs.set(ConfigKind.USERS, "alice", settings)
+        await store.configs.changes.notify("users/alice")
+        await until(lambda: clients.broker.quotas.are_set)
+        throttled = []
+        for user, password in (("alice", "hunter2"), ("alice", "hunter2"), ("bob", "x")):
+            connection = await clients.log_in(user, password)
+            connection.client_id = f"{user}-{len(throttled)}"
+            answer = await connection.request(produce_request("t"), 8)
+            throttled.append(answer.throttle_time_ms)
+        assert throttled[1] > throttled[0], "her second connection pays for the first"
+        assert throttled[2] == 0

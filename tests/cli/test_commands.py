@@ -84,12 +84,23 @@ def test_quotas(odradek: CommandLine) -> None:
     odradek("quotas", "set", "--user", "u", "--default-client-id", "request_percentage=12.5")
     odradek("quotas", "set", "--client-id", "etl", "consumer_byte_rate=1", "--dry-run")
     assert odradek.json("quotas", "list", "--client-id", "etl") == [
-        {"user": None, "client_id": "etl", "quotas": {"producer_byte_rate": 5e6}}
+        {"user": None, "client_id": "etl", "ip": None, "quotas": {"producer_byte_rate": 5e6}}
     ]
     assert len(odradek.json("quotas", "list")) == 2
     table = odradek("quotas", "list").splitlines()
     assert table[1].split()[:3] == ["etl", "producer_byte_rate", "5000000"]
     assert "<default>" in table[2]
+    odradek("quotas", "set", "--ip", "10.0.0.1", "connection_creation_rate=3")
+    assert odradek.json("quotas", "list", "--ip", "10.0.0.1") == [
+        {
+            "user": None,
+            "client_id": None,
+            "ip": "10.0.0.1",
+            "quotas": {"connection_creation_rate": 3.0},
+        }
+    ]
+    assert len(odradek.json("quotas", "list")) == 3
+    odradek("quotas", "set", "--ip", "10.0.0.1", "-d", "connection_creation_rate")
     odradek("quotas", "set", "--client-id", "etl", "-d", "producer_byte_rate")
     odradek("quotas", "set", "--user", "u", "--default-client-id", "-d", "request_percentage")
     assert odradek.json("quotas", "list") == []

@@ -116,6 +116,7 @@ class BrokerConfig:
             parse(_broker_setting(name), text)
             self._static[name] = text.strip()
         self._values = self._effective()
+        self._prefixed = self._of_listeners()
         self._check_together()
 
     # Reading
@@ -192,6 +193,15 @@ class BrokerConfig:
                 return text
         return BROKER_SETTINGS[name].default
 
+    def by_listener(self, name: str) -> dict[str, int]:
+        """A whole number that some listeners have a value of their own for."""
+        found = {}
+        for listener in self.listeners():
+            text = self._written(f"{LISTENER_PREFIX}{listener.name.lower()}.{name}")
+            if text is not None:
+                found[listener.name] = int(text)
+        return found
+
     def is_written(self, name: str) -> bool:
         return self._written(name) is not None
 
@@ -257,7 +267,10 @@ class BrokerConfig:
         self._dynamic = _readable(own, logger)
         self._dynamic_default = _readable(cluster, logger)
         before, self._values = self._values, self._effective()
-        changed = frozenset(name for name in before if before[name] != self._values[name])
+        prefixed_before, self._prefixed = self._prefixed, self._of_listeners()
+        changed = frozenset(
+            name for name in before if before[name] != self._values[name]
+        ) | frozenset(name for name, _ in prefixed_before.items() ^ self._prefixed.items())
         if changed:
             logger.info("settings changed: %s", ", ".join(sorted(changed)))
             for listener in self._listeners:
@@ -269,6 +282,12 @@ class BrokerConfig:
             name: parse(setting, self._written(name) if self._has(name) else setting.default)
             for name, setting in BROKER_SETTINGS.items()
         }
+
+    def _of_listeners(self) -> dict[str, str]:
+        """What is written for single listeners."""
+        layers = (self._static, self._dynamic_default, self._dynamic)
+        merged = {name: text for layer in layers for name, text in layer.items()}
+        return {name: text for name, text in merged.items() if name.startswith(LISTENER_PREFIX)}
 
     def _has(self, name: str) -> bool:
         return self._written(name) is not None
@@ -413,7 +432,10 @@ def validate_dynamic(settings: Mapping[str, str], per_broker: bool) -> None:
 
 def _check_lockout(name: str, text: str) -> None:
     """Raise KafkaError for a limit that would keep out the clients who could take it back."""
-    least = DYNAMIC_MIN.get(name)
+    plain = (
+        name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name not in DYNAMIC_MIN else name
+    )
+    least = DYNAMIC_MIN.get(plain)
     if least is not None and int(text) < least:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

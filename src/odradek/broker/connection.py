@@ -50,7 +50,7 @@ EXPECTED_BYTES_MAX = 128 * 1024 * 1024
 # Requests of one connection that start in one turn of the loop.
 STARTS_PER_TURN = 4
 
-# A client that has not logged in by then is disconnected.
+# A client that has not logged in by then is disconnected. Its TLS handshake counts.
 LOGIN_TIMEOUT_S = 30.0
 
 # API key, version and correlation id: what every version of every header begins with.
@@ -154,7 +154,13 @@ class ClientConnection(FrameProtocol):
             return
         if not self._identity.is_known:
             self.frame_bytes_max = connections.login_bytes_max
-            self._login_timer = self._loop.call_later(LOGIN_TIMEOUT_S, self._login_too_slow)
+            since = connections.connecting_since(self)
+            self._login_timer = self._loop.call_at(since + LOGIN_TIMEOUT_S, self._login_too_slow)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether TLS and login, as far as the listener asks for them, are done."""
+        return self._identity is not None and self._identity.is_known
 
     @property
     def permissions(self) -> Permissions:

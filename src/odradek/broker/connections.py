@@ -1,19 +1,18 @@
-"""All the connections of one broker: who may come, who has been silent too long, who is left at
-the end.
+"""All the connections of one broker: those that listen, those that came in, and how they end.
 
-docs/spec/controller-and-replication.md gives the names: `max.connections`, `max.connections.per.ip`
-with its overrides, and `connections.max.idle.ms`.
+Who may come in is `admission`'s to say, and who has to wait `arrivals`' to hold.
 """
 
 import asyncio
 import logging
 import socket
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.admission import Admission, ConnectionLimits
+from odradek.broker.arrivals import Arrival, Arrivals, Guest
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection
 from odradek.broker.listeners import Listener
@@ -69,9 +68,7 @@ class Connections:
         self._loop = asyncio.get_running_loop()
         self._servers: list[AbstractServer] = []
         self._open: dict[ClientConnection, None] = {}
-        self._by_host: Counter[str] = Counter()
-        self.by_listener: Counter[str] = Counter()
-        self.refused = 0
+        self._arrivals_of: dict[ClientConnection, Arrival] = {}
         self._evicted = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -80,21 +77,30 @@ class Connections:
         names = {listener.name for listener in config.listeners()}
         brokers = names & {config.inter_broker_listener(), config.control_plane_listener()}
         self.broker_listeners = frozenset(brokers) if names > brokers else None
+        self.admission = Admission(self._loop.time, self.broker_listeners or frozenset())
+        waiting_max = config.integer("socket.listen.backlog.size")
+        self._arrivals = Arrivals(self.admission, waiting_max)
         self._take_limits(frozenset())
         config.on_change(self._take_limits)
 
     def _take_limits(self, changed: frozenset[str]) -> None:
         config = self._config
-        self._max = config.integer("max.connections")
-        self._max_per_host = config.integer("max.connections.per.ip")
         overrides = config.text("max.connections.per.ip.overrides")
-        self._overrides = connection_limits(overrides or "")
+        self.admission.limits = ConnectionLimits(
+            config.integer("max.connections"),
+            config.integer("max.connections.per.ip"),
+            connection_limits(overrides or ""),
+            config.by_listener("max.connections"),
+            config.integer("max.connection.creation.rate"),
+            config.by_listener("max.connection.creation.rate"),
+        )
+        self._arrivals.admit_waiting()
 
     async def listen(self, security: ListenerSecurity) -> Listener:
         """Opens the listening socket, not yet accepting; the listener with the port it got."""
         listener = security.listener
         server = await self._loop.create_server(
-            partial(self._protocol, security),
+            partial(Arrival, self._arrivals, listener.name, partial(self._protocol, security)),
             listener.host or None,
             listener.port,
             backlog=self._config.integer("socket.listen.backlog.size"),
@@ -104,18 +110,29 @@ class Connections:
         port = server.sockets[0].getsockname()[1]
         return replace(listener, port=port)
 
-    def _protocol(self, security: ListenerSecurity) -> asyncio.BaseProtocol:
+    def _protocol(
+        self, security: ListenerSecurity, arrival: Arrival
+    ) -> tuple[asyncio.BaseProtocol, Guest]:
         """What speaks on a new connection: its frames, with TLS below them where it has that."""
         connection = ClientConnection(self, self._routes, security)
+        self._arrivals_of[connection] = arrival
         if security.tls is None:
-            return connection
-        return TlsLayer(
+            return connection, connection
+
+        def failed(error: Exception) -> None:
+            reason = getattr(error, "reason", None) or error
+            logger.info("%s: closing, TLS handshake failed: %s", arrival.peer, reason)
+            self._arrivals.left(self._arrivals_of.pop(connection))
+
+        layer = TlsLayer(
             connection,
             security.tls,
             server_side=True,
             scratch=self._tls_scratch,
             handshakes=self._handshakes,
+            on_failure=failed,
         )
+        return layer, connection
 
     async def accept(self) -> None:
         """Lets connections in. Only the controller is answered before `serve`."""
@@ -130,28 +147,20 @@ class Connections:
             connection.pump()
 
     def admit(self, connection: ClientConnection) -> None:
-        """A new connection: it stays, or there are too many."""
+        """A connection that can speak, its TLS handshake done where it has one."""
         self._open[connection] = None
-        self._by_host[connection.host] += 1
-        self.by_listener[connection.listener] += 1
-        limit = self._overrides.get(connection.host, self._max_per_host)
-        is_broker = connection.listener in (self.broker_listeners or ())
-        if len(self._open) > self._max and not is_broker:
-            self._refuse(connection, f"more than {self._max} connections")
-        elif self._by_host[connection.host] > limit:
-            self._refuse(connection, f"more than {limit} connections from {connection.host}")
 
-    def _refuse(self, connection: ClientConnection, reason: str) -> None:
-        self.refused += 1
-        logger.warning("%s: closing, %s", connection.peer, reason)
-        connection.close()
+    def connecting_since(self, connection: ClientConnection) -> float:
+        """When its socket was accepted."""
+        return self._arrivals_of[connection].made_at
 
     def forget(self, connection: ClientConnection) -> None:
         del self._open[connection]
-        self._by_host[connection.host] -= 1
-        self.by_listener[connection.listener] -= 1
-        if not self._by_host[connection.host]:
-            del self._by_host[connection.host]
+        self._arrivals.left(self._arrivals_of.pop(connection))
+
+    @property
+    def refused(self) -> int:
+        return self._arrivals.refused
 
     # Memory
 
@@ -241,6 +250,7 @@ class Connections:
         for timer in (self._idle_timer, self._relief, self._last_trim):
             if timer is not None:
                 timer.cancel()
+        self._arrivals.close()
         for connection in list(self._open):
             connection.close()
         for task in list(self._tasks):
@@ -250,6 +260,7 @@ class Connections:
     def statistics(self) -> dict[str, Any]:
         return {
             "connections": len(self._open),
+            "waiting": self._arrivals.waiting,
             "refused": self.refused,
             "evicted": self._evicted,
             "request_bytes": self.request_budget.used_bytes,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from odradek.broker.change_follower import ChangeFollower
 from odradek.broker.config import BrokerConfig
-from odradek.broker.quotas import ClientQuotas, entity_of, plain_entity
+from odradek.broker.quotas import CONNECTION_RATE, ClientQuotas, entity_of, plain_entity
 from odradek.log.config import LogConfig
 from odradek.store.api import StoreError
 from odradek.store.cluster import ClusterStore
@@ -36,6 +36,7 @@ class DynamicConfig:
         quotas: ClientQuotas,
         on_topic: Callable[[str, LogConfig], None],
         on_user: Callable[[str, Mapping[str, str]], None],
+        on_address: Callable[[str, float | None], None],
     ) -> None:
         self._broker_id = broker_id
         self._config = config
@@ -43,6 +44,7 @@ class DynamicConfig:
         self._quotas = quotas
         self._on_topic = on_topic
         self._on_user = on_user
+        self._on_address = on_address
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._changes = ChangeFollower(store.session, "settings")
         self._applied = 0
@@ -56,6 +58,8 @@ class DynamicConfig:
             self._remember(topic, overrides)
         for client in await self._store.configs.entities(ConfigKind.CLIENTS):
             await self._apply(f"clients/{client}")
+        for address in await self._store.configs.entities(ConfigKind.IPS):
+            await self._apply(f"ips/{address}")
         for user in await self._store.configs.entities(ConfigKind.USERS):
             await self._apply(f"users/{user}")
             for client in await self._store.configs.clients_of_user(user):
@@ -126,6 +130,9 @@ class DynamicConfig:
         elif kind == ConfigKind.BROKERS:
             if entity in (DEFAULT_ENTITY, str(self._broker_id)):
                 await self._load_brokers()
+        elif kind == ConfigKind.IPS:
+            written = (await self._read(kind, entity)).get(CONNECTION_RATE)
+            self._on_address(desanitize(entity), None if written is None else float(written))
         else:
             await self._load_quota(path)
 

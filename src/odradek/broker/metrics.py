@@ -160,7 +160,7 @@ def request_times(reading: Reading) -> Iterator[Sample]:
 
 
 def connection_counts(reading: Reading) -> Iterator[Sample]:
-    by_listener = reading.broker.connections.by_listener
+    by_listener = reading.broker.connections.admission.by_listener
     for listener in reading.broker.config.listeners():
         yield (listener.name, "0"), by_listener[listener.name]
 

@@ -1,11 +1,14 @@
 """Client quotas: how much a client may ask of this broker (KIP-13, KIP-124, KIP-219, KIP-599).
 
 A quota belongs to a user, a client id, or both, or to the default of either; the most specific one
-counts, and all connections it counts for share it. Without authentication every user is ANONYMOUS.
+counts, and all connections it counts for share it. A user is the name of a principal, whatever way
+it logged in; without a login it is ANONYMOUS.
 
 - producer_byte_rate, consumer_byte_rate: bytes a second, over the last eleven seconds
 - request_percentage: the share of a second in which this broker may work for the client
 - controller_mutation_rate: partitions a second that the client may have created and deleted
+
+An address has a quota of its own, connection_creation_rate, which `admission` enforces.
 
 A client over its quota is answered at once with a throttle time, and is not read for that long.
 A fetch that would go over comes back empty, so that it costs nothing, and a change of topics is
@@ -25,9 +28,17 @@ from odradek.wire.reply import measured
 if TYPE_CHECKING:
     from odradek.broker.routes import RequestContext
 
-__all__ = ["QUOTA_NAMES", "WHOLE_QUOTAS", "ClientQuotas", "Entity", "entity_of", "plain_entity"]
+__all__ = [
+    "CONNECTION_RATE",
+    "QUOTA_NAMES",
+    "WHOLE_QUOTAS",
+    "ClientQuotas",
+    "Entity",
+    "entity_of",
+    "plain_entity",
+]
 
-ANONYMOUS = "ANONYMOUS"
+CONNECTION_RATE = "connection_creation_rate"
 DEFAULT = "<default>"
 PRODUCER_RATE = "producer_byte_rate"
 CONSUMER_RATE = "consumer_byte_rate"
@@ -44,12 +55,12 @@ CLIENTS_MAX = 10_000
 Entity = tuple[str | None, str | None]
 
 
-def entities(client_id: str) -> Iterator[Entity]:
+def entities(user: str, client_id: str) -> Iterator[Entity]:
     """Whose quota counts for this client, the most specific first."""
-    for user in (ANONYMOUS, DEFAULT):
-        yield user, client_id
-        yield user, DEFAULT
-        yield user, None
+    for each in (user, DEFAULT):
+        yield each, client_id
+        yield each, DEFAULT
+        yield each, None
     yield None, client_id
     yield None, DEFAULT
 
@@ -115,8 +126,8 @@ class ClientQuotas:
         self.limit_time = False
         self._now = now
         self._limits: dict[Entity, Mapping[str, float]] = {}
-        # What was used, by the quota's name and the entity or client it is counted for.
-        self._used: dict[tuple[str, Entity, str], Rate | TokenBucket] = {}
+        # What was used, by the quota's name and whom it is set and counted for.
+        self._used: dict[tuple[str, Entity, str, str], Rate | TokenBucket] = {}
         self._throttled = 0
         self._throttled_ms = 0
 
@@ -147,15 +158,15 @@ class ClientQuotas:
 
         Without this bound a larger fetch would come back empty for ever.
         """
-        _, limit = self._limit(CONSUMER_RATE, context.client_id)
+        _, limit = self._limit(CONSUMER_RATE, context)
         return math.inf if limit is None else limit * (WINDOWS - 1) * WINDOW_S
 
     def _record(self, name: str, context: "RequestContext", amount: float) -> Rate | None:
         """Counts the amount. The meter, and the client is throttled, if that was too much."""
-        entity, limit = self._limit(name, context.client_id)
+        entity, limit = self._limit(name, context)
         if entity is None or limit is None:
             return None
-        rate = self._meter(name, entity, context.client_id, Rate)
+        rate = self._meter(name, entity, context, Rate)
         rate.record(amount)
         over_s = rate.seconds_until(limit)
         if over_s <= 0:
@@ -182,10 +193,10 @@ class ClientQuotas:
         Strictly: THROTTLING_QUOTA_EXCEEDED if the client has used up its quota. Else, for clients
         that do not know this error, it is done and the client throttled.
         """
-        entity, limit = self._limit(MUTATION_RATE, context.client_id)
+        entity, limit = self._limit(MUTATION_RATE, context)
         if entity is None or limit is None:
             return
-        bucket = self._meter(MUTATION_RATE, entity, context.client_id, TokenBucket)
+        bucket = self._meter(MUTATION_RATE, entity, context, TokenBucket)
         over_s = bucket.seconds_until(limit)
         if strict and over_s > 0:
             self._throttle(context, over_s)
@@ -198,8 +209,8 @@ class ClientQuotas:
 
     # Who, and how much
 
-    def _limit(self, name: str, client_id: str) -> tuple[Entity | None, float | None]:
-        for entity in entities(client_id):
+    def _limit(self, name: str, context: "RequestContext") -> tuple[Entity | None, float | None]:
+        for entity in entities(context.user, context.client_id):
             limit = self._limits.get(entity, {}).get(name)
             if limit is not None:
                 return entity, limit
@@ -212,10 +223,13 @@ class ClientQuotas:
         self._throttled_ms += throttle_ms
         context.throttle_ms = max(context.throttle_ms, throttle_ms)
 
-    def _meter(self, name: str, entity: Entity, client_id: str, kind: type[Meter]) -> Meter:
-        # A default counts for each client apart; a quota of a user alone for all its clients.
-        shared = client_id if entity[1] is not None else ""
-        key = (name, entity, shared)
+    def _meter(
+        self, name: str, entity: Entity, context: "RequestContext", kind: type[Meter]
+    ) -> Meter:
+        # A default counts for each user and client apart; a user's own for all its clients.
+        user = context.user if entity[0] is not None else ""
+        client = context.client_id if entity[1] is not None else ""
+        key = (name, entity, user, client)
         found = self._used.get(key)
         if found is None:
             if len(self._used) >= CLIENTS_MAX:

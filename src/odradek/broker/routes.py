@@ -89,6 +89,11 @@ class RequestContext:
         return self.connection.permissions
 
     @property
+    def user(self) -> str:
+        """Whose quotas count for it."""
+        return self.connection.permissions.principal.name
+
+    @property
     def version(self) -> int:
         return self.header.api_version
 

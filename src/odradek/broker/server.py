@@ -289,6 +289,7 @@ class Broker:
             self.quotas,
             self._topic_changed,
             self.security.credentials.update,
+            self.connections.admission.set_address_rate,
         )
         self.producer_ids = ProducerIds(self.store, self.id)
         self.replicas = ReplicaManager(

@@ -17,6 +17,7 @@ QUOTAS = {
     "consumer_byte_rate": "bytes/s",
     "request_percentage": "% of a broker's time",
     "controller_mutation_rate": "partitions/s",
+    "connection_creation_rate": "connections/s",
 }
 SIZES = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 
@@ -32,15 +33,19 @@ def quotas() -> None:
     consumer_byte_rate        bytes per second that may be read
     request_percentage        share of a broker's time that requests may take
     controller_mutation_rate  partitions per second created and deleted
+    connection_creation_rate  connections per second from one address
 
     The most specific quota applies: of a user and client id, of a user, of a client id. A client
     over its quota is throttled; creating and deleting too many partitions is refused, to be
-    retried later. Without authentication every user is ANONYMOUS.
+    retried later. Without authentication every user is ANONYMOUS. An address over its rate of
+    connections is disconnected.
     """
 
 
 def _entity_options(command: click.decorators.FC) -> click.decorators.FC:
     for option in (
+        click.option("--default-ip", is_flag=True, help="Each address without its own."),
+        click.option("--ip", metavar="ADDRESS", help="An address that clients connect from."),
         click.option("--default-client-id", is_flag=True, help="Each client id without its own."),
         click.option("--client-id", metavar="ID", help="A client id."),
         click.option("--default-user", is_flag=True, help="Each user without a quota of its own."),
@@ -51,15 +56,22 @@ def _entity_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 def _entity(
-    user: str | None, default_user: bool, client_id: str | None, default_client_id: bool
+    user: str | None,
+    default_user: bool,
+    client_id: str | None,
+    default_client_id: bool,
+    ip: str | None,
+    default_ip: bool,
 ) -> "QuotaEntity":
     from odradek.client.quotas import DEFAULT, QuotaEntity
 
-    if (user is not None and default_user) or (client_id is not None and default_client_id):
+    written = ((user, default_user), (client_id, default_client_id), (ip, default_ip))
+    if any(name is not None and is_default for name, is_default in written):
         raise click.UsageError("give a name or the default, not both")
-    return QuotaEntity(
-        DEFAULT if default_user else user, DEFAULT if default_client_id else client_id
-    )
+    entity = QuotaEntity(*(DEFAULT if is_default else name for name, is_default in written))
+    if entity.ip is not None and entity != QuotaEntity(ip=entity.ip):
+        raise click.UsageError("--ip stands alone: an address has quotas apart from its users")
+    return entity
 
 
 @quotas.command("list", epilog=examples("odradek quotas list --client-id etl --json"))
@@ -72,11 +84,15 @@ def list_quotas(
     default_user: bool,
     client_id: str | None,
     default_client_id: bool,
+    ip: str | None,
+    default_ip: bool,
     as_json: bool,
 ) -> None:
     """Show the quotas that are set, of all or of those named."""
-    only = _entity(user, default_user, client_id, default_client_id)
+    only = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     found = cluster.run(cluster.quotas.describe(only))
+    if not only.parts:
+        found |= cluster.run(cluster.quotas.describe_addresses())
     if as_json:
         print_json([{**entity._asdict(), "quotas": values} for entity, values in found.items()])
         return
@@ -90,6 +106,7 @@ def list_quotas(
         {
             "user": "user",
             "client id": "client_id",
+            "ip": "ip",
             "quota": "quota",
             "limit": lambda row: f"{row['limit']:.15g}",
             "unit": lambda row: QUOTAS.get(str(row["quota"]), ""),
@@ -116,14 +133,16 @@ def set_quotas(
     default_user: bool,
     client_id: str | None,
     default_client_id: bool,
+    ip: str | None,
+    default_ip: bool,
     deleted: tuple[str, ...],
     dry_run: bool,
 ) -> None:
     """Set and remove quotas; those that are not named stay as they are."""
-    entity = _entity(user, default_user, client_id, default_client_id)
+    entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     if not entity.parts:
         raise click.UsageError(
-            "name the quota's owner: --user, --client-id, or the default of either"
+            "name the quota's owner: --user, --client-id, --ip, or the default of one"
         )
     wanted: dict[str, float | None] = {
         _known(name): _limit(name, text) for name, text in assignments(limits, "a quota").items()

@@ -1,4 +1,4 @@
-"""Client quotas: how much users and client ids may ask of each broker (KIP-546)."""
+"""Client quotas: how much users, client ids and addresses may ask of each broker (KIP-546)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,21 +19,22 @@ from odradek.wire.messages.describe_client_quotas import (
 )
 
 DEFAULT = "<default>"
-USER, CLIENT_ID = "user", "client-id"
-EXACT_MATCH, DEFAULT_MATCH = 0, 1
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+EXACT_MATCH, DEFAULT_MATCH, ANY_MATCH = range(3)
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is for: a user, a client id or both. None says nothing about it; DEFAULT is
-    for all that have no quota of their own."""
+    """Whom a quota is for: a user, a client id or both, or an address. None says nothing about it;
+    DEFAULT is for all that have no quota of their own."""
 
     user: str | None = None
     client_id: str | None = None
+    ip: str | None = None
 
     @property
     def parts(self) -> dict[str, str | None]:
         """As the requests have it: by type, with null for the default."""
-        named = {USER: self.user, CLIENT_ID: self.client_id}
+        named = {USER: self.user, CLIENT_ID: self.client_id, IP: self.ip}
         return {
             kind: None if name == DEFAULT else name
             for kind, name in named.items()
@@ -41,7 +42,7 @@ class QuotaEntity(NamedTuple):
         }
 
     def __str__(self) -> str:
-        parts = zip((USER, CLIENT_ID), self, strict=True)
+        parts = zip((USER, CLIENT_ID, IP), self, strict=True)
         return " ".join(f"{kind} {name}" for kind, name in parts if name is not None)
 
 
@@ -54,9 +55,10 @@ class Quotas:
     async def describe(
         self, only: QuotaEntity = QuotaEntity()
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """The quotas that are set, of every entity that has what `only` names."""
-        request = DescribeClientQuotasRequest(
-            components=[
+        """The quotas that are set, of every entity that has what `only` names. Those of addresses
+        are asked for apart."""
+        return await self._describe(
+            [
                 ComponentData(
                     entity_type=kind,
                     match_type=DEFAULT_MATCH if name is None else EXACT_MATCH,
@@ -65,6 +67,17 @@ class Quotas:
                 for kind, name in only.parts.items()
             ]
         )
+
+    async def describe_addresses(self) -> dict[QuotaEntity, dict[str, float]]:
+        """The quotas of all addresses."""
+        return await self._describe(
+            [ComponentData(entity_type=IP, match_type=ANY_MATCH, match=None)]
+        )
+
+    async def _describe(
+        self, components: list[ComponentData]
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        request = DescribeClientQuotasRequest(components=components)
         response: DescribeClientQuotasResponse = await self.client.ask_any(request)
         if error := outcome(response.error_code, response.error_message, "quotas"):
             raise error
@@ -74,7 +87,7 @@ class Quotas:
                 part.entity_type: DEFAULT if part.entity_name is None else part.entity_name
                 for part in entry.entity
             }
-            entity = QuotaEntity(parts.get(USER), parts.get(CLIENT_ID))
+            entity = QuotaEntity(parts.get(USER), parts.get(CLIENT_ID), parts.get(IP))
             found[entity] = {value.key: value.value for value in entry.values}
         return found
 

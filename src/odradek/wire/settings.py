@@ -269,6 +269,15 @@ _BROKER = (
         WIDE,
     ),
     _number(
+        INT,
+        "max.connection.creation.rate",
+        INT_MAX,
+        "Connections a second; beyond that newcomers wait, a second at most.",
+        0,
+        INT_MAX,
+        WIDE,
+    ),
+    _number(
         INT, "max.connections.per.ip", INT_MAX, "Connections from one address.", 0, INT_MAX, ONE
     ),
     Setting(
@@ -620,7 +629,11 @@ _SECURITY = (
 )
 # Which of them may have a listener, or a listener and a mechanism, in front of their name.
 LISTENER_PREFIX = "listener.name."
-PREFIXABLE: Mapping[str, Setting] = {setting.name: setting for setting in (*_TLS, *_SASL)}
+_LIMITS = ("max.connections", "max.connection.creation.rate")
+PREFIXABLE: Mapping[str, Setting] = {
+    setting.name: setting
+    for setting in (*_TLS, *_SASL, *(each for each in _BROKER if each.name in _LIMITS))
+}
 MECHANISM_PREFIXABLE = frozenset(
     {
         "sasl.jaas.config",

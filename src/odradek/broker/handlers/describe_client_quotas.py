@@ -1,15 +1,15 @@
-"""DescribeClientQuotas (48), v0–v1. The quotas of users and client ids that match a filter
-(KIP-546).
+"""DescribeClientQuotas (48), v0–v1. The quotas of users, client ids and addresses that match a
+filter (KIP-546, KIP-612).
 
 A component asks for an exact name, for the default, or for any. A strict filter leaves out entities
-of types it does not name. Quotas by address do not exist here.
+of types it does not name.
 """
 
 from collections.abc import Callable
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.broker.quotas import QUOTA_NAMES, Entity, entity_of, plain_entity
-from odradek.store.paths import ConfigKind
+from odradek.broker.quotas import CONNECTION_RATE, QUOTA_NAMES, Entity, entity_of, plain_entity
+from odradek.store.paths import ConfigKind, desanitize
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_client_quotas import (
     ComponentData,
@@ -32,7 +32,9 @@ async def handle(
 ) -> DescribeClientQuotasResponse:
     filters = _filters(request)
     if IP in filters:
-        return DescribeClientQuotasResponse(error_message=None, entries=[])
+        return DescribeClientQuotasResponse(
+            error_message=None, entries=await _of_addresses(broker, filters[IP])
+        )
     matches_user = filters.get(USER, _absent(request.strict))
     matches_client = filters.get(CLIENT_ID, _absent(request.strict))
     entries = []
@@ -54,6 +56,18 @@ async def handle(
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
+async def _of_addresses(broker: Broker, matches: Matches) -> list[EntryData]:
+    entries = []
+    for entity in await broker.store.configs.entities(ConfigKind.IPS):
+        name = desanitize(entity)
+        rate = (await broker.store.configs.get(ConfigKind.IPS, entity)).get(CONNECTION_RATE)
+        if rate is not None and matches(name):
+            of = EntityData(entity_type=IP, entity_name=None if name == DEFAULT_NAME else name)
+            value = ValueData(key=CONNECTION_RATE, value=float(rate))
+            entries.append(EntryData(entity=[of], values=[value]))
+    return entries
+
+
 def _filters(request: DescribeClientQuotasRequest) -> dict[str, Matches]:
     filters: dict[str, Matches] = {}
     for component in request.components:
@@ -71,7 +85,11 @@ def _filters(request: DescribeClientQuotasRequest) -> dict[str, Matches]:
             )
         filters[component.entity_type] = _matcher(component)
     if IP in filters and len(filters) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "An ip filter stands alone.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Invalid entity filter component combination, IP filter component should not be used"
+            " with user or clientId filter component.",
+        )
     return filters
 
 
