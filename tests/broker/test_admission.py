@@ -11,7 +11,7 @@ from tests.broker.clusters import Cluster, cluster, until
 from tests.broker.test_quotas import alter, describe
 from tests.security.certificates import Authority, common_name
 
-from odradek.broker.admission import Admission, ConnectionLimits, Refused, Wait
+from odradek.broker.admission import AdmissionControl, ConnectionLimits, Rejection, Wait
 from odradek.security.jaas import Module, jaas_text
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
@@ -34,21 +34,21 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def admission(clock: Clock) -> Admission:
-    return Admission(clock, frozenset({"INTERNAL"}))
+def admission(clock: Clock) -> AdmissionControl:
+    return AdmissionControl(clock, frozenset({"INTERNAL"}))
 
 
 def test_the_count_of_an_address_refuses_and_that_of_the_broker_makes_wait(
-    admission: Admission, clock: Clock
+    admission: AdmissionControl, clock: Clock
 ) -> None:
     admission.limits = ConnectionLimits(
         connections=2, per_address=2, overrides={"b": 1}, by_listener={"INTERNAL": 3}
     )
     assert admission.arrive("a", "CLIENTS") == Wait(clock.now)
     assert admission.arrive("a", "CLIENTS") == Wait(clock.now)
-    assert isinstance(admission.arrive("a", "CLIENTS"), Refused), "the third of one address"
+    assert isinstance(admission.arrive("a", "CLIENTS"), Rejection), "the third of one address"
     assert admission.arrive("b", "CLIENTS") == Wait(clock.now)
-    assert isinstance(admission.arrive("b", "INTERNAL"), Refused), "an override binds everywhere"
+    assert isinstance(admission.arrive("b", "INTERNAL"), Rejection), "an override binds everywhere"
     for listener, has_room in (("CLIENTS", True), ("CLIENTS", True), ("CLIENTS", False)):
         assert admission.has_room(listener) is has_room
         if has_room:
@@ -63,7 +63,7 @@ def test_the_count_of_an_address_refuses_and_that_of_the_broker_makes_wait(
 
 
 def test_a_rate_delays_by_a_second_at_most_and_not_the_brokers(
-    admission: Admission, clock: Clock
+    admission: AdmissionControl, clock: Clock
 ) -> None:
     admission.limits = ConnectionLimits(rate=1, rate_by_listener={"INTERNAL": 5})
     waits = [admission.arrive("a", "CLIENTS") for _ in range(40)]
@@ -77,13 +77,13 @@ def test_a_rate_delays_by_a_second_at_most_and_not_the_brokers(
 
 
 def test_an_address_over_its_rate_is_refused_for_a_second_at_most(
-    admission: Admission, clock: Clock
+    admission: AdmissionControl, clock: Clock
 ) -> None:
     admission.set_address_rate("<default>", 2)
     admission.set_address_rate("::1", 100)
     admission.limits = ConnectionLimits(rate=1000)
     answers = [admission.arrive("10.0.0.1", "CLIENTS") for _ in range(60)]
-    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    refused = [answer for answer in answers if isinstance(answer, Rejection)]
     assert 30 < len(refused) < 50
     assert all(0 < each.after_s <= 1 for each in refused)
     assert all(isinstance(admission.arrive("::1", "CLIENTS"), Wait) for _ in range(60))

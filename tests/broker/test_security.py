@@ -48,6 +48,11 @@ from odradek.wire.messages.describe_user_scram_credentials import (
     UserName,
 )
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_groups import ListGroupsRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -642,3 +647,74 @@ async def test_a_users_quota_counts_over_connections_and_client_ids(
             throttled.append(answer.throttle_time_ms)
         assert throttled[1] > throttled[0], "her second connection pays for the first"
         assert throttled[2] == 0
+
+
+def certificate_of(connection: Connection) -> bytes:
+    assert connection.transport is not None
+    tls = connection.transport.get_extra_info("ssl_object")
+    return bytes(tls.getpeercert(binary_form=True))
+
+
+async def alter_broker(connection: Connection, **settings: str) -> ErrorCode:
+    configs = [
+        AlterableConfig(name=name, config_operation=0, value=value)
+        for name, value in settings.items()
+    ]
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    answer = await connection.request(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    return ErrorCode(answer.responses[0].error_code)
+
+
+async def test_a_new_certificate_counts_for_new_connections(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    """The file is replaced, and a setting altered to the value that it has."""
+    store = tmp_path / "broker.pem"
+    store.write_text(server.chain_pem + server.key_pem)
+    more = {
+        "ssl_keystore_key": "",
+        "ssl_keystore_certificate_chain": "",
+        "ssl_keystore_location": str(store),
+    }
+    name = "listener.name.ssl.ssl.keystore.location"
+    async with running(tmp_path / "data", authority, server, **more) as clients:
+        admin, old = await clients.connect("PLAINTEXT"), await clients.connect("SSL")
+        assert certificate_of(old) == server.der
+        renewed = authority.issue(common_name("broker"))
+        store.write_text(renewed.chain_pem + renewed.key_pem)
+        assert certificate_of(await clients.connect("SSL")) == server.der, "not yet read"
+        assert await alter_broker(admin, **{name: str(store)}) == 0
+        assert certificate_of(await clients.connect("SSL")) == renewed.der
+        assert (await old.request(MetadataRequest(topics=[]), 9)).brokers, "lives on"
+        for wrong in (authority.issue(common_name("mallory")), None):
+            store.write_text("nonsense" if wrong is None else wrong.chain_pem + wrong.key_pem)
+            assert await alter_broker(admin, **{name: str(store)}) is ErrorCode.INVALID_REQUEST
+            assert certificate_of(await clients.connect("SSL")) == renewed.der
+        plain = await alter_broker(admin, **{"ssl.keystore.location": str(store)})
+        assert plain is ErrorCode.INVALID_REQUEST, "only with the listener's prefix"
+
+
+async def test_a_certificate_set_while_the_broker_runs_is_stored_encrypted(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    renewed = authority.issue(common_name("broker"))
+    prefix = "listener.name.ssl.ssl.keystore."
+    settings = {f"{prefix}key": renewed.key_pem, f"{prefix}certificate.chain": renewed.chain_pem}
+    async with running(tmp_path / "without", authority, server) as clients:
+        admin = await clients.connect("PLAINTEXT")
+        assert await alter_broker(admin, **settings) is ErrorCode.INVALID_REQUEST, "no secret"
+    secret = {"password_encoder_secret": "encoder-secret"}
+    async with running(tmp_path / "with", authority, server, **secret) as clients:
+        admin = await clients.connect("PLAINTEXT")
+        assert await alter_broker(admin, **settings) == 0
+        stored = await clients.broker.store.configs.get(ConfigKind.BROKERS, "1")
+        assert "PRIVATE" not in str(stored)
+        assert stored[f"{prefix}key"].startswith("keyFactoryAlgorithm:PBKDF2WithHmacSHA512,")
+        await until(lambda: serves(clients.broker, renewed))
+        assert certificate_of(await clients.connect("SSL")) == renewed.der
+
+
+def serves(broker: Broker, wanted: Identity) -> bool:
+    assert broker.security.certificates is not None
+    key = broker.security.certificates._current["SSL"].key
+    return key is not None and wanted.chain_pem.strip() in key.chain

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.store import acls
 from odradek.store.acls import LITERAL, PREFIXED, AclEntry, Resource
-from odradek.store.change_nodes import Change
+from odradek.store.change_nodes import ChangeNotification
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import InvalidPayload
 
@@ -53,10 +53,10 @@ async def test_changes_are_told_in_order(cluster, recorder) -> None:
     await cluster.session.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
     await cluster.acls.notify_change(Resource("Cluster", "kafka-cluster"))
     assert await cluster.acls.changes[LITERAL].after(0) == [
-        Change(2, Resource("Cluster", "kafka-cluster"))
+        ChangeNotification(2, Resource("Cluster", "kafka-cluster"))
     ]
     await cluster.acls.notify_change(PREFIX)
-    assert await cluster.acls.changes[PREFIXED].after() == [Change(0, PREFIX)]
+    assert await cluster.acls.changes[PREFIXED].after() == [ChangeNotification(0, PREFIX)]
 
 
 def test_the_payloads_of_changes() -> None:

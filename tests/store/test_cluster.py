@@ -7,7 +7,7 @@ import pytest
 
 from odradek.store import paths, payloads
 from odradek.store.api import BadVersion, EventKind, NodeExists, SessionExpired, WatchEvent
-from odradek.store.change_nodes import Change
+from odradek.store.change_nodes import ChangeNotification
 from odradek.store.cluster import ClusterStore
 from odradek.store.configs import NoController
 from odradek.store.controller_nodes import ControllerTerm
@@ -606,10 +606,10 @@ class TestConfigurations:
         )
         await cluster.configs.changes.notify("brokers/1")
         assert await other.configs.changes.after() == [
-            Change(0, "topics/t"),
-            Change(2, "brokers/1"),
+            ChangeNotification(0, "topics/t"),
+            ChangeNotification(2, "brokers/1"),
         ]
-        assert await other.configs.changes.after(0) == [Change(2, "brokers/1")]
+        assert await other.configs.changes.after(0) == [ChangeNotification(2, "brokers/1")]
 
     async def test_old_changes_are_purged(self, backend, cluster) -> None:
         await cluster.configs.changes.notify("topics/t")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from odradek.replica.throttle import WINDOW_S, Rate
 from odradek.security.principal import host_text
 
-__all__ = ["Admission", "ConnectionLimits", "Refused", "Wait"]
+__all__ = ["AdmissionControl", "ConnectionLimits", "Rejection", "Wait"]
 
 DEFAULT_ADDRESS = "<default>"
 UNLIMITED = 2**31 - 1
@@ -24,7 +24,7 @@ UNLIMITED = 2**31 - 1
 ADDRESSES_MAX = 10_000
 
 
-class Refused(NamedTuple):
+class Rejection(NamedTuple):
     """Closed, after so many seconds."""
 
     reason: str
@@ -49,7 +49,7 @@ class ConnectionLimits:
     rate_by_listener: Mapping[str, int] = field(default_factory=dict)
 
 
-class Admission:
+class AdmissionControl:
     """Counts who is connected. `protected`: listeners that are the brokers' own."""
 
     def __init__(self, now: Callable[[], float], protected: frozenset[str]) -> None:
@@ -77,14 +77,14 @@ class Admission:
 
     # A newcomer's way in
 
-    def arrive(self, address: str, listener: str) -> Refused | Wait:
+    def arrive(self, address: str, listener: str) -> Rejection | Wait:
         """To be asked once about every newcomer. One that may wait counts for its address."""
         refused = self._too_fast(address)
         if refused is not None:
             return refused
         limit = self.limits.overrides.get(address, self.limits.per_address)
         if self._by_address[address] >= limit:
-            return Refused(f"more than {limit} connections from {address}")
+            return Rejection(f"more than {limit} connections from {address}")
         self._by_address[address] += 1
         return Wait(self._now() + self._early_s(listener))
 
@@ -118,7 +118,7 @@ class Admission:
 
     # Rates
 
-    def _too_fast(self, address: str) -> Refused | None:
+    def _too_fast(self, address: str) -> Rejection | None:
         rates = self._address_rates
         if not rates:
             return None
@@ -136,7 +136,7 @@ class Admission:
             return None
         rate.record(-1)
         reason = f"more than {limit:g} connections a second from {address}"
-        return Refused(reason, min(over_s, WINDOW_S))
+        return Rejection(reason, min(over_s, WINDOW_S))
 
     def _early_s(self, listener: str) -> float:
         """How long a newcomer has to wait for the rate to be kept."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from odradek.broker.admission import Admission, Refused
+from odradek.broker.admission import AdmissionControl, Rejection
 
 __all__ = ["Arrival", "Arrivals", "Guest"]
 
@@ -83,7 +83,7 @@ class Arrival(asyncio.Protocol):
 class Arrivals:
     """All sockets that were accepted and are not yet closed."""
 
-    def __init__(self, admission: Admission, waiting_max: int) -> None:
+    def __init__(self, admission: AdmissionControl, waiting_max: int) -> None:
         self.refused = 0
         self._admission = admission
         self._waiting_max = waiting_max
@@ -98,7 +98,7 @@ class Arrivals:
     def arrived(self, arrival: Arrival) -> None:
         arrival.made_at = self._loop.time()
         verdict = self._admission.arrive(arrival.address, arrival.listener)
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, Rejection):
             self._refuse(arrival, verdict)
             return
         arrival.due = verdict.until
@@ -108,11 +108,11 @@ class Arrivals:
             return
         if len(self._waiting) > self._waiting_max:
             self._stop_waiting(arrival)
-            self._refuse(arrival, Refused(f"{self._waiting_max} others wait already"))
+            self._refuse(arrival, Rejection(f"{self._waiting_max} others wait already"))
         else:
             arrival.pause()
 
-    def _refuse(self, arrival: Arrival, refused: Refused) -> None:
+    def _refuse(self, arrival: Arrival, refused: Rejection) -> None:
         self.refused += 1
         logger.warning("%s: closing, %s", arrival.peer, refused.reason)
         if refused.after_s <= 0 or len(self._timers) >= self._waiting_max:
@@ -122,7 +122,7 @@ class Arrivals:
         self._timers[arrival] = self._loop.call_later(refused.after_s, arrival.transport.abort)
 
     def admit_waiting(self) -> None:
-        """Limits have changed, or somebody has logged in."""
+        """Room may have come: limits have changed, or a connection is gone."""
         if self._waiting:
             self._admit()
 

@@ -7,6 +7,7 @@ default. Topics stand on top with their own. The names, types and rules are in `
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import Field, dataclass, fields
 from enum import IntEnum
 from itertools import dropwhile
@@ -277,6 +278,14 @@ class BrokerConfig:
                 listener(changed)
         return changed
 
+    def with_own(self, own: Mapping[str, str]) -> "BrokerConfig":
+        """These settings as they would be if the store had these for this broker."""
+        made = copy(self)
+        made._listeners = []
+        made._dynamic = _readable(own, logger)
+        made._values, made._prefixed = made._effective(), made._of_listeners()
+        return made
+
     def _effective(self) -> dict[str, Value]:
         return {
             name: parse(setting, self._written(name) if self._has(name) else setting.default)
@@ -416,6 +425,12 @@ def validate_dynamic(settings: Mapping[str, str], per_broker: bool) -> None:
         )
     for name in settings:
         scope = _broker_setting(name).scope
+        if name.startswith("ssl."):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "These security configs can be dynamically updated only per-listener using the"
+                f" listener prefix: Set({name})",
+            )
         if scope is Scope.PER_BROKER and not per_broker and "throttled" not in name:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -442,6 +457,12 @@ def _check_lockout(name: str, text: str) -> None:
             f"Invalid value {text} for configuration {name}: while brokers run it must be at least"
             f" {least}, or administrators and brokers themselves could not connect any more",
         )
+
+
+def is_password(name: str) -> bool:
+    """Whether a broker setting is one that is kept encrypted."""
+    setting = BROKER_SETTINGS.get(name) or prefixed(name)
+    return setting is not None and setting.kind is Kind.PASSWORD
 
 
 def _broker_setting(name: str) -> Setting:

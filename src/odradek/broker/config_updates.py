@@ -4,11 +4,12 @@ The store keeps them; a notification makes every broker, this one included, read
 (docs/spec/interchange-with-apache-kafka.md section B.1).
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from odradek.broker.config import validate_dynamic, validate_topic
+from odradek.broker.config import is_password, validate_dynamic, validate_topic
 from odradek.store.configs import NoController
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -16,8 +17,20 @@ from odradek.wire.settings import TOPIC_SETTINGS, InvalidValue
 
 if TYPE_CHECKING:
     from odradek.broker.server import Broker
+    from odradek.security.password_encoder import PasswordEncoder
 
-__all__ = ["BROKER", "TOPIC", "Change", "alter_each", "check_keys", "resource_response", "write"]
+__all__ = [
+    "BROKER",
+    "TOPIC",
+    "Change",
+    "alter_each",
+    "check_keys",
+    "decode_passwords",
+    "resource_response",
+    "write",
+]
+
+logger = logging.getLogger(__name__)
 
 TOPIC = 2
 BROKER = 4
@@ -86,7 +99,9 @@ async def _alter(
 ) -> None:
     name = resource.resource_name
     kind, entity = _entity(broker, resource.resource_type, name)
-    before = await broker.store.configs.get(kind, entity)
+    before: Mapping[str, str] = await broker.store.configs.get(kind, entity)
+    if kind is ConfigKind.BROKERS:
+        before = decode_passwords(broker.security.passwords, before)
     settings = change(before)
     # In a cluster with another kind of broker there may be settings that only that one knows, or
     # lets change. They are kept and do not get in the way: only setting one again is refused.
@@ -96,8 +111,16 @@ async def _alter(
         _validate_topic(broker, name, known | asked)
     else:
         validate_dynamic(asked, per_broker=bool(name))
+        settings = _encode_passwords(broker, settings)
+    certificates = broker.security.certificates
+    if kind is ConfigKind.BROKERS and name and certificates is not None:
+        certificates.check(
+            broker.config.with_own(decode_passwords(broker.security.passwords, settings))
+        )
     if not validate_only:
         await write(broker, kind, entity, settings)
+        if kind is ConfigKind.BROKERS and name and certificates is not None:
+            certificates.reload()
 
 
 async def write(
@@ -109,6 +132,42 @@ async def write(
     except NoController as error:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
     await broker.store.configs.changes.notify(f"{kind}/{entity}")
+
+
+def decode_passwords(
+    encoder: "PasswordEncoder | None", settings: Mapping[str, str]
+) -> Mapping[str, str]:
+    """A broker's settings with their passwords in clear; those that cannot be opened are left
+    out."""
+    clear = {}
+    for name, text in settings.items():
+        if is_password(name):
+            try:
+                if encoder is None:
+                    raise ValueError("password.encoder.secret is not set")
+                text = encoder.decode(text)
+            except ValueError as error:
+                logger.error("setting %s is ignored: %s", name, error)
+                continue
+        clear[name] = text
+    return clear
+
+
+def _encode_passwords(broker: "Broker", settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Raises KafkaError(INVALID_REQUEST) without a secret to encrypt them with."""
+    encoder = broker.security.passwords
+    encoded = {}
+    for name, text in settings.items():
+        if is_password(name):
+            if encoder is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Password encoder secret not configured: set password.encoder.secret to"
+                    f" change {name} while the broker runs",
+                )
+            text = encoder.encode(text, broker.rng.randbytes)
+        encoded[name] = text
+    return encoded
 
 
 def _validate_topic(broker: "Broker", topic: str, settings: Mapping[str, str]) -> None:

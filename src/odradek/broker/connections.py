@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.admission import Admission, ConnectionLimits
+from odradek.broker.admission import AdmissionControl, ConnectionLimits
 from odradek.broker.arrivals import Arrival, Arrivals, Guest
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection
@@ -77,7 +77,7 @@ class Connections:
         names = {listener.name for listener in config.listeners()}
         brokers = names & {config.inter_broker_listener(), config.control_plane_listener()}
         self.broker_listeners = frozenset(brokers) if names > brokers else None
-        self.admission = Admission(self._loop.time, self.broker_listeners or frozenset())
+        self.admission = AdmissionControl(self._loop.time, self.broker_listeners or frozenset())
         waiting_max = config.integer("socket.listen.backlog.size")
         self._arrivals = Arrivals(self.admission, waiting_max)
         self._take_limits(frozenset())

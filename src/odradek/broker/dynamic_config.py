@@ -10,6 +10,7 @@ cannot be taken are logged and left out, and the others are followed.
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from odradek.broker.change_follower import ChangeFollower
 from odradek.broker.config import BrokerConfig
@@ -20,9 +21,20 @@ from odradek.store.cluster import ClusterStore
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, desanitize
 from odradek.store.payloads import InvalidPayload
 
-__all__ = ["DynamicConfig"]
+__all__ = ["DynamicConfig", "SettingsReceivers"]
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SettingsReceivers:
+    """What hears of changed settings: of topics, users and addresses. `decode` opens the passwords
+    among a broker's."""
+
+    topic: Callable[[str, LogConfig], None]
+    user: Callable[[str, Mapping[str, str]], None]
+    address: Callable[[str, float | None], None]
+    decode: Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class DynamicConfig:
@@ -34,17 +46,13 @@ class DynamicConfig:
         config: BrokerConfig,
         store: ClusterStore,
         quotas: ClientQuotas,
-        on_topic: Callable[[str, LogConfig], None],
-        on_user: Callable[[str, Mapping[str, str]], None],
-        on_address: Callable[[str, float | None], None],
+        receivers: SettingsReceivers,
     ) -> None:
         self._broker_id = broker_id
         self._config = config
         self._store = store
         self._quotas = quotas
-        self._on_topic = on_topic
-        self._on_user = on_user
-        self._on_address = on_address
+        self._receivers = receivers
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._changes = ChangeFollower(store.session, "settings")
         self._applied = 0
@@ -126,20 +134,20 @@ class DynamicConfig:
             topic = desanitize(entity)
             self._remember(topic, await self._read(kind, entity))
             logger.info("settings of topic %s changed", topic)
-            self._on_topic(topic, self.topic_config(topic))
+            self._receivers.topic(topic, self.topic_config(topic))
         elif kind == ConfigKind.BROKERS:
             if entity in (DEFAULT_ENTITY, str(self._broker_id)):
                 await self._load_brokers()
         elif kind == ConfigKind.IPS:
             written = (await self._read(kind, entity)).get(CONNECTION_RATE)
-            self._on_address(desanitize(entity), None if written is None else float(written))
+            self._receivers.address(desanitize(entity), None if written is None else float(written))
         else:
             await self._load_quota(path)
 
     async def _load_brokers(self) -> None:
         own = await self._read(ConfigKind.BROKERS, str(self._broker_id))
         cluster = await self._read(ConfigKind.BROKERS, DEFAULT_ENTITY)
-        self._config.set_dynamic(own, cluster)
+        self._config.set_dynamic(self._receivers.decode(own), self._receivers.decode(cluster))
 
     async def _load_quota(self, path: str) -> None:
         entity = entity_of(path)
@@ -150,7 +158,7 @@ class DynamicConfig:
         settings = await self._read(kind, name)
         self._quotas.set((user, client), settings)
         if user is not None and client is None:
-            self._on_user(user, settings)
+            self._receivers.user(user, settings)
 
     async def _read(self, kind: str, entity: str) -> Mapping[str, str]:
         """An entity's own settings; none if they cannot be read."""

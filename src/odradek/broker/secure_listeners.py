@@ -64,7 +64,7 @@ class SecureListeners:
         """Raises KafkaError(INVALID_CONFIG), naming listener and setting."""
         tls = mapper = sasl = None
         if listener.protocol.has_tls:
-            settings = self._tls_settings(listener)
+            settings = self.tls_settings(listener, self._config)
             tls = _named(listener, lambda: server_context(settings))
             rules = self._config.listener_value(listener.name, "ssl.principal.mapping.rules")
             mapper = _named(listener, lambda: PrincipalMapper(rules or "DEFAULT"))
@@ -72,17 +72,17 @@ class SecureListeners:
             sasl = self._sasl(listener)
         return ListenerSecurity(listener, tls, mapper, sasl)
 
-    def _tls_settings(self, listener: Listener) -> TlsSettings:
+    def tls_settings(self, listener: Listener, config: BrokerConfig) -> TlsSettings:
+        """What a listener has by these settings, with its stores as they are now. Raises
+        KafkaError(INVALID_CONFIG)."""
+
         def setting(name: str) -> str | None:
             # Without the prefix a client's certificate is asked for on SSL listeners only.
             if name == "ssl.client.auth" and listener.protocol.has_sasl:
                 prefixed = f"listener.name.{listener.name.lower()}.{name}"
-                return (
-                    self._config.listener_value(listener.name, name)
-                    if (self._config.is_written(prefixed))
-                    else None
-                )
-            return self._config.listener_value(listener.name, name)
+                if not config.is_written(prefixed):
+                    return None
+            return config.listener_value(listener.name, name)
 
         settings: TlsSettings = _named(listener, lambda: TlsSettings.read(setting, self._read_file))
         return settings
@@ -193,7 +193,7 @@ class SecureListeners:
         """Ours must be one that the other brokers, with settings like ours, accept."""
         if own.tls is None:
             return
-        lenient = client_context(self._tls_settings(own.listener))
+        lenient = client_context(self.tls_settings(own.listener, self._config))
         lenient.check_hostname = False
         reason = handshake_succeeds(own.tls, lenient)
         if reason is not None:

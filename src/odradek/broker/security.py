@@ -21,9 +21,12 @@ from odradek.security.principal import Principal
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from odradek.broker.certificates import Certificates
     from odradek.broker.delegation_tokens import Tokens
+    from odradek.broker.secure_listeners import SecureListeners
     from odradek.security.client import ClientSecurity
     from odradek.security.mapping_rules import PrincipalMapper
+    from odradek.security.password_encoder import PasswordEncoder
 
 __all__ = ["BrokerSecurity", "ListenerSecurity"]
 
@@ -34,9 +37,12 @@ ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ListenerSecurity:
-    """What a connection through one listener must show before it is served."""
+    """What a connection through one listener must show before it is served.
+
+    Another `tls` counts for connections made from then on.
+    """
 
     listener: Listener
     tls: ssl.SSLContext | None = None
@@ -64,6 +70,8 @@ class BrokerSecurity:
         # How to connect to other brokers; None: in plain text.
         self.inter_broker: ClientSecurity | None = None
         self.control_plane: ClientSecurity | None = None
+        self.certificates: Certificates | None = None
+        self.passwords = _password_encoder(config)
         if all(each.protocol is SecurityProtocol.PLAINTEXT for each in listeners):
             return
         from odradek.broker.secure_listeners import SecureListeners
@@ -76,6 +84,23 @@ class BrokerSecurity:
         control_plane = config.control_plane_listener()
         self.control_plane = (
             self.inter_broker if control_plane is None else secure.client_of(self.of(control_plane))
+        )
+        self.certificates = self._certificates(config, secure, control_plane)
+
+    def _certificates(
+        self, config: BrokerConfig, secure: "SecureListeners", control_plane: str | None
+    ) -> "Certificates":
+        from odradek.broker.certificates import Certificates
+
+        assert self.inter_broker is not None
+        clients = {config.inter_broker_listener(): self.inter_broker}
+        if control_plane is not None and self.control_plane is not None:
+            clients[control_plane] = self.control_plane
+        return Certificates(
+            lambda of, using: secure.tls_settings(of.listener, using),
+            self._listeners.values(),
+            clients,
+            config,
         )
 
     def of(self, listener: str) -> ListenerSecurity:
@@ -105,6 +130,20 @@ def _tokens(config: BrokerConfig, rng: Random) -> "Tokens | None":
     from odradek.broker.delegation_tokens import Tokens
 
     return Tokens(secret, rng.randbytes)
+
+
+def _password_encoder(config: BrokerConfig) -> "PasswordEncoder | None":
+    secret = config.text("password.encoder.secret")
+    if not secret:
+        return None
+    from odradek.security.password_encoder import PasswordEncoder
+
+    return PasswordEncoder(
+        secret,
+        config.text("password.encoder.old.secret"),
+        config.integer("password.encoder.key.length"),
+        config.integer("password.encoder.iterations"),
+    )
 
 
 def _authorizer(config: BrokerConfig) -> Authorizer | None:

@@ -18,16 +18,18 @@ import base64
 import logging
 import socket
 from collections.abc import Callable, Collection
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from odradek.broker.acl_follower import AclFollower
 from odradek.broker.config import BrokerConfig
+from odradek.broker.config_updates import decode_passwords
 from odradek.broker.connections import Connections
 from odradek.broker.control import ControlRequestGuard
 from odradek.broker.controlled_shutdown import hand_over_leaderships
 from odradek.broker.delayed_by_key import DelayedByKey
-from odradek.broker.dynamic_config import DynamicConfig
+from odradek.broker.dynamic_config import DynamicConfig, SettingsReceivers
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.listeners import Listener
 from odradek.broker.metadata_cache import MetadataCache
@@ -287,9 +289,12 @@ class Broker:
             config,
             self.store,
             self.quotas,
-            self._topic_changed,
-            self.security.credentials.update,
-            self.connections.admission.set_address_rate,
+            SettingsReceivers(
+                self._topic_changed,
+                self.security.credentials.update,
+                self.connections.admission.set_address_rate,
+                partial(decode_passwords, self.security.passwords),
+            ),
         )
         self.producer_ids = ProducerIds(self.store, self.id)
         self.replicas = ReplicaManager(

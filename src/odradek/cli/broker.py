@@ -222,6 +222,8 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         boot_id=machine_boot_id(),
     )
     broker.version = __version__
+    if broker.security.certificates is not None:
+        loop.add_signal_handler(signal.SIGHUP, broker.security.certificates.reload)
     broker.failed.add_done_callback(lambda failed: stop_requested.set())
     starting, waiting = loop.create_task(broker.start()), loop.create_task(stop_requested.wait())
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)

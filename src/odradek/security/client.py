@@ -164,9 +164,12 @@ class SaslLogin:
         client.verify(await send(client.prove(self._salted[key])))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class ClientSecurity:
-    """How to connect, for one set of settings: what `Connection.open` takes as its security."""
+    """How to connect, for one set of settings: what `Connection.open` takes as its security.
+
+    Another `tls` counts for connections made from then on.
+    """
 
     tls: ssl.SSLContext | None = None
     login: SaslLogin | None = None

@@ -9,8 +9,9 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, NamedTuple
 
 from odradek.security.key_material import (
     InvalidStore,
@@ -21,9 +22,19 @@ from odradek.security.key_material import (
     trusted_certificates,
 )
 
-__all__ = ["ClientAuth", "TlsSettings", "client_context", "handshake_succeeds", "server_context"]
+__all__ = [
+    "CertificateNames",
+    "ClientAuth",
+    "TlsSettings",
+    "certificate_names",
+    "client_context",
+    "handshake_succeeds",
+    "server_context",
+]
 
 PEM = "PEM"
+# X509_V_FLAG_NO_CHECK_TIME, which the standard library has no name for.
+IGNORE_TIME = 0x200000
 _STORE_TYPES = frozenset({"JKS", "PKCS12", PEM})
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CIPHERS_1_3 = frozenset(
@@ -109,6 +120,17 @@ def handshake_succeeds(
     server: ssl.SSLContext, client: ssl.SSLContext, host: str | None = None
 ) -> str | None:
     """Tries both contexts against each other in memory; why it fails, or None."""
+    try:
+        _shake_hands(server, client, host)
+    except ssl.SSLError as error:
+        return str(error.reason or error)
+    return None
+
+
+def _shake_hands(
+    server: ssl.SSLContext, client: ssl.SSLContext, host: str | None = None
+) -> ssl.SSLObject:
+    """The client's side of a handshake in memory. Raises SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
         client.wrap_bio(to_client, to_server, server_hostname=host),
@@ -121,11 +143,38 @@ def handshake_succeeds(
                 side.do_handshake()
             except ssl.SSLWantReadError:
                 pending.append(side)
-            except ssl.SSLError as error:
-                return str(error.reason or error)
         if not pending:
-            return None
-    return "the handshake does not end"
+            return sides[0]
+    raise ssl.SSLError("the handshake does not end")
+
+
+class CertificateNames(NamedTuple):
+    """The subject in Java's form, and the alternative names with their kinds."""
+
+    subject: str
+    alternatives: frozenset[tuple[str, str]]
+
+
+def certificate_names(settings: TlsSettings) -> CertificateNames:
+    """Of the key store's certificate, also after it has expired. Raises ValueError."""
+    from odradek.security.distinguished_name import subject_text
+
+    if settings.key is None:
+        raise InvalidStore("there is no key store")
+    # The standard library shows the names of a verified certificate only: so it is trusted here.
+    server = server_context(replace(settings, client_auth=ClientAuth.NONE))
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    flags = client.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN | IGNORE_TIME
+    client.verify_flags = ssl.VerifyFlags(flags)
+    client.load_verify_locations(cadata=settings.key.chain)
+    try:
+        side = _shake_hands(server, client)
+    except ssl.SSLError as error:
+        raise InvalidStore(f"the certificate cannot be used: {error.reason or error}") from None
+    shown, certificate = side.getpeercert() or {}, side.getpeercert(binary_form=True)
+    names: Any = shown.get("subjectAltName", ())
+    return CertificateNames(subject_text(certificate or b""), frozenset(names))
 
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:

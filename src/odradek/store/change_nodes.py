@@ -15,7 +15,7 @@ from odradek.store.api import Watch
 from odradek.store.nodes import Nodes, sequence_of
 from odradek.store.payloads import InvalidPayload
 
-__all__ = ["Change", "ChangeNodes"]
+__all__ = ["ChangeNodes", "ChangeNotification"]
 
 EXPIRATION_MS = 15 * 60 * 1000
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Change(NamedTuple, Generic[T]):
+class ChangeNotification(NamedTuple, Generic[T]):
     sequence: int
     changed: T
 
@@ -54,7 +54,9 @@ class ChangeNodes(Generic[T]):
             f"{self._parent}/{self._prefix}", self._encode(changed), sequential=True
         )
 
-    async def after(self, sequence: int = -1, watch: Watch | None = None) -> list[Change[T]]:
+    async def after(
+        self, sequence: int = -1, watch: Watch | None = None
+    ) -> list[ChangeNotification[T]]:
         """The notifications after this one, in order; unreadable ones are skipped."""
         names = await self._nodes.names(self._parent, watch)
         where = [f"{self._parent}/{name}" for name in names if sequence_of(name) > sequence]
@@ -63,7 +65,7 @@ class ChangeNodes(Generic[T]):
             if node is None:
                 continue
             try:
-                changes.append(Change(sequence_of(path), self._decode(node[0], path)))
+                changes.append(ChangeNotification(sequence_of(path), self._decode(node[0], path)))
             except InvalidPayload as error:
                 logger.warning("skipping a notification: %s", error)
         return sorted(changes, key=lambda change: change.sequence)

@@ -575,6 +575,8 @@ _TLS = (
         "How a broker's host name is verified; empty: not at all.",
     ),
     _text("ssl.principal.mapping.rules", "DEFAULT", "From a certificate's subject to a user."),
+    _flag("ssl.allow.dn.changes", False, "Whether a new certificate may have another subject."),
+    _flag("ssl.allow.san.changes", False, "Whether it may lack alternative names of the old one."),
 )
 _SASL = (
     Setting("sasl.enabled.mechanisms", LIST, "GSSAPI", "Mechanisms that clients may use."),
@@ -598,6 +600,13 @@ _SECURITY = (
         "The listener named like this is the brokers', without inter.broker.listener.name.",
     ),
     _text("control.plane.listener.name", None, "The listener that the controller uses."),
+    Setting(
+        *("password.encoder.secret", PASSWORD, None),
+        "Encrypts passwords that are set while brokers run; the same on every broker.",
+    ),
+    Setting("password.encoder.old.secret", PASSWORD, None, "What it was before it changed."),
+    _number(INT, "password.encoder.key.length", 128, "Bits of the key made from it.", 128, 256),
+    _number(INT, "password.encoder.iterations", 4096, "Rounds to make that key.", 1024),
     _number(
         INT,
         "connection.failed.authentication.delay.ms",
