@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -67,6 +68,7 @@ from odradek.wire.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from odradek.wire.records import Record, encode_batch
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -320,6 +322,8 @@ class World:
         self.nodes: dict[int, Node] = {}
         self.states: dict[TopicPartition, LeaderAndIsr] = {}
         self.replicas_of: dict[TopicPartition, list[int]] = {}
+        # What the controller says they are; none below inter-broker protocol 2.8.
+        self.topic_ids: dict[str, UUID] = {}
         self.store_server = MemoryServer()
         self.controller_epoch = 1
 
@@ -375,6 +379,7 @@ class World:
             topic_states=[
                 UpdateMetadataTopicState(
                     topic_name=of.topic,
+                    topic_id=self.topic_ids.get(of.topic, NO_TOPIC_ID),
                     partition_states=[
                         UpdateMetadataPartitionState(
                             partition_index=of.partition,
@@ -411,6 +416,7 @@ class World:
             topic_states=[
                 LeaderAndIsrTopicState(
                     topic_name=of.topic,
+                    topic_id=self.topic_ids.get(of.topic, NO_TOPIC_ID),
                     partition_states=[
                         LeaderAndIsrPartitionState(
                             partition_index=of.partition,

@@ -1,6 +1,7 @@
 """What a LeaderAndIsr request means for a broker, over values."""
 
 from itertools import product
+from uuid import UUID
 
 import pytest
 
@@ -9,7 +10,9 @@ from odradek.replica.control_decisions import (
     AwaitLeader,
     Decision,
     Follow,
+    ForgetId,
     Lead,
+    LearnId,
     LocalFacts,
     LogHere,
     Refuse,
@@ -20,6 +23,7 @@ from odradek.replica.control_decisions import (
 )
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -51,6 +55,7 @@ def decided(
     facts: LocalFacts = LocalFacts(),
     *,
     names_incarnation: bool = True,
+    topic_id: UUID = NO_TOPIC_ID,
 ) -> list[Decision]:
     return decide(
         US,
@@ -58,6 +63,7 @@ def decided(
         lambda tp: facts,
         is_alive=lambda id: id in (US, LEADER),
         names_incarnation=names_incarnation,
+        topic_ids={"t": topic_id},
     )
 
 
@@ -113,6 +119,63 @@ def test_no_log_is_stale_without_a_leader_or_for_another_broker_or_offline(
     assert not is_stale_log(US, leaderless, facts)
     assert not is_stale_log(US, elsewhere, facts)
     assert not is_stale_log(US, state(epoch=epoch, in_isr=in_isr, is_new=is_new), offline)
+
+
+OURS, OTHER = UUID(int=7), UUID(int=8)
+INCONSISTENT = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    ("log", "is_new", "in_isr", "epoch"),
+    list(product((LOADED, RELEASED, IN_USE), (False, True), (False, True), (0, 3, 5))),
+)
+def test_topic_ids_decide_where_both_are_known(
+    log: LogHere, is_new: bool, in_isr: bool, epoch: int
+) -> None:
+    """docs/spec/protocol-ladder.md section 2.5."""
+    wanted = state(epoch=epoch, in_isr=in_isr, is_new=is_new)
+    facts = LocalFacts(log, 4, topic_id=OURS)
+    same = decided(wanted, facts, topic_id=OURS)
+    assert SetAside(T0) not in same and Refuse(T0, INCONSISTENT) not in same
+    is_safe = log is not IN_USE and (not in_isr or (is_new and epoch == 0))
+    other = decided(wanted, facts, topic_id=OTHER)
+    if is_safe:
+        assert other == [SetAside(T0), Follow(T0, wanted)]
+    else:
+        assert other == [Refuse(T0, INCONSISTENT)]
+    # What may be needed stays: no leader has it all, or the request is for another incarnation.
+    leaderless = state(leader=NO_LEADER, epoch=epoch, in_isr=in_isr, is_new=is_new)
+    assert decided(leaderless, facts, topic_id=OTHER) == [Refuse(T0, INCONSISTENT)]
+    unnamed = decided(wanted, facts, topic_id=OTHER, names_incarnation=False)
+    assert unnamed == [Refuse(T0, INCONSISTENT)]
+
+
+STALE = Refuse(T0, ErrorCode.STALE_CONTROLLER_EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("known", "sent", "is_follower", "epoch", "expected"),
+    [
+        # known id, id sent, follower, epoch of the state where 5 is known
+        (NO_TOPIC_ID, OURS, True, 5, LearnId(T0)),
+        (NO_TOPIC_ID, OURS, False, 5, LearnId(T0)),
+        (OURS, NO_TOPIC_ID, True, 5, ForgetId(T0)),
+        (OURS, NO_TOPIC_ID, False, 5, STALE),
+        (OURS, OURS, True, 5, STALE),
+        (NO_TOPIC_ID, NO_TOPIC_ID, True, 5, STALE),
+        (NO_TOPIC_ID, OURS, True, 4, STALE),
+        (OURS, NO_TOPIC_ID, True, 4, STALE),
+        (OURS, OTHER, True, 4, Refuse(T0, INCONSISTENT)),
+        (OURS, OTHER, True, 5, Refuse(T0, INCONSISTENT)),
+        (OURS, OTHER, True, 6, Refuse(T0, INCONSISTENT)),
+    ],
+)
+def test_ids_at_the_epoch_that_is_known(
+    known: UUID, sent: UUID, is_follower: bool, epoch: int, expected: Decision
+) -> None:
+    """docs/spec/protocol-ladder.md section 2.2, rows 3 to 8."""
+    facts = LocalFacts(IN_USE, 4, 5, topic_id=known, is_follower=is_follower)
+    assert decided(state(epoch=epoch), facts, topic_id=sent) == [expected]
 
 
 def test_a_log_without_any_epoch_is_ahead_of_none() -> None:

@@ -253,6 +253,7 @@ class Broker:
                 upkeep=config.make(UpkeepConfig),
                 producer_expiration_ms=config.integer("producer.id.expiration.ms"),
                 recovery_threads_per_directory=config.integer("num.recovery.threads.per.data.dir"),
+                keeps_topic_ids=config.protocol.uses_topic_ids,
             ),
             self._directory_failed,
         )

@@ -56,5 +56,7 @@ class LogHost:
     # The log was truncated below its recovery point: the checkpoint on disk must follow at once,
     # or after a crash the bytes written there next would be believed unread.
     on_recovery_point_lowered: Callable[["Log"], None] = _no_op
+    # Whether `partition.metadata` is kept; else it is removed at load.
+    keeps_topic_ids: bool = True
     # loop.call_later: deleted files stay for `file.delete.delay.ms`.
     call_later: Callable[[float, Callable[[], None]], object] = _call_now

@@ -27,6 +27,7 @@ from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, File
 from odradek.log.host import LogHost
 from odradek.log.indexes import AbortedTransaction
+from odradek.log.partition_metadata import PartitionMetadata
 from odradek.log.producers import Guard, Origin, ProducersUpdate, SequencedBatch
 from odradek.log.recovery import (
     EPOCHS_FILE,
@@ -152,6 +153,7 @@ class Log:
         self.config = config
         self.offline = False
         self._clock = host.clock
+        self.metadata = PartitionMetadata(host.disk, directory, is_kept=host.keeps_topic_ids)
         loaded = load_log(
             host.disk,
             directory,
@@ -324,6 +326,7 @@ class Log:
         max_timestamp = max([header.max_timestamp for header in headers])
         next_offset = headers[-1].next_offset
         try:
+            self.metadata.write()
             for header in headers:
                 if header.leader_epoch >= 0:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -685,6 +688,8 @@ class Log:
         if self.offline:
             self.close_files()
             return
+        with self._storage():
+            self.metadata.write()
         if self._unchanged is None:
             with self._storage():
                 self.producers.end_offset = self.end_offset
@@ -723,7 +728,9 @@ class Log:
     def rename_directory(self, directory: str) -> None:
         """Move the log, on the same disk: for deletion, or when a future log takes its place."""
         with self._storage():
+            self.metadata.write()
             self.disk.rename(self.directory, directory)
+            self.metadata.directory = directory
             self.directory = directory
             for segment in self.segments:
                 segment.move_to(directory)

@@ -23,6 +23,7 @@ import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from odradek.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.cleaner import Cleaner, CleanerConfig
@@ -66,6 +67,8 @@ class LogManagerConfig:
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)
     producer_expiration_ms: int = EXPIRATION_MS_DEFAULT
     recovery_threads_per_directory: int = 2
+    # Whether `partition.metadata` says which topic each log is of.
+    keeps_topic_ids: bool = True
 
 
 def _ignore_failure(directory: str, partitions: list[TopicPartition]) -> None: ...
@@ -97,6 +100,7 @@ class LogManager:
             on_failure=self._on_log_failure,
             on_roll=self._on_roll,
             on_recovery_point_lowered=self._on_recovery_point_lowered,
+            keeps_topic_ids=config.keeps_topic_ids,
             call_later=self._call_later,
         )
         self._recovery_threads = config.recovery_threads_per_directory
@@ -116,6 +120,8 @@ class LogManager:
             before_swap=self._flush_and_checkpoint,
         )
         self.to_flush: set[Log] = set()
+        # Logs with a topic id that is not on disk yet, in the order they got it.
+        self.without_id_on_disk: dict[Log, None] = {}
         self.upkeep = Upkeep(self, config.upkeep)
         # The loop, once everything is loaded; and the failures that came before.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -594,6 +600,13 @@ class LogManager:
     def _on_roll(self, log: Log) -> None:
         self.to_flush.add(log)
         self.upkeep.wake()
+
+    def assign_topic_id(self, log: Log, topic_id: UUID) -> None:
+        """Say whose log this is. It is written when there is time, or before the next append: a
+        cluster that is upgraded brings the ids of all logs at once."""
+        if log.metadata.assign(topic_id):
+            self.without_id_on_disk[log] = None
+            self.upkeep.wake()
 
     def _on_recovery_point_lowered(self, log: Log) -> None:
         path = posixpath.dirname(log.directory)

@@ -76,7 +76,7 @@ class Upkeep:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def wake(self) -> None:
-        """There is something to flush or to remove."""
+        """There is something to write, to flush or to remove."""
         self._work.set()
 
     async def delete_old_segments(self) -> None:
@@ -95,8 +95,18 @@ class Upkeep:
                 await self._manager.flush(log)
 
     async def work_off(self) -> None:
-        """Flush the logs that have rolled, remove the directories whose time has come."""
+        """Write the topic ids that logs were given, flush the logs that have rolled, remove the
+        directories whose time has come."""
         manager = self._manager
+        while manager.without_id_on_disk:
+            log = next(iter(manager.without_id_on_disk))
+            del manager.without_id_on_disk[log]
+            try:
+                if not log.offline:
+                    log.metadata.write()
+            except OSError as error:
+                log.fail(error)
+            await asyncio.sleep(0)
         while manager.to_flush:
             await manager.flush(next(iter(manager.to_flush)))
         await manager.remove_retired()

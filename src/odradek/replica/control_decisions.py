@@ -15,6 +15,13 @@ records. `STALE_LOGS` says when a log is set aside, so that the replica starts e
   was created, before it has a record: a later one, or one with a new controller, first of all
   learns its state without isNew.
 - A log with records of a later leader epoch than the partition's is of another partition.
+Where both topic ids are known they decide instead. A log with the partition's own id is never set
+aside. One with another id is, under the conditions that make it safe: no role in this life of the
+broker, and not needed, for the replica is outside of the ISR of a partition that has a leader, or
+new at leader epoch 0. Otherwise the state is refused with INCONSISTENT_TOPIC_ID, as Kafka does: an
+id that was lost and made again looks the same on all replicas at once, and must cost no log.
+docs/spec/protocol-ladder.md sections 2.2 and 2.5.
+
 It is kept while the partition has no leader, for it may be the best that is left, and where the
 request does not name the broker's incarnation. It is renamed (`-stray`), not deleted: a controller
 whose store was lost, and whose topics were created again over their logs, sends the same.
@@ -23,11 +30,14 @@ whose store was lost, and whose topics were created again over their logs, sends
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
+from uuid import UUID
 
 from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.replica.partition import NO_EPOCH
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 __all__ = [
@@ -35,7 +45,9 @@ __all__ = [
     "AwaitLeader",
     "Decision",
     "Follow",
+    "ForgetId",
     "Lead",
+    "LearnId",
     "LocalFacts",
     "LogHere",
     "Refuse",
@@ -71,6 +83,23 @@ class LocalFacts:
     last_log_epoch: int | None = None
     leader_epoch: int = NO_EPOCH
     is_offline: bool = False
+    # Of the log; zero if it has none.
+    topic_id: UUID = NO_TOPIC_ID
+    is_follower: bool = False
+
+
+class Ids(Enum):
+    """The topic id of a request, beside that of the log here."""
+
+    UNKNOWN = "one or both are unknown"
+    EQUAL = "equal"
+    DIFFER = "different"
+
+
+def compare_ids(topic_id: UUID, facts: LocalFacts) -> Ids:
+    if NO_TOPIC_ID in (topic_id, facts.topic_id):
+        return Ids.UNKNOWN
+    return Ids.EQUAL if topic_id == facts.topic_id else Ids.DIFFER
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +124,21 @@ STALE_LOGS = (
 )
 
 
-def is_stale_log(broker_id: int, state: LeaderAndIsrPartitionState, facts: LocalFacts) -> bool:
-    """Whether the log here is not of the partition that the controller means."""
+def is_stale_log(
+    broker_id: int,
+    state: LeaderAndIsrPartitionState,
+    facts: LocalFacts,
+    topic_id: UUID = NO_TOPIC_ID,
+) -> bool:
+    """Whether the log here is not of the partition that the controller means, and not needed."""
     if facts.is_offline or broker_id not in state.replicas or state.leader == NO_LEADER:
         return False
+    ids = compare_ids(topic_id, facts)
+    if ids is Ids.EQUAL:
+        return False
+    if ids is Ids.DIFFER:
+        is_born_here = state.is_new and state.leader_epoch == 0
+        return facts.log in _UNUSED and (broker_id not in state.isr or is_born_here)
     last, epoch = facts.last_log_epoch, state.leader_epoch
     matching = {
         Epochs.ANY: True,
@@ -149,7 +189,21 @@ class AwaitLeader:
     state: LeaderAndIsrPartitionState
 
 
-Decision = Refuse | SetAside | Lead | Follow | AwaitLeader
+@dataclass(frozen=True, slots=True)
+class LearnId:
+    """Nothing is new but the topic's id: the controller was upgraded."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetId:
+    """The controller speaks of no ids any more: fetch by name, and keep the log's id."""
+
+    tp: TopicPartition
+
+
+Decision = Refuse | SetAside | Lead | Follow | AwaitLeader | LearnId | ForgetId
 
 
 def decide(
@@ -159,22 +213,28 @@ def decide(
     *,
     is_alive: Callable[[int], bool],
     names_incarnation: bool,
+    topic_ids: Mapping[str, UUID] = MappingProxyType({}),
 ) -> list[Decision]:
     """What to do, partition by partition. The request itself is known not to be stale.
 
-    `names_incarnation` is False if the request has no broker epoch.
+    `names_incarnation` is False if the request has no broker epoch; `topic_ids` are those it has.
     """
     decisions: list[Decision] = []
     for tp, state in states.items():
         facts = facts_of(tp)
         leader_epoch = facts.leader_epoch
-        if names_incarnation and is_stale_log(broker_id, state, facts):
+        topic_id = topic_ids.get(tp.topic, NO_TOPIC_ID)
+        is_aside = names_incarnation and is_stale_log(broker_id, state, facts, topic_id)
+        if is_aside:
             decisions.append(SetAside(tp))
             leader_epoch = NO_EPOCH
         if facts.is_offline:
             decisions.append(Refuse(tp, ErrorCode.KAFKA_STORAGE_ERROR))
+        elif not is_aside and compare_ids(topic_id, facts) is Ids.DIFFER:
+            decisions.append(Refuse(tp, ErrorCode.INCONSISTENT_TOPIC_ID))
         elif state.leader_epoch <= leader_epoch:
-            decisions.append(Refuse(tp, ErrorCode.STALE_CONTROLLER_EPOCH))
+            is_equal = state.leader_epoch == leader_epoch
+            decisions.append(_at_known_epoch(tp, facts, topic_id, is_equal=is_equal))
         elif broker_id not in state.replicas:
             decisions.append(Refuse(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         elif state.leader == broker_id:
@@ -184,6 +244,18 @@ def decide(
         else:
             decisions.append(AwaitLeader(tp, state))
     return decisions
+
+
+def _at_known_epoch(
+    tp: TopicPartition, facts: LocalFacts, topic_id: UUID, *, is_equal: bool
+) -> Decision:
+    """At the epoch that is known already only the id can be new."""
+    if is_equal and facts.log is LogHere.IN_USE:
+        if facts.topic_id == NO_TOPIC_ID != topic_id:
+            return LearnId(tp)
+        if facts.topic_id != NO_TOPIC_ID == topic_id and facts.is_follower:
+            return ForgetId(tp)
+    return Refuse(tp, ErrorCode.STALE_CONTROLLER_EPOCH)
 
 
 def must_not_lead(*, lost_tail: bool, replica_count: int, unclean_allowed: bool) -> bool:

@@ -17,17 +17,23 @@ Rules
    the controller, which has forgotten that it was here. The metadata shows it: a later epoch, and
    replicas without this broker. It is released then, and clients that still ask look elsewhere.
 6. Its log is set aside when the topic was deleted and created again (`STALE_LOGS`).
+7. A state at the leader epoch that is known already can still bring the topic's id, or take it
+   back: so a controller that was upgraded gives ids to partitions that nothing else happens to.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from uuid import UUID
 
 from odradek.log.config import LogConfig
 from odradek.replica.cluster_metadata import NO_LEADER, ClusterMetadata
 from odradek.replica.control_decisions import (
+    AwaitLeader,
     Decision,
     Follow,
+    ForgetId,
     Lead,
+    LearnId,
     LocalFacts,
     LogHere,
     Refuse,
@@ -36,6 +42,7 @@ from odradek.replica.control_decisions import (
     is_stale_log,
     must_not_lead,
 )
+from odradek.replica.follower.role import FollowerRole
 from odradek.replica.hosted import HostedPartitions
 from odradek.replica.partition import NO_EPOCH, Partition
 from odradek.replica.replica_logs import ReplicaLogs
@@ -54,6 +61,7 @@ from odradek.wire.messages.stop_replica import (
     StopReplicaResponse,
 )
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["ControlRequests", "TopicConfigs"]
@@ -64,6 +72,7 @@ EPOCH_UNKNOWN = -1
 EPOCH_DURING_DELETE = -2
 TOPIC_IDS_FROM_VERSION = 5
 
+TopicIds = Mapping[str, UUID]
 States = dict[TopicPartition, LeaderAndIsrPartitionState]
 Errors = dict[TopicPartition, ErrorCode]
 TopicConfigs = Callable[[Collection[str]], Awaitable[Mapping[str, LogConfig]]]
@@ -80,14 +89,18 @@ class ControlRequests:
         logs: ReplicaLogs,
         roles: RoleChanges,
         topic_configs: TopicConfigs,
+        *,
+        keeps_topic_ids: bool = True,
     ) -> None:
-        """`topic_configs` reads the settings of topics, from the store, before a log is made."""
+        """`topic_configs` reads the settings of topics, from the store, before a log is made.
+        Without `keeps_topic_ids` those of requests are passed over: partitions go by name."""
         self._broker_id = broker_id
         self._cluster = cluster
         self._partitions = partitions
         self._logs = logs
         self._roles = roles
         self._topic_configs = topic_configs
+        self._keeps_topic_ids = keeps_topic_ids
         # Set once the broker has registered: requests for an earlier incarnation are refused by it.
         self.broker_epoch = -1
         # That of the latest controller that this broker has heard of.
@@ -95,7 +108,7 @@ class ControlRequests:
         # Called with partitions that were deleted, here or elsewhere.
         self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
         # States whose leader is not among the live brokers yet.
-        self._awaiting_leader: States = {}
+        self._awaiting_leader: dict[TopicPartition, tuple[LeaderAndIsrPartitionState, UUID]] = {}
 
     def _stale(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         if broker_epoch != EPOCH_UNKNOWN and broker_epoch < self.broker_epoch:
@@ -111,7 +124,8 @@ class ControlRequests:
     ) -> LeaderAndIsrResponse:
         """Settings are read first: from the first check to the last change nothing waits."""
         states = _states(request)
-        topics = {tp.topic for tp, state in states.items() if self._needs_config(tp, state)}
+        ids = _topic_ids(request) if self._keeps_topic_ids else {}
+        topics = {tp.topic for tp, state in states.items() if self._needs_config(tp, state, ids)}
         configs = await self._topic_configs(topics) if topics else {}
         error = self._stale(request.broker_epoch, request.controller_epoch)
         if error != ErrorCode.NONE:
@@ -126,8 +140,9 @@ class ControlRequests:
             self._facts,
             is_alive=self._cluster.is_alive,
             names_incarnation=request.broker_epoch != EPOCH_UNKNOWN,
+            topic_ids=ids,
         )
-        errors = self._apply(decisions, configs)
+        errors = self._apply(decisions, configs, ids)
         return _response(request, version, ErrorCode.NONE, errors)
 
     def _facts(self, tp: TopicPartition) -> LocalFacts:
@@ -144,14 +159,21 @@ class ControlRequests:
             None if log is None else log.epochs.latest_epoch,
             NO_EPOCH if partition is None else partition.leader_epoch,
             tp in self._partitions.offline,
+            NO_TOPIC_ID if log is None else log.metadata.topic_id,
+            partition is not None and isinstance(partition.role, FollowerRole),
         )
 
-    def _needs_config(self, tp: TopicPartition, state: LeaderAndIsrPartitionState) -> bool:
+    def _needs_config(
+        self, tp: TopicPartition, state: LeaderAndIsrPartitionState, ids: TopicIds
+    ) -> bool:
         """Whether a log will be made for this partition."""
         facts = self._facts(tp)
-        return facts.log is LogHere.NONE or is_stale_log(self._broker_id, state, facts)
+        topic_id = ids.get(tp.topic, NO_TOPIC_ID)
+        return facts.log is LogHere.NONE or is_stale_log(self._broker_id, state, facts, topic_id)
 
-    def _apply(self, decisions: Sequence[Decision], configs: Mapping[str, LogConfig]) -> Errors:
+    def _apply(
+        self, decisions: Sequence[Decision], configs: Mapping[str, LogConfig], ids: TopicIds
+    ) -> Errors:
         errors: Errors = {}
         opened: list[Partition] = []
         led: list[Partition] = []
@@ -160,12 +182,15 @@ class ControlRequests:
             if isinstance(decision, SetAside):
                 self._set_aside(decision.tp)
             elif isinstance(decision, Refuse):
-                errors[decision.tp] = decision.error
+                errors[decision.tp] = self._refuse(decision, ids)
+            elif isinstance(decision, LearnId | ForgetId):
+                errors[decision.tp] = self._change_id(decision, ids)
         self._roles.fetchers.remove(each.tp for each in decisions if isinstance(each, Lead))
         for decision in decisions:
-            if isinstance(decision, SetAside | Refuse):
+            if not isinstance(decision, Lead | Follow | AwaitLeader):
                 continue
-            partition = self._opened(decision.tp, decision.state, configs)
+            topic_id = ids.get(decision.tp.topic, NO_TOPIC_ID)
+            partition = self._opened(decision.tp, decision.state, configs, topic_id)
             if partition is None:
                 errors[decision.tp] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
@@ -174,9 +199,9 @@ class ControlRequests:
             if isinstance(decision, Lead):
                 errors[decision.tp] = self._lead(partition, decision.state, led)
             elif isinstance(decision, Follow):
-                self._follow(partition, decision.state, followed)
+                self._follow(partition, decision.state, topic_id, followed)
             else:
-                self._await_leader(partition, decision.state)
+                self._await_leader(partition, decision.state, topic_id)
         self._roles.follow(followed)
         for partition in opened:
             partition.moved_away = False
@@ -187,6 +212,28 @@ class ControlRequests:
         self._logs.checkpoints.start()
         self._roles.announce(led, followed)
         return errors
+
+    def _refuse(self, refusal: Refuse, ids: TopicIds) -> ErrorCode:
+        if refusal.error is ErrorCode.INCONSISTENT_TOPIC_ID:
+            log = self._logs.get(refusal.tp)
+            logger.warning(
+                "%s: refused, its topic has id %s and the log in %s is of id %s. If the topic was"
+                " deleted and created again, stop this broker, move the directory away, start it",
+                refusal.tp,
+                format_topic_id(ids[refusal.tp.topic]),
+                None if log is None else log.directory,
+                None if log is None else format_topic_id(log.metadata.topic_id),
+            )
+        return refusal.error
+
+    def _change_id(self, change: LearnId | ForgetId, ids: TopicIds) -> ErrorCode:
+        """The partition stays what it is; only what its topic is called by changes."""
+        partition = self._partitions[change.tp]
+        topic_id = ids.get(change.tp.topic, NO_TOPIC_ID)
+        self._logs.assign_topic_id(partition.local_log, topic_id)
+        if isinstance(partition.role, FollowerRole):
+            partition.role.topic_id = topic_id
+        return ErrorCode.NONE
 
     def _set_aside(self, tp: TopicPartition) -> None:
         """If the disk fails at it, the partition is offline from here on."""
@@ -205,13 +252,14 @@ class ControlRequests:
         tp: TopicPartition,
         state: LeaderAndIsrPartitionState,
         configs: Mapping[str, LogConfig],
+        topic_id: UUID,
     ) -> Partition | None:
         """The partition with its log; None if it is offline."""
         if tp in self._partitions.offline:
             return None
         partition = self._partitions.host(tp)
         try:
-            self._logs.open(partition, configs, is_new=state.is_new)
+            self._logs.open(partition, configs, is_new=state.is_new, topic_id=topic_id)
         except KafkaError as error:
             logger.error("%s: cannot open its log, taken offline: %s", tp, error)
             self._roles.take_offline(tp)
@@ -242,13 +290,19 @@ class ControlRequests:
         return ErrorCode.NONE
 
     def _follow(
-        self, partition: Partition, state: LeaderAndIsrPartitionState, followed: list[Partition]
+        self,
+        partition: Partition,
+        state: LeaderAndIsrPartitionState,
+        topic_id: UUID,
+        followed: list[Partition],
     ) -> None:
         self._awaiting_leader.pop(partition.tp, None)
-        if partition.make_follower(state):
+        if partition.make_follower(state, topic_id):
             followed.append(partition)
 
-    def _await_leader(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+    def _await_leader(
+        self, partition: Partition, state: LeaderAndIsrPartitionState, topic_id: UUID
+    ) -> None:
         tp = partition.tp
         partition.note_isr(state.isr)
         if state.leader == NO_LEADER:
@@ -260,7 +314,7 @@ class ControlRequests:
                 state.leader,
                 state.leader_epoch,
             )
-            self._awaiting_leader[tp] = state
+            self._awaiting_leader[tp] = state, topic_id
 
     # StopReplica
 
@@ -369,13 +423,13 @@ class ControlRequests:
     def _follow_known_leaders(self) -> None:
         """Rule 3: complete the states whose leaders are among the live brokers by now."""
         followed: list[Partition] = []
-        for tp, state in list(self._awaiting_leader.items()):
+        for tp, (state, topic_id) in list(self._awaiting_leader.items()):
             if not self._cluster.is_alive(state.leader):
                 continue
             del self._awaiting_leader[tp]
             partition = self._partitions.get(tp)
             if partition is not None and state.leader_epoch > partition.leader_epoch:
-                self._follow(partition, state, followed)
+                self._follow(partition, state, topic_id, followed)
         if followed:
             self._roles.follow(followed)
             self._roles.announce([], followed)
@@ -390,6 +444,14 @@ def _states(request: LeaderAndIsrRequest) -> States:
     for state in request.ungrouped_partition_states:
         states[TopicPartition(state.topic_name, state.partition_index)] = state
     return states
+
+
+def _topic_ids(request: LeaderAndIsrRequest) -> dict[str, UUID]:
+    return {
+        topic.topic_name: topic.topic_id
+        for topic in request.topic_states
+        if topic.topic_id != NO_TOPIC_ID
+    }
 
 
 def _stops(request: StopReplicaRequest) -> dict[TopicPartition, tuple[int, bool]]:

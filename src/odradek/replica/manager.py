@@ -126,7 +126,13 @@ class ReplicaManager:
         self.replica_logs = ReplicaLogs(logs, self._checkpoints, self.log_dir_moves)
         self.roles = RoleChanges(self.partitions, self.fetchers, self.log_dir_moves, wakeups)
         self.control_requests = ControlRequests(
-            broker_id, cluster, self.partitions, self.replica_logs, self.roles, topic_configs
+            broker_id,
+            cluster,
+            self.partitions,
+            self.replica_logs,
+            self.roles,
+            topic_configs,
+            keeps_topic_ids=config.protocol.uses_topic_ids,
         )
         self._follower_fetches = FollowerFetches(self.partitions, cluster.is_alive)
         self._reader = Reader(

@@ -12,6 +12,8 @@ knows it lost committed records refuses to lead (`Partition.lost_tail`), while a
 truncate below its own high watermark for a leader that was elected from the ISR.
 """
 
+from uuid import UUID
+
 from odradek.log.config import FOREVER
 from odradek.log.log import Log
 from odradek.replica.follower.role import FollowerRole
@@ -20,6 +22,7 @@ from odradek.replica.leader.role import LeaderContext, LeaderRole
 from odradek.replica.local_replica import LocalReplica
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["NO_EPOCH", "Partition"]
@@ -103,14 +106,20 @@ class Partition:
         role.start()
         return predecessor is None
 
-    def make_follower(self, state: LeaderAndIsrPartitionState) -> bool:
+    def make_follower(
+        self, state: LeaderAndIsrPartitionState, topic_id: UUID = NO_TOPIC_ID
+    ) -> bool:
         """Follow in a new epoch. Returns False if the state is older than the one known here."""
         # Where loss was accepted, the leader may be shorter than what is committed.
         elected_from_isr = state.leader in self._known_isr() and not state.is_unclean
         if not self._fence(state):
             return False
         role = FollowerRole(
-            self.replica, state.leader, state.leader_epoch, elected_from_isr=elected_from_isr
+            self.replica,
+            state.leader,
+            state.leader_epoch,
+            elected_from_isr=elected_from_isr,
+            topic_id=topic_id,
         )
         self._replace_role(role, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return True

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from uuid import UUID
 
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
@@ -9,6 +10,7 @@ from odradek.log.manager import LogManager
 from odradek.replica.checkpoints import HighWatermarkCheckpoints
 from odradek.replica.log_dir_moves import LogDirMoves
 from odradek.replica.partition import Partition
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["ReplicaLogs"]
@@ -32,11 +34,24 @@ class ReplicaLogs:
         """The log on this broker's disks, of a hosted partition or not."""
         return self._logs.get(tp)
 
-    def open(self, partition: Partition, configs: Mapping[str, LogConfig], *, is_new: bool) -> None:
-        """Give the partition its log, made if need be, with its last known high watermark."""
+    def open(
+        self,
+        partition: Partition,
+        configs: Mapping[str, LogConfig],
+        *,
+        is_new: bool,
+        topic_id: UUID = NO_TOPIC_ID,
+    ) -> None:
+        """Give the partition its log, made if need be, with its last known high watermark, and the
+        log the id of its topic."""
+        if partition.replica.log is None:
+            self._open(partition, configs, is_new=is_new)
+        self.assign_topic_id(partition.local_log, topic_id)
+
+    def _open(
+        self, partition: Partition, configs: Mapping[str, LogConfig], *, is_new: bool
+    ) -> None:
         replica, tp = partition.replica, partition.tp
-        if replica.log is not None:
-            return
         mark = self.checkpoints.at_load(tp) if self._logs.get(tp) is not None else 0
         if tp in self.lost and not is_new:
             mark = 1  # at least; what matters is that it is more than nothing
@@ -48,6 +63,10 @@ class ReplicaLogs:
         # Kept also by a replica that then refuses to lead: an empty log looks like any other.
         replica.log = log
         self.lost.discard(tp)
+
+    def assign_topic_id(self, log: Log, topic_id: UUID) -> None:
+        """Nothing if the id is zero, or known."""
+        self._logs.assign_topic_id(log, topic_id)
 
     def delete(self, tp: TopicPartition) -> None:
         self.checkpoints.forget(tp)

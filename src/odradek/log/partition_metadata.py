@@ -1,0 +1,96 @@
+"""`partition.metadata`: whose log a directory holds, by the id of its topic (KIP-516).
+
+Two lines, `version: 0` and `topic_id: <id>`, without a newline at the end: byte for byte Kafka's.
+The file is written once and never changed. One that cannot be read is no absent one: the log may
+be of another topic, so its directory fails, like one with any other disk error.
+docs/spec/protocol-ladder.md section 2.4.
+"""
+
+import re
+from uuid import UUID
+
+from odradek.log.checkpoints import parse_integer
+from odradek.log.disk import Disk
+from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id, parse_topic_id
+
+__all__ = [
+    "PARTITION_METADATA",
+    "CorruptPartitionMetadata",
+    "PartitionMetadata",
+    "read_topic_id",
+]
+
+PARTITION_METADATA = "partition.metadata"
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_SEPARATOR = re.compile(r":\s+")
+
+
+class CorruptPartitionMetadata(OSError):
+    """A file that does not say which topic the log is of."""
+
+
+class PartitionMetadata:
+    """The id of a log's topic, and its file. An OSError is the owner's: the disk has failed."""
+
+    def __init__(self, disk: Disk, directory: str, *, is_kept: bool) -> None:
+        """Without `is_kept` a file is removed and no id is taken: inter-broker protocols below 2.8.
+        Raises CorruptPartitionMetadata."""
+        self.directory = directory
+        self._disk = disk
+        self._is_kept = is_kept
+        self._is_unwritten = False
+        self.topic_id = NO_TOPIC_ID
+        if is_kept:
+            self.topic_id = read_topic_id(disk, directory)
+        elif disk.exists(f"{directory}/{PARTITION_METADATA}"):
+            disk.remove(f"{directory}/{PARTITION_METADATA}")
+
+    def assign(self, topic_id: UUID) -> bool:
+        """Whose log this is, if that was not known; says whether there is something to write.
+
+        It is on disk before the next append, at the latest: a log with records of which a crash
+        leaves no id may be taken for any topic's."""
+        if topic_id == NO_TOPIC_ID or not self._is_kept:
+            return False
+        assert self.topic_id in (NO_TOPIC_ID, topic_id), f"{self.directory} is of {self.topic_id}"
+        if self.topic_id == NO_TOPIC_ID:
+            self.topic_id = topic_id
+            self._is_unwritten = True
+        return self._is_unwritten
+
+    def write(self) -> None:
+        """Write an id that was assigned and is not on disk yet."""
+        if self._is_unwritten:
+            text = f"version: 0\ntopic_id: {format_topic_id(self.topic_id)}"
+            path = f"{self.directory}/{PARTITION_METADATA}"
+            self._disk.write_atomically(path, text.encode())
+            self._is_unwritten = False
+
+
+def read_topic_id(disk: Disk, directory: str) -> UUID:
+    """Zero if there is no file. Raises CorruptPartitionMetadata."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    if not disk.exists(path):
+        return NO_TOPIC_ID
+    try:
+        return _parse(disk.read_bytes(path).decode())
+    except ValueError as error:
+        raise CorruptPartitionMetadata(
+            f"{path} does not name the topic of its log: {error}. If the topic was not deleted and"
+            " created again, remove the file; the id is written again"
+        ) from None
+
+
+def _parse(text: str) -> UUID:
+    """The names of the two fields are not looked at, as in Kafka."""
+    lines = [_SEPARATOR.split(line) for line in _LINE_END.split(text)[:2]]
+    if len(lines) < 2 or any(len(parts) != 2 for parts in lines):
+        raise ValueError("expected two lines, a version and a topic id")
+    (_, version), (_, id_text) = lines
+    if parse_integer(version) < 0:
+        raise ValueError(f"version {version}")
+    topic_id = parse_topic_id(id_text)
+    if topic_id == NO_TOPIC_ID:
+        raise ValueError("the topic id is zero")
+    return topic_id
