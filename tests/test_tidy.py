@@ -53,7 +53,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         "spark": "client wire",
         "testing": "client wire security broker",
         "sim": "wire security log store placement controller replica coordinator broker client",
-        "console": "wire client operations balance",
+        "console": "wire client operations balance placement controller.journal "
+        "controller.partition_states controller.replica_states",
         "demo": "client wire operations spark testing cli",
         "cli": "wire security log store placement controller replica coordinator broker client "
         "operations balance spark testing sim console demo",

@@ -34,6 +34,7 @@ VERBS: Mapping[str, Verb] = {
     "broker": Verb("odradek.cli.broker", "broker", "Run one broker."),
     "status": Verb("odradek.cli.status", "status", "What is wrong with the cluster right now."),
     "top": Verb("odradek.cli.top", "top", "What brokers, topics and groups are doing."),
+    "console": Verb("odradek.cli.console", "console", "A web console for a cluster."),
     "metrics": Verb("odradek.cli.metrics", "metrics", "What brokers export for Prometheus."),
     "topics": Verb("odradek.cli.topics", "topics", "Create, list, alter and delete topics."),
     "produce": Verb("odradek.cli.produce", "produce", "Write lines to a topic."),

@@ -1,0 +1,135 @@
+"""The application: files, the page, the routes below /api/v1, and the gate around all of it."""
+
+import logging
+import mimetypes
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route as AsgiRoute
+from starlette.types import ASGIApp
+
+from odradek.console.access import Guard, require
+from odradek.console.console import Console
+from odradek.console.link import FAILURES
+from odradek.console.routes import Route
+from odradek.console.views import ROUTES
+from odradek.console.web import Problem, problem_of
+
+logger = logging.getLogger(__name__)
+
+API = "/api/v1"
+GZIP_BYTES_MIN = 1024
+TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".woff2": "font/woff2",
+    ".png": "image/png",
+    ".txt": "text/plain",
+}
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def application(console: Console) -> ASGIApp:
+    """What an HTTP server serves."""
+    routes = [
+        AsgiRoute(API + route.path, _endpoint(console, route), methods=[route.method])
+        for route in served(console)
+    ]
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        await console.start()
+        try:
+            yield
+        finally:
+            await console.close()
+
+    page = _page(console)
+    app = Starlette(
+        routes=[
+            *routes,
+            AsgiRoute("/static/{path:path}", _static(console)),
+            AsgiRoute("/livez", _alive),
+            AsgiRoute("/favicon.ico", _no_icon),
+            AsgiRoute("/", page),
+            AsgiRoute("/login", page),
+            AsgiRoute("/c/{rest:path}", page),
+        ],
+        exception_handlers={404: _no_route, 405: _no_route},
+        lifespan=life,
+    )
+    return Guard(GZipMiddleware(app, GZIP_BYTES_MIN), console.gate)
+
+
+def served(console: Console) -> list[Route]:
+    """With --read-only the routes that change something do not exist."""
+    return [route for route in ROUTES if not (route.changes and console.options.read_only)]
+
+
+def _endpoint(console: Console, route: Route) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        try:
+            require(request, route.right)
+            return await route.handler(console, request)
+        except Problem as problem:
+            return problem.response()
+        except FAILURES as error:
+            return problem_of(error).response()
+        except Exception:
+            logger.exception("console: %s %s failed", route.method, route.path)
+            return Problem(500, "the console failed; its log says why").response()
+
+    return endpoint
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    return Problem(404, "there is nothing here").response()
+
+
+def _static(console: Console) -> Endpoint:
+    root = console.static.resolve()
+
+    async def serve(request: Request) -> Response:
+        file = (root / request.path_params["path"]).resolve()
+        if not file.is_relative_to(root) or not file.is_file():
+            return Problem(404, "there is no such file").response()
+        return _file(request, file)
+
+    return serve
+
+
+def _page(console: Console) -> Endpoint:
+    async def serve(request: Request) -> Response:
+        file = console.static / "index.html"
+        if not file.is_file():
+            return PlainTextResponse("this console was built without its page", 404)
+        return _file(request, file)
+
+    return serve
+
+
+def _file(request: Request, file: Path) -> Response:
+    kind = TYPES.get(file.suffix) or mimetypes.guess_type(file.name)[0]
+    status = file.stat()
+    etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return FileResponse(file, media_type=kind, headers=headers)
+
+
+async def _alive(request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _no_icon(request: Request) -> Response:
+    return Response(status_code=204)

@@ -1,0 +1,406 @@
+"""Keeps the picture up to date: what is asked, and how often.
+
+docs/spec/console.md section 3. Every answer of the console comes from what is here, so a slow
+refresh, or a cluster that does not answer, delays none; each answer says how old its picture is.
+
+| what | when |
+|---|---|
+| brokers, controller | each second |
+| leaders and ISRs | when a broker's metadata has changed, else after a minute |
+| rates | each 5 s |
+| sizes, settings of topics | in turn, all within a minute or so |
+"""
+
+import asyncio
+import logging
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from odradek.client.metadata import Node
+from odradek.console.broker_http import get_json, get_text
+from odradek.console.link import FAILURES, Link
+from odradek.console.picture import Counts, PartitionTable
+from odradek.operations.activity import Activity, Reading, compare, parse_samples
+from odradek.placement import Ongoing
+from odradek.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from odradek.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+TABLE_S = 60.0
+RATES_S = 5.0
+SIZES_S = 60.0
+MOVING_S = 2.0
+SETTINGS_S = 1.0
+SETTINGS_AGE_S = 120.0
+TOPICS_AT_ONCE = 500
+SETTINGS_AT_ONCE = 100
+# Topics that are counted in one turn of the loop.
+SLICE = 200
+TOPIC_RESOURCE = 2
+TOPIC_SOURCE = 1
+NO_ACTIVITY = Activity(0.0)
+
+
+class DirectorySummary(NamedTuple):
+    """A log directory without the list of its replicas."""
+
+    path: str
+    error: str | None
+    total_bytes: int
+    usable_bytes: int
+    size_bytes: int
+    replica_count: int
+
+
+class TopicSettings(NamedTuple):
+    """What the list of topics shows of a topic's settings."""
+
+    min_isr: int | None
+    retention_ms: int | None
+    differ: int
+    read_s: float
+
+
+class Brokers(NamedTuple):
+    """The brokers at one moment."""
+
+    cluster_id: str | None = None
+    controller: int = -1
+    nodes: Mapping[int, Node] = {}
+
+
+class Collector:
+    """The picture, and the tasks that renew it."""
+
+    def __init__(self, link: Link, wall_ms: Callable[[], int] | None = None) -> None:
+        self._link = link
+        self.wall_ms = wall_ms or (lambda: time.time_ns() // 1_000_000)
+        self.brokers = Brokers()
+        self.table = PartitionTable()
+        self.counts = Counts(self.table, ())
+        self.version = 0
+        # Brokers that were alive once: one of them that is missing is down.
+        self.known: dict[int, Node] = {}
+        self.activity = NO_ACTIVITY
+        self.busy: dict[int, float | None] = {}
+        self.directories: dict[int, list[DirectorySummary]] = {}
+        self.sizes: dict[str, array[int]] = {}
+        self.moves: dict[TopicPartition, Ongoing] = {}
+        self.settings: dict[str, TopicSettings] = {}
+        self.statistics: dict[int, dict[str, object]] = {}
+        self.failure: str | None = "the cluster has not answered yet"
+        self.changed = asyncio.Event()
+        self._answered_s: float | None = None
+        self._table_s = 0.0
+        self._updates: dict[int, object] = {}
+        self._reading: Reading | None = None
+        self._wanted = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: list[Callable[[str], None]] = []
+
+    # Life
+
+    def start(self) -> None:
+        loops = (
+            (self._look, LOOK_S),
+            (self.read_rates, RATES_S),
+            (self._read_sizes, SIZES_S),
+            (self._read_moves, MOVING_S),
+            (self._read_settings, SETTINGS_S),
+        )
+        self._tasks = [
+            asyncio.ensure_future(self._forever(once, pause_s)) for once, pause_s in loops
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Called with what has changed: `brokers`, `topics`, `rates`, `sizes`, `moves`."""
+        self._listeners.append(listener)
+
+    def _notify(self, what: str) -> None:
+        for listener in self._listeners:
+            listener(what)
+
+    async def _forever(self, once: Callable[[], Awaitable[None]], pause_s: float) -> None:
+        looks = once == self._look
+        while True:
+            try:
+                await once()
+            except FAILURES as error:
+                if looks:
+                    self.failure = str(error) or type(error).__name__
+                    self._notify("brokers")
+            except Exception:
+                logger.exception("console: %s failed", getattr(once, "__name__", "a refresh"))
+            if looks:
+                try:
+                    async with asyncio.timeout(pause_s):
+                        await self._wanted.wait()
+                except TimeoutError:
+                    pass
+                self._wanted.clear()
+            else:
+                await asyncio.sleep(pause_s)
+
+    def hurry(self) -> None:
+        """Look now: the journal has said that something changed."""
+        self._table_s = 0.0
+        self._wanted.set()
+
+    # How old it all is
+
+    @property
+    def age_s(self) -> float | None:
+        """None if no broker has ever answered."""
+        if self._answered_s is None:
+            return None
+        return round(asyncio.get_running_loop().time() - self._answered_s, 1)
+
+    @property
+    def is_answering(self) -> bool:
+        return self.failure is None
+
+    # Brokers, leaders, ISRs
+
+    async def _look(self) -> None:
+        client = self._link.client
+        metadata = await client.refresh()
+        before = self.brokers
+        self.brokers = Brokers(metadata.cluster_id, metadata.controller_id, dict(metadata.nodes))
+        self.known.update(metadata.nodes)
+        loop = asyncio.get_running_loop()
+        self._answered_s = loop.time()
+        recovered, self.failure = self.failure is not None, None
+        await self._link.find_http()
+        changed = await self._read_statistics()
+        same = before == self.brokers and not recovered
+        if changed or not same or loop.time() - self._table_s > TABLE_S or self._is_foreign():
+            await self.read_table()
+        if not same:
+            self._notify("brokers")
+
+    def _is_foreign(self) -> bool:
+        """Whether no broker says when its metadata changes. Then it is asked for each time, unless
+        that is a lot."""
+        seconds = asyncio.get_running_loop().time() - self._table_s
+        return not self._link.http() and seconds > min(TABLE_S, 1 + len(self.table) / 1000)
+
+    async def _read_statistics(self) -> bool:
+        """Whether a broker has got new metadata since the last time."""
+        addresses = self._link.http()
+        found = await asyncio.gather(
+            *(get_json(each, "/statistics", self._link.token) for each in addresses.values()),
+            return_exceptions=True,
+        )
+        updates = {}
+        for id, statistics in zip(addresses, found, strict=True):
+            if isinstance(statistics, dict):
+                self.statistics[id] = statistics
+                updates[id] = statistics.get("metadata", {}).get("updates")
+            elif isinstance(statistics, OSError):
+                self._link.forget_http(id)
+        for id in self.statistics.keys() - addresses.keys():
+            del self.statistics[id]
+        changed = any(self._updates.get(id) != count for id, count in updates.items())
+        self._updates = updates
+        return changed
+
+    async def read_table(self) -> None:
+        """Build a new table beside the one that is served, and let it take its place."""
+        table = PartitionTable()
+        names = await self._topic_names()
+        if names is None:
+            response: MetadataResponse = await self._link.client.ask_any(
+                MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            )
+            _append(table, response.topics)
+        else:
+            for at in range(0, len(names), TOPICS_AT_ONCE):
+                some = names[at : at + TOPICS_AT_ONCE]
+                response = await self._link.client.ask_any(
+                    MetadataRequest(
+                        topics=[MetadataRequestTopic(name=name) for name in some],
+                        allow_auto_topic_creation=False,
+                    )
+                )
+                _append(table, response.topics)
+                await asyncio.sleep(0)
+        counts = Counts(table, self.brokers.nodes)
+        for topic in range(len(table.names)):
+            counts.add(topic)
+            if topic % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+        self.table, self.counts = table, counts
+        self.version += 1
+        self._table_s = asyncio.get_running_loop().time()
+        self._notify("topics")
+        self.changed.set()
+
+    async def _topic_names(self) -> list[str] | None:
+        """None if no broker tells them over HTTP, and Metadata must be asked for everything."""
+        for address in self._link.http().values():
+            try:
+                return sorted((await get_text(address, "/topics", self._link.token)).split())
+            except (OSError, TimeoutError):
+                continue
+        return None
+
+    # Rates
+
+    async def read_rates(self) -> None:
+        addresses = self._link.http()
+        texts = await asyncio.gather(
+            *(get_text(each, "/metrics", self._link.token) for each in addresses.values()),
+            return_exceptions=True,
+        )
+        samples = {}
+        for id, text in zip(addresses, texts, strict=True):
+            samples[id] = parse_samples(text) if isinstance(text, str) else None
+            await asyncio.sleep(0)
+        reading = Reading(asyncio.get_running_loop().time(), samples)
+        if self._reading is not None:
+            self.activity = compare(self._reading, reading)
+        for id, found in samples.items():
+            idle = (found or {}).get(
+                "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", {}
+            )
+            self.busy[id] = max(0.0, 1 - idle[()]) if () in idle else None
+        self._reading = reading
+        self._notify("rates")
+
+    # Sizes and moves
+
+    async def _read_sizes(self) -> None:
+        if not self._table_s:
+            await self.changed.wait()
+        names = list(self.table.names)
+        sizes: dict[str, array[int]] = {}
+        for broker in sorted(self.brokers.nodes):
+            directories: dict[str, DirectorySummary] = {}
+            for at in range(0, max(1, len(names)), TOPICS_AT_ONCE):
+                some = names[at : at + TOPICS_AT_ONCE]
+                try:
+                    await self._read_sizes_of(broker, some, directories, sizes)
+                except FAILURES:
+                    break
+                await asyncio.sleep(0)
+            self.directories[broker] = list(directories.values())
+        for gone in self.directories.keys() - self.known.keys():
+            del self.directories[gone]
+        self.sizes = sizes
+        self._notify("sizes")
+
+    async def _read_sizes_of(
+        self,
+        broker: int,
+        topics: list[str],
+        directories: dict[str, DirectorySummary],
+        sizes: "dict[str, array[int]]",
+    ) -> None:
+        wanted = [
+            TopicPartition(name, p)
+            for name in topics
+            if (topic := self.table.find(name)) is not None
+            for p in range(self.table.partition_count(topic))
+        ]
+        answer = await self._link.api.admin.describe_log_dirs([broker], wanted)
+        for directory in answer.get(broker, ()):
+            for replica in directory.replicas:
+                if replica.is_future:
+                    continue
+                column = sizes.setdefault(replica.partition.topic, array("q"))
+                p = replica.partition.partition
+                if p >= len(column):
+                    column.extend([0] * (p + 1 - len(column)))
+                column[p] = max(column[p], replica.size_bytes)
+            total = sum(replica.size_bytes for replica in directory.replicas)
+            before = directories.get(directory.path)
+            count = len(directory.replicas)
+            if before is not None:
+                total += before.size_bytes
+                count += before.replica_count
+            directories[directory.path] = DirectorySummary(
+                directory.path,
+                None if directory.error is None else str(directory.error),
+                directory.total_bytes,
+                directory.usable_bytes,
+                total,
+                count,
+            )
+
+    async def _read_moves(self) -> None:
+        if self.failure is not None:
+            return
+        before = self.moves
+        self.moves = await self._link.api.admin.list_reassignments()
+        if before or self.moves:
+            self._notify("moves")
+
+    # Settings of topics
+
+    async def _read_settings(self) -> None:
+        """Those never read first, then the oldest; a hundred topics at a time."""
+        now = asyncio.get_running_loop().time()
+        known = self.settings
+        due = [name for name in self.table.names if name not in known]
+        if not due:
+            old = (name for name in self.table.names if now - known[name].read_s > SETTINGS_AGE_S)
+            due = [name for name, _ in zip(old, range(SETTINGS_AT_ONCE), strict=False)]
+        if not due:
+            return
+        await self.read_settings_of(due[:SETTINGS_AT_ONCE])
+        for gone in [name for name in known if self.table.find(name) is None]:
+            del known[gone]
+
+    async def read_settings_of(self, topics: list[str]) -> None:
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+                )
+                for name in topics
+            ]
+        )
+        response: DescribeConfigsResponse = await self._link.client.ask_any(request)
+        now = asyncio.get_running_loop().time()
+        for result in response.results:
+            values = {config.name: config.value for config in result.configs}
+            differ = sum(config.config_source == TOPIC_SOURCE for config in result.configs)
+            self.settings[result.resource_name] = TopicSettings(
+                _int(values.get("min.insync.replicas")),
+                _int(values.get("retention.ms")),
+                differ,
+                now,
+            )
+
+
+def _append(table: PartitionTable, topics: list[MetadataResponseTopic]) -> None:
+    for topic in sorted(topics, key=lambda each: each.name or ""):
+        # A topic that was deleted since its name was read has an error and no partitions.
+        if not topic.error_code or topic.partitions:
+            table.append(topic)
+
+
+def _int(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
