@@ -110,6 +110,13 @@ UNUSED = {
         words("OPERATIONS_OMITTED is_super_user parse_jaas_file SignedTokens parse_jwks"),
         "security: landed before its last users",
     ),
+    **dict.fromkeys(
+        words(
+            "attachment for_user hurry ints_of is_answering objects_of optional_text "
+            "require_records separate texts_of"
+        ),
+        "the console: landed before its last users",
+    ),
     "trim": "only a test uses it",
     "collides": "only a test uses it",
     "is_following": "only a test uses it",
