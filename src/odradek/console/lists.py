@@ -1,4 +1,4 @@
-"""Lists in pages: searched, sorted and cut on the server."""
+"""Lists in pages: searched, sorted and divided on the server."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
