@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.authentication import SaslListener
 from odradek.broker.config import BrokerConfig
 from odradek.broker.credentials import Credentials
+from odradek.broker.key_sets import KeySet, KeySetTimes
 from odradek.broker.listeners import Listener
 from odradek.broker.security import ListenerSecurity
+from odradek.log.offload import Offload
 from odradek.security.client import ClientSecurity, InvalidSecurity
 from odradek.security.exchange import Login, ServerExchange
 from odradek.security.jaas import InvalidJaas, JaasEntry, parse_jaas
+from odradek.security.key_set_source import key_set_source
 from odradek.security.mapping_rules import InvalidMappingRules, PrincipalMapper
-from odradek.security.oauthbearer import OAuthServer, TokenValidator, UnsecuredTokens
+from odradek.security.oauthbearer import (
+    OAuthServer,
+    SignedTokens,
+    TokenValidator,
+    UnsecuredTokens,
+)
 from odradek.security.plain import PlainServer, plain_users
 from odradek.security.principal import Principal
 from odradek.security.scram import MECHANISMS as SCRAM
@@ -33,6 +41,11 @@ __all__ = ["SecureListeners"]
 
 NONCE_BYTES = 24
 SECRET_BYTES = 32
+# Kafka's class that checks signatures, and its older name.
+SIGNED_TOKENS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +62,11 @@ class SecureListeners:
         clock: Callable[[], int],
         rng: Random,
         read_file: Callable[[str], bytes],
+        offload: Offload,
     ) -> None:
+        # Of the listeners that take signed tokens.
+        self.key_sets: list[KeySet] = []
+        self._offload = offload
         self._config = config
         self._credentials = credentials
         self._tokens = tokens
@@ -138,6 +155,14 @@ class SecureListeners:
         return ScramServer(SCRAM[mechanism], look_up, nonce=nonce, secret=self._secret)
 
     def _token_validator(self, listener: Listener, jaas: JaasEntry) -> TokenValidator:
+        handler = self._oauth(listener, "sasl.server.callback.handler.class")
+        if handler in SIGNED_TOKENS:
+            return self._signed_tokens(listener)
+        if handler:
+            raise _invalid(
+                listener,
+                f"sasl.server.callback.handler.class: only {SIGNED_TOKENS[0]} is supported",
+            )
         logger.warning(
             "listener %s accepts OAUTHBEARER tokens without a signature: for development only",
             listener.name,
@@ -149,6 +174,33 @@ class SecureListeners:
             options.get("unsecuredValidatorRequiredScope", "").split(),
             int(options.get("unsecuredValidatorAllowableClockSkewMs", 0)),
         )
+
+    def _signed_tokens(self, listener: Listener) -> TokenValidator:
+        url = self._oauth(listener, "sasl.oauthbearer.jwks.endpoint.url")
+        if not url:
+            raise _invalid(listener, "signed tokens need sasl.oauthbearer.jwks.endpoint.url")
+        source = _named(listener, lambda: key_set_source(url, self._read_file))
+        audience = self._oauth(listener, "sasl.oauthbearer.expected.audience") or ""
+        tokens = SignedTokens(
+            self._clock,
+            lambda kid: None,
+            self._oauth(listener, "sasl.oauthbearer.sub.claim.name") or "sub",
+            tuple(each.strip() for each in audience.split(",") if each.strip()),
+            self._oauth(listener, "sasl.oauthbearer.expected.issuer") or None,
+            1000 * int(self._oauth(listener, "sasl.oauthbearer.clock.skew.seconds") or 0),
+        )
+        endpoint = "sasl.oauthbearer.jwks.endpoint."
+        times = KeySetTimes(
+            *(
+                int(self._oauth(listener, endpoint + name) or 0) / 1000
+                for name in ("refresh.ms", "retry.backoff.ms", "retry.backoff.max.ms")
+            )
+        )
+        self.key_sets.append(KeySet(listener.name, tokens, source, self._offload, times))
+        return tokens
+
+    def _oauth(self, listener: Listener, name: str) -> str | None:
+        return self._config.listener_value(listener.name, name, "OAUTHBEARER")
 
     def _jaas(self, listener: Listener, mechanism: str) -> JaasEntry:
         name = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"

@@ -16,6 +16,7 @@ from odradek.broker.authentication import SaslListener
 from odradek.broker.config import BrokerConfig
 from odradek.broker.credentials import Credentials
 from odradek.broker.listeners import Listener, SecurityProtocol
+from odradek.log.offload import Offload
 from odradek.security.acls import Authorizer
 from odradek.security.principal import Principal
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -23,6 +24,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.broker.certificates import Certificates
     from odradek.broker.delegation_tokens import Tokens
+    from odradek.broker.key_sets import KeySet
     from odradek.broker.secure_listeners import SecureListeners
     from odradek.security.client import ClientSecurity
     from odradek.security.mapping_rules import PrincipalMapper
@@ -60,6 +62,7 @@ class BrokerSecurity:
         clock: Callable[[], int],
         rng: Random,
         read_file: Callable[[str], bytes],
+        offload: Offload,
     ) -> None:
         self.credentials = Credentials()
         self.authorizer = _authorizer(config)
@@ -71,14 +74,22 @@ class BrokerSecurity:
         self.inter_broker: ClientSecurity | None = None
         self.control_plane: ClientSecurity | None = None
         self.certificates: Certificates | None = None
+        self.key_sets: list[KeySet] = []
         self.passwords = _password_encoder(config)
         if all(each.protocol is SecurityProtocol.PLAINTEXT for each in listeners):
             return
         from odradek.broker.secure_listeners import SecureListeners
 
         secure = SecureListeners(
-            config, self.credentials, self.tokens, clock=clock, rng=rng, read_file=read_file
+            config,
+            self.credentials,
+            self.tokens,
+            clock=clock,
+            rng=rng,
+            read_file=read_file,
+            offload=offload,
         )
+        self.key_sets = secure.key_sets
         self._listeners = {each.name: secure.make(each) for each in listeners}
         self.inter_broker = secure.client_of(self.of(config.inter_broker_listener()))
         control_plane = config.control_plane_listener()
@@ -102,6 +113,15 @@ class BrokerSecurity:
             clients,
             config,
         )
+
+    async def start(self) -> None:
+        """Fetches what must be there before anyone can log in. Raises KafkaError."""
+        for key_set in self.key_sets:
+            await key_set.start()
+
+    async def stop(self) -> None:
+        for key_set in self.key_sets:
+            await key_set.stop()
 
     def of(self, listener: str) -> ListenerSecurity:
         return self._listeners[listener]

@@ -71,6 +71,7 @@ from odradek.replica.manager import ReplicaManager
 from odradek.store.api import ConnectionLost, NodeExists, SessionExpired, Store
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import BrokerRegistration, Endpoint
+from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -134,7 +135,9 @@ class Broker:
         self._disk = disk
         self._offload = offload
         self._boot_id = boot_id
-        self.security = BrokerSecurity(config, clock=clock, rng=rng, read_file=disk.read_bytes)
+        self.security = BrokerSecurity(
+            config, clock=clock, rng=rng, read_file=disk.read_bytes, offload=offload
+        )
         self.authorizer = self.security.authorizer
         self.acls = (
             None if self.authorizer is None else AclFollower(self.store, self.authorizer, rng)
@@ -185,6 +188,10 @@ class Broker:
             await self._listen(self.security.of(listener.name)) for listener in config.listeners()
         ]
         self.endpoints = _advertised(config, listeners)
+        try:
+            await self.security.start()
+        except KafkaError as error:
+            raise StartFailed(error.message) from None
         await self._listen_for_http()
         await self.store.session.start()
         await self.store.prepare()
@@ -483,6 +490,7 @@ class Broker:
         """Releases everything after a start that failed."""
         if self._http is not None:
             await self._http.close()
+        await self.security.stop()
         await self.connections.close()
         await self.store.session.close()
 
@@ -492,6 +500,7 @@ class Broker:
             await hand_over_leaderships(self)
         self.connections.stop_accepting()
         await self.settings.stop()
+        await self.security.stop()
         if self.acls is not None:
             await self.acls.stop()
         if self.tokens is not None:

@@ -578,12 +578,43 @@ _TLS = (
     _flag("ssl.allow.dn.changes", False, "Whether a new certificate may have another subject."),
     _flag("ssl.allow.san.changes", False, "Whether it may lack alternative names of the old one."),
 )
+_OAUTH = (
+    _text("sasl.oauthbearer.jwks.endpoint.url", None, "Keys of token signers: https, http, file."),
+    _number(
+        *(LONG, "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000),
+        "How often those keys are fetched.",
+        1,
+    ),
+    _number(
+        *(LONG, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100),
+        "Until the second attempt to fetch them; then twice as long each time.",
+        1,
+    ),
+    _number(
+        *(LONG, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000),
+        "The longest time between two attempts.",
+        1,
+    ),
+    _number(
+        INT, "sasl.oauthbearer.clock.skew.seconds", 30, "By how much clocks may differ.", 0, INT_MAX
+    ),
+    _text("sasl.oauthbearer.expected.audience", None, "Whom tokens are meant for, any of these."),
+    _text("sasl.oauthbearer.expected.issuer", None, "Who issues tokens; else any signer."),
+    _text("sasl.oauthbearer.sub.claim.name", "sub", "The claim that names the user."),
+    _text("sasl.oauthbearer.scope.claim.name", "scope", "Without effect: no scope is required."),
+)
 _SASL = (
     Setting("sasl.enabled.mechanisms", LIST, "GSSAPI", "Mechanisms that clients may use."),
     _text("sasl.mechanism.inter.broker.protocol", "GSSAPI", "What brokers log in with."),
     Setting("sasl.jaas.config", PASSWORD, None, "Whom to let in, or what to log in with."),
     _number(INT, "sasl.server.max.receive.size", 524288, "The largest frame before a login.", 1),
     _number(LONG, "connections.max.reauth.ms", 0, "After this a client logs in again; 0: never."),
+    _text(
+        "sasl.server.callback.handler.class",
+        None,
+        "OAuthBearerValidatorCallbackHandler: tokens must be signed with a key of the key set.",
+    ),
+    *_OAUTH,
 )
 _SECURITY = (
     *_TLS,
@@ -647,6 +678,8 @@ MECHANISM_PREFIXABLE = frozenset(
     {
         "sasl.jaas.config",
         "connections.max.reauth.ms",
+        "sasl.server.callback.handler.class",
+        *(setting.name for setting in _OAUTH),
     }
 )
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
