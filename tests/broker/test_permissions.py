@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import pytest
 from tests.broker.clusters import Cluster, batch_of, cluster
 
+from odradek.broker.acl_follower import AclFollower
 from odradek.broker.authorization import AUTHORIZATION, Free
 from odradek.broker.handlers import HANDLERS, served_versions
 from odradek.security.acls import (
@@ -51,6 +51,7 @@ SETTINGS = {
 # A coordinator that has just been made; not what is to be seen here.
 LOADING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
+EVERY_ACL = AclFilter(T.ANY, None, PatternType.ANY, None, None, Op.ANY, AclPermission.ANY)
 
 
 class Need(NamedTuple):
@@ -303,41 +304,46 @@ def test_every_row_of_the_table_has_a_case() -> None:
     assert asked - FILTERED - TOKENS - {case.key for case in CASES} == set()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.key.name}-{case.served_version}")
-async def test_an_api_asks_for_its_permissions(tmp_path: Path, case: Case) -> None:
+async def test_each_api_asks_for_its_permissions(tmp_path: Path) -> None:
+    """All of them on one broker, one after the other, each without the permissions before it."""
     async with cluster(tmp_path, **SETTINGS) as made:
         await made.create_topic("t")
+        await find_coordinator(made)
         acls = made.brokers[1].acls
         assert acls is not None
         port = next(
             each.port for each in made.brokers[1].endpoints if each.listener == "SASL_PLAINTEXT"
         )
-        alice = await log_in(port)
+        for case in CASES:
+            alice = await log_in(port)
+            await check_case(case, alice, acls)
+            await acls.remove(EVERY_ACL)
+            alice.close()
 
-        types = {need.type for need in case.needs}
-        has_coordinator = T.GROUP in types and T.TRANSACTIONAL_ID not in types
-        if has_coordinator:
-            await find_coordinator(made)
 
-        async def seen() -> set[int]:
-            while True:
-                response = await alice.request(case.request(), case.served_version)
-                codes = set(errors_of(response))
-                if not (has_coordinator and codes & LOADING):
-                    return codes
-                await asyncio.sleep(0)
+async def check_case(case: Case, alice: Connection, acls: AclFollower) -> None:
+    types = {need.type for need in case.needs}
+    has_coordinator = T.GROUP in types and T.TRANSACTIONAL_ID not in types
+    where = f"{case.key.name} v{case.served_version}"
 
-        for need in case.needs:
-            assert need.error in await seen(), f"without {need}"
-            await acls.add(*binding(need, ALLOW))
-        refusals = {need.error for need in case.needs}
-        assert not refusals & await seen(), "with all of them"
-        for need in case.needs:
-            await acls.add(*binding(need, DENY))
-            assert need.error in await seen(), f"denied {need}"
-            await acls.remove(only(need, DENY))
-        assert not refusals & await seen(), "nothing is denied any more"
-        alice.close()
+    async def seen() -> set[int]:
+        while True:
+            response = await alice.request(case.request(), case.served_version)
+            codes = set(errors_of(response))
+            if not (has_coordinator and codes & LOADING):
+                return codes
+            await asyncio.sleep(0)
+
+    for need in case.needs:
+        assert need.error in await seen(), f"{where} without {need}"
+        await acls.add(*binding(need, ALLOW))
+    refusals = {need.error for need in case.needs}
+    assert not refusals & await seen(), f"{where} with all of them"
+    for need in case.needs:
+        await acls.add(*binding(need, DENY))
+        assert need.error in await seen(), f"{where} denied {need}"
+        await acls.remove(only(need, DENY))
+    assert not refusals & await seen(), f"{where}: nothing is denied any more"
 
 
 async def find_coordinator(made: Cluster) -> None:

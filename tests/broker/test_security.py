@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.broker.clusters import Cluster, cluster, until
+from tests.broker.test_permissions import errors_of
 from tests.security.certificates import Authority, Identity, common_name
 
 from odradek.broker.authentication import Authentication
@@ -17,6 +19,7 @@ from odradek.broker.connection import ClientConnection
 from odradek.broker.handlers import HANDLERS
 from odradek.broker.server import Broker
 from odradek.security.acls import (
+    CLUSTER_NAME,
     AclEntry,
     AclOperation,
     AclPermission,
@@ -41,6 +44,7 @@ from odradek.wire.messages.alter_user_scram_credentials import (
 from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.describe_acls import DescribeAclsRequest
 from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.wire.messages.describe_user_scram_credentials import (
@@ -48,6 +52,7 @@ from odradek.wire.messages.describe_user_scram_credentials import (
     UserName,
 )
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -55,13 +60,20 @@ from odradek.wire.messages.incremental_alter_configs import (
 )
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_groups import ListGroupsRequest
+from odradek.wire.messages.list_transactions import ListTransactionsRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from odradek.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
 from odradek.wire.records import Record, encode_batch
+from odradek.wire.schema import Message
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -70,6 +82,11 @@ LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
+COORDINATOR_ERRORS = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 
 
@@ -436,13 +453,76 @@ async def test_an_idempotent_producer_needs_write_on_some_topic(
         assert (await alice.request(request, 4)).error_code == 0
 
 
-async def test_groups_are_listed_by_permission(
+async def answered(connection: Connection, request: Message, version: int) -> None:
+    """Asks until a coordinator is there."""
+    async with asyncio.timeout(30):
+        while True:
+            if not COORDINATOR_ERRORS & set(errors_of(await connection.request(request, version))):
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_listings_show_what_may_be_described_without_an_error(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        admin = await clients.connect("PLAINTEXT")
+        alice = await clients.log_in("alice", "hunter2")
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+        for name in ("one", "two"):
+            commit = OffsetCommitRequest(group_id=name, topics=[topic])
+            begin = InitProducerIdRequest(
+                transactional_id=name,
+                transaction_timeout_ms=1000,
+                producer_id=-1,
+                producer_epoch=-1,
+            )
+            for kind, request, version in ((0, commit, 7), (1, begin, 4)):
+                find = FindCoordinatorRequest(key=name, key_type=kind)
+                await answered(admin, find, 3)
+                await answered(admin, request, version)
+
+        async def listed(connection: Connection) -> tuple[list[str], list[str]]:
+            groups = await connection.request(ListGroupsRequest(), 4)
+            transactions = await connection.request(ListTransactionsRequest(), 0)
+            assert groups.error_code == transactions.error_code == 0
+            ids = [each.transactional_id for each in transactions.transaction_states]
+            return sorted(each.group_id for each in groups.groups), sorted(ids)
+
+        both = ["one", "two"]
+        assert await listed(admin) == (both, both)
+        assert await listed(alice) == ([], [])
+        await clients.allow("one", DESCRIBE, GROUP)
+        await clients.allow("two", DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+        assert await listed(alice) == (["one"], ["two"])
+        await clients.allow(CLUSTER_NAME, DESCRIBE, CLUSTER)
+        assert await listed(alice) == (both, ["two"]), "the cluster's shows groups only"
+        await clients.allow("one", DESCRIBE, GROUP, DENY)
+        assert await listed(alice) == (both, ["two"])
+
+
+async def test_a_topic_deleted_by_id_is_named_to_those_who_may_describe_it(
     tmp_path: Path, authority: Authority, server: Identity
 ) -> None:
     async with authorizing(tmp_path, authority, server) as clients:
         alice = await clients.log_in("alice", "hunter2")
-        answer = await alice.request(ListGroupsRequest(), 4)
-        assert (answer.error_code, answer.groups) == (0, [])
+        topic_id = UUID(int=7)
+        clients.broker.cache._remember_id("t", topic_id)  # topics have none at protocol 2.6
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=10_000
+        )
+
+        async def answer() -> tuple[str | None, int]:
+            (result,) = (await alice.request(request, 6)).responses
+            return result.name, result.error_code
+
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert await answer() == (None, refused)
+        await clients.allow("t", DESCRIBE)
+        assert await answer() == ("t", refused)
+        await clients.allow("t", AclOperation.DELETE)
+        assert await answer() == ("t", 0)
 
 
 async def test_acls_are_created_described_and_deleted_over_the_wire(
