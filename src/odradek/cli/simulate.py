@@ -35,6 +35,7 @@ PROGRESS_S = 10  # between two lines of progress where there is no terminal to r
 @click.option("--partition", help="One run: print only the history of this partition.")
 @click.option("--shrink", is_flag=True, help="One run: find the fewest faults that still fail.")
 @click.option("--save", type=click.File("w"), help="One run: write its plan to this file.")
+@click.option("--users", is_flag=True, help="With --seed: users, ACLs and tokens that change.")
 @click.option("--minutes", type=float, help="Run fresh seeds on all cores for N minutes.")
 @click.option("--seeds", "count", type=int, help="Run N seeds on all cores.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first of many seeds.")
@@ -48,6 +49,7 @@ def simulate(
     partition: str | None,
     shrink: bool,
     save: TextIO | None,
+    users: bool,
     minutes: float | None,
     count: int | None,
     first: int,
@@ -65,6 +67,8 @@ def simulate(
         os.execv(sys.executable, [sys.executable, "-m", "odradek", *sys.argv[1:]])
     from odradek.sim.plan import draw_plan
 
+    if users:
+        sys.exit(1 if _users(1 if seed is None else seed, seconds) else 0)
     plan = None
     if file is not None:
         plan = _saved(file)
@@ -77,6 +81,18 @@ def simulate(
     else:
         failed = _many(first, seconds, minutes, count, jobs)
     sys.exit(1 if failed else 0)
+
+
+def _users(seed: int, seconds: float) -> bool:
+    """Whether a world of users finds anything."""
+    from odradek.sim.security import run_security
+
+    report = run_security(seed, seconds)
+    click.echo(", ".join(f"{count} {what}" for what, count in sorted(report.counts.items())))
+    for each in (*report.violations, *report.findings):
+        click.echo(f"VIOLATED {each}")
+    click.echo(f"seed {seed}: {'passed' if report.passed else 'FAILED'}")
+    return not report.passed
 
 
 def _saved(file: TextIO) -> "Plan":

@@ -158,7 +158,7 @@ class Host:
         return {
             "broker.id": str(self.id),
             "log.dirs": ",".join(self.directories),
-            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            "listeners": self.world.listeners.format(host=self.name),
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
         }
 
@@ -216,8 +216,10 @@ class World:
         config: Mapping[str, str] | None = None,
         log_dirs: int = 1,
         latency_s: float = 0.0002,
+        listeners: str = f"PLAINTEXT://{{host}}:{PORT}",
     ) -> None:
         self.seed = seed
+        self.listeners = listeners
         self.log_dirs = log_dirs
         self.config = dict(config or {})
         self.loop = SimLoop()

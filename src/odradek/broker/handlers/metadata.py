@@ -39,17 +39,14 @@ def handle(
         return _response(broker, request, context, _all_known(broker, context))
     names, errors = _named(broker, asked, context)
     missing = [name for name in names if not broker.cache.has_topic(name)]
-    if request.allow_auto_topic_creation:
+    creates = request.allow_auto_topic_creation and broker.config.flag("auto.create.topics.enable")
+    if creates:
         refused = [name for name in missing if not _may_create(name, context)]
         errors += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused]
         gone = set(refused)
         missing = [name for name in missing if name not in gone]
         names = [name for name in names if name not in gone]
-    if (
-        missing
-        and request.allow_auto_topic_creation
-        and broker.config.flag("auto.create.topics.enable")
-    ):
+    if missing and creates:
         return Reply.exclusive(_creating(broker, request, context, names, missing, errors))
     return map_in_slices(missing, lambda name: _error(name, _unknown(name))).map(
         lambda unknown: _response(
