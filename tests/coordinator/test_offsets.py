@@ -230,6 +230,9 @@ def test_what_expires_and_what_does_not() -> None:
     group.offsets[T0] = CommittedOffset(1, "", NOW, expire_timestamp=NOW + 5)
     group.state = GroupState.EMPTY
     assert expired(group, NOW + 5, day) == [T0]
+    group.offsets[T0] = CommittedOffset(1, "", NOW + day - 5)
+    assert expired(group, NOW + day - 1, day) == []
+    assert expired(group, NOW + day, day) == [T0], "counted from when the group became empty"
 
 
 def test_a_record_that_cannot_be_decoded_is_skipped_and_named(

@@ -328,8 +328,7 @@ def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition
         # No member ever joined: a consumer that assigns itself, and is alive while it commits.
         return [tp for tp, c in group.offsets.items() if is_over(c, c.commit_timestamp)]
     if group.state is GroupState.EMPTY:
-        since = group.state_timestamp
-        return [tp for tp, c in group.offsets.items() if is_over(c, max(since, c.commit_timestamp))]
+        return [tp for tp, c in group.offsets.items() if is_over(c, group.state_timestamp)]
     if group.protocol_type == "consumer" and group.state is GroupState.STABLE:
         topics = group.subscriptions()
         if topics is not None:
