@@ -14,10 +14,12 @@ from odradek.broker.unclean_start import (
     mark_boot,
     may_have_lost_records,
 )
+from odradek.log.checkpoints import CLEAN_SHUTDOWN
 from odradek.log.disk import RealDisk
 from odradek.log.host import LogEnvironment
 from odradek.log.manager import LogManager
 from odradek.log.offload import on_the_spot
+from odradek.log.shutdown_record import SHUTDOWN_RECORD
 from odradek.store.api import NodeExists
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
@@ -41,7 +43,7 @@ async def killed(logs: LogManager) -> None:
     live = logs.live_dirs
     await logs.close()
     for path in live:
-        DISK.remove(f"{path}/.kafka_cleanshutdown")
+        DISK.remove(f"{path}/{CLEAN_SHUTDOWN}")
 
 
 async def test_a_killed_process_has_lost_nothing_and_a_lost_boot_may_have(
@@ -73,6 +75,19 @@ async def test_a_new_disk_is_suspect_until_it_has_a_mark(tmp_path: Path) -> None
     await logs.close()
     logs = await started(tmp_path)
     assert not may_have_lost_records(DISK, logs, "boot")
+    await logs.close()
+
+
+async def test_a_directory_that_kafka_shut_down_has_lost_nothing(tmp_path: Path) -> None:
+    logs = await started(tmp_path)
+    await logs.close()
+    (tmp_path / SHUTDOWN_RECORD).unlink()
+    (tmp_path / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":7}')
+    logs = await started(tmp_path)
+    assert not may_have_lost_records(DISK, logs, "boot")
+    await killed(logs)
+    logs = await started(tmp_path)
+    assert may_have_lost_records(DISK, logs, "boot"), "killed: which boot it was used in is unknown"
     await logs.close()
 
 

@@ -4,6 +4,8 @@ A producer goes on all the while, so the heir must know its sequence numbers fro
 consumer group's offsets and the offsets of timestamps must be found by the heir too.
 """
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.interop.conftest import MakeCluster
@@ -50,7 +52,9 @@ def offsets_at(cluster: MixedCluster, timestamp_ms: int) -> dict[int, int]:
 
 @pytest.mark.parametrize("leave", ["stop", "kill"])
 @pytest.mark.parametrize("kind", [APACHE, OURS], ids=["Apache first", "ours first"])
-def test_one_directory_two_programs(kind: Kind, leave: str, make_cluster: MakeCluster) -> None:
+def test_one_directory_two_programs(
+    kind: Kind, leave: str, make_cluster: MakeCluster, tmp_path: Path
+) -> None:
     cluster = make_cluster({1: kind}, **ALONE)
     cluster.start()
     cluster.create_topic("t", {0: [1], 1: [1]}, segment_bytes="50000", index_interval_bytes="500")
@@ -74,3 +78,6 @@ def test_one_directory_two_programs(kind: Kind, leave: str, make_cluster: MakeCl
             assert committed(cluster) == offsets
             assert offsets_at(cluster, middle) == places
     check_nothing_lost(traffic, read_all(cluster.bootstrap_servers, "t", PARTITIONS))
+    if leave == "stop":
+        (log,) = tmp_path.rglob("*.odradek.log")
+        assert "unclean" not in log.read_text(), "Apache Kafka's clean shutdown is one"

@@ -3,7 +3,8 @@
 **When.** What a process wrote is in the page cache and survives the process, but not the machine.
 Each log directory keeps the id of the boot it was last used in (Linux gives every boot a random
 one). The same id at the next start means that nothing was lost; another one, after a shutdown that
-was not clean, that unflushed records may be; and none that this is another disk, however clean.
+was not clean, that unflushed records may be; and none that this is another disk, however clean,
+unless Apache Kafka was the one to shut it down cleanly: it keeps no such id.
 
 **What.** Such a broker may lack records that it had acknowledged to its leader, so its replicas
 must not count as in sync. Where the ISR has another member, this broker leaves it, in the very
@@ -61,7 +62,7 @@ def machine_boot_id() -> str:
 def may_have_lost_records(disk: Disk, logs: LogManager, boot_id: str) -> bool:
     """To be called once the directories are loaded."""
     unclean = set(logs.dirs.unclean)
-    marks = {path: _mark(disk, path) for path in logs.live_dirs}
+    marks = {path: _mark(disk, path) for path in logs.live_dirs if path not in logs.dirs.from_kafka}
     return any(
         mark is None or (path in unclean and (not boot_id or mark != boot_id))
         for path, mark in marks.items()

@@ -156,6 +156,11 @@ class LogDirectory:
             self.was_clean = self._records is not None
         self._compare_offsets()
 
+    @property
+    def is_from_kafka(self) -> bool:
+        """Whether it was shut down cleanly by Apache Kafka, which leaves no record of the logs."""
+        return self.was_clean and self._records is None
+
     def _compare_offsets(self) -> None:
         """The record is protected by a checksum, the checkpoints are not."""
         for name, record in (self._records or {}).items():

@@ -42,10 +42,11 @@ USUAL = [
     (r"ReplicaManager", r"Error processing append .*\n\S+OutOfOrderSequenceException"),
     (r"zookeeper\.ClientCnxn", r"[Ss]ession"),
 ]
-# Ours: after kill -9 a batch of which only the beginning was written; one that was controller until
-# it was held back.
+# Ours: after kill -9 a batch of which only the beginning was written, and a directory that does not
+# say in which boot Apache Kafka used it; one that was controller until it was held back.
 OUR_USUAL = re.compile(
     r"WARNING odradek\.log\.recovery: .* bad bytes and \S+ later segments removed"
+    r"|WARNING odradek\.broker\.unclean_start: .*: unclean shutdown: unflushed records may be lost"
     r"|WARNING odradek\.replica\.control_requests: .*: STALE_CONTROLLER_EPOCH"
 )
 
