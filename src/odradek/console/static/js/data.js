@@ -1,0 +1,282 @@
+// Where the page is (every state is a URL), what it asks the console, and what it hears live.
+import { useEffect, useRef, useState } from "../vendor/preact.js";
+
+// Location: /c/CLUSTER/SCREEN?…, where names of topics, groups and the like are in the query.
+
+export function current() {
+  const [, cluster = "main", screen = "overview"] = location.pathname.split("/").filter(Boolean);
+  return { cluster, screen, query: Object.fromEntries(new URLSearchParams(location.search)) };
+}
+
+export function parameters(query) {
+  const pairs = Object.entries(query).flatMap(([name, value]) =>
+    Array.isArray(value) ? value.map((each) => [name, each]) : [[name, value]],
+  );
+  const given = pairs.filter(([, v]) => v !== undefined && v !== null && v !== "");
+  const text = new URLSearchParams(given).toString();
+  return text ? `?${text}` : "";
+}
+
+// The address of a screen. The moment that is looked at stays.
+export function href(screen, query = {}) {
+  const { cluster, query: now } = current();
+  return `/c/${cluster}/${screen}${parameters({ at: now.at, ...query })}`;
+}
+
+const travellers = new Set();
+const travelled = () => travellers.forEach((listener) => listener());
+addEventListener("popstate", travelled);
+
+export function navigate(url, { replace = false } = {}) {
+  const before = current().screen;
+  history[replace ? "replaceState" : "pushState"](null, "", url);
+  travelled();
+  if (before !== current().screen) scrollTo(0, 0);
+}
+
+export function useLocation() {
+  const [, redraw] = useState(0);
+  useEffect(() => {
+    const listener = () => redraw((n) => n + 1);
+    travellers.add(listener);
+    return () => travellers.delete(listener);
+  }, []);
+  return current();
+}
+
+// The screen's filters, and a function that changes some of them in the address.
+export function useQuery() {
+  const { query } = useLocation();
+  const change = (changes, options = { replace: true }) =>
+    navigate(location.pathname + parameters({ ...current().query, ...changes }), options);
+  return [query, change];
+}
+
+// Links inside the console change the screen without loading the page again.
+addEventListener("click", (event) => {
+  if (event.defaultPrevented || event.button !== 0) return;
+  if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const anchor = event.target instanceof Element ? event.target.closest("a[href]") : null;
+  if (!anchor || anchor.target || anchor.hasAttribute("download")) return;
+  const url = new URL(anchor.href);
+  if (url.origin !== location.origin || !url.pathname.startsWith("/c/")) return;
+  event.preventDefault();
+  navigate(url.pathname + url.search);
+});
+
+// Requests
+
+export const address = (path, query = {}) => `/api/v1${path}${parameters(query)}`;
+
+// What went wrong, in the words of application/problem+json. Status 0: the console did not answer.
+export class Problem extends Error {
+  constructor(status, problem = {}) {
+    super(problem.detail || problem.title || `The console answered with status ${status}.`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+async function request(method, path, { query, body, signal } = {}) {
+  const options = { method, signal, headers: { Accept: "application/json" } };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers["Content-Type"] = "application/json";
+  }
+  let response;
+  try {
+    response = await fetch(address(path, query), options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    reachable.set(false);
+    throw new Problem(0, { detail: "The console process does not answer." });
+  }
+  reachable.set(true);
+  const text = await response.text();
+  const isJson = /json/.test(response.headers.get("Content-Type") ?? "");
+  const value = isJson && text ? JSON.parse(text) : null;
+  if (response.ok) return value;
+  if (response.status === 401 && path !== "/session") dispatchEvent(new Event("signed-out"));
+  throw new Problem(response.status, value ?? {});
+}
+
+export const get = (path, query, signal) => request("GET", path, { query, signal });
+export const post = (path, body = {}) => request("POST", path, { body });
+export const remove = (path) => request("DELETE", path, { body: {} });
+
+// A value that several parts of the page show.
+function shared(initial) {
+  let value = initial;
+  const listeners = new Set();
+  return {
+    get: () => value,
+    set(next) {
+      if (next === value) return;
+      value = next;
+      listeners.forEach((listener) => listener(next));
+    },
+    use() {
+      const [seen, see] = useState(value);
+      useEffect(() => {
+        see(value);
+        listeners.add(see);
+        return () => listeners.delete(see);
+      }, []);
+      return seen;
+    },
+  };
+}
+
+export const reachable = shared(true); // whether the console process answers
+export const picture = shared(null); // the last `picture` event: {age_s, ok, problems}
+export const session = shared(null);
+export const announcement = shared(""); // read out politely; see announce()
+export const toasts = shared([]);
+
+let announcedAt = 0;
+let announcing;
+// At most one message in five seconds is read out: the last one.
+export function announce(text) {
+  clearTimeout(announcing);
+  const wait = Math.max(0, announcedAt + 5000 - Date.now());
+  announcing = setTimeout(() => {
+    announcedAt = Date.now();
+    announcement.set(text);
+  }, wait);
+}
+
+let toastNumber = 0;
+export function toast(text, level = "good") {
+  toastNumber += 1;
+  const entry = { id: toastNumber, text, level };
+  toasts.set([...toasts.get().slice(-3), entry]);
+  announce(text);
+  setTimeout(() => dismiss(entry.id), level === "bad" ? 12000 : 6000);
+}
+export const dismiss = (id) => toasts.set(toasts.get().filter((each) => each.id !== id));
+
+export const may = (right) => {
+  const now = session.get();
+  return Boolean(now && now.can.includes(right) && (!now.read_only || right === "records" || right === "read"));
+};
+
+// Live events: one stream for the whole tab, closed while the tab is hidden.
+
+const EVENTS = [
+  "overview", "brokers", "topics", "topic", "groups", "group", "moves", "controller", "journal",
+  "search", "drill", "pipelines",
+];
+const NAMED = { topic: "name", group: "id", search: "id", drill: "id" };
+const watchers = new Map(); // "group:billing" -> functions of the event's data
+const refreshers = new Set(); // called after the stream was away
+let stream = null;
+let reopening;
+
+function open() {
+  close();
+  if (document.hidden || !session.get()) return;
+  stream = new EventSource(address("/events", { watch: [...watchers.keys()] }));
+  for (const name of EVENTS) {
+    stream.addEventListener(name, (event) => {
+      const data = JSON.parse(event.data);
+      const key = NAMED[name] ? `${name}:${data[NAMED[name]]}` : name;
+      watchers.get(key)?.forEach((watcher) => watcher(data));
+    });
+  }
+  stream.addEventListener("hello", () => reachable.set(true));
+  stream.addEventListener("picture", (event) => picture.set({ ...JSON.parse(event.data), seen: Date.now() }));
+  stream.addEventListener("reset", refresh);
+  stream.addEventListener("gap", refresh);
+  stream.onerror = () => {
+    reachable.set(false);
+    // A refused stream is not tried again by the browser.
+    if (stream?.readyState === EventSource.CLOSED) reopen(3000);
+  };
+}
+
+function close() {
+  stream?.close();
+  stream = null;
+}
+
+function reopen(delay = 20) {
+  clearTimeout(reopening);
+  reopening = setTimeout(open, delay);
+}
+
+export const refresh = () => refreshers.forEach((refresher) => refresher());
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) close();
+  else {
+    open();
+    refresh();
+  }
+});
+addEventListener("pagehide", close);
+export const startLive = () => reopen();
+export const stopLive = () => close();
+
+export function watch(name, watcher) {
+  const isNew = !watchers.has(name);
+  if (isNew) watchers.set(name, new Set());
+  watchers.get(name).add(watcher);
+  if (isNew) reopen();
+  return () => {
+    const all = watchers.get(name);
+    all.delete(watcher);
+    if (all.size === 0) {
+      watchers.delete(name);
+      reopen();
+    }
+  };
+}
+
+export function useWatch(name, watcher) {
+  const latest = useRef(watcher);
+  latest.current = watcher;
+  useEffect(() => (name ? watch(name, (data) => latest.current(data)) : undefined), [name]);
+}
+
+// What a path answers. Data stays on the screen while it is asked for again, also when that fails.
+// `live` names a watch whose events replace the data, or make it be asked for again (`version`);
+// the past does not change, so nothing is watched with `at`.
+export function useGet(path, query = {}, { live = null, poll = 0, subject = path } = {}) {
+  const [state, set] = useState({ data: null, error: null, loading: true, subject });
+  const key = path === null ? null : address(path, query);
+  const controller = useRef(null);
+  const load = () => {
+    if (key === null) return;
+    controller.current?.abort();
+    const mine = new AbortController();
+    controller.current = mine;
+    set((old) => ({ ...(old.subject === subject ? old : { data: null, error: null }), loading: true, subject }));
+    get(path, query, mine.signal).then(
+      (data) => mine === controller.current && set({ data, error: null, loading: false, subject }),
+      (error) => {
+        if (error.name === "AbortError" || mine !== controller.current) return;
+        set((old) => ({ ...old, error, loading: false, subject }));
+      },
+    );
+  };
+  const latest = useRef(load);
+  latest.current = load;
+  useEffect(() => {
+    latest.current();
+    return () => controller.current?.abort();
+  }, [key]);
+  useEffect(() => {
+    const refresher = () => latest.current();
+    refreshers.add(refresher);
+    const timer = poll && !query.at ? setInterval(() => document.hidden || refresher(), poll) : 0;
+    return () => {
+      refreshers.delete(refresher);
+      clearInterval(timer);
+    };
+  }, [key, poll]);
+  useWatch(query.at ? null : live, (data) =>
+    "version" in data ? latest.current() : set({ data, error: null, loading: false, subject }),
+  );
+  const shown = state.subject === subject ? state : { data: null, error: null, loading: true };
+  return { ...shown, reload: () => latest.current() };
+}
