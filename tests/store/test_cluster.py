@@ -19,8 +19,10 @@ from odradek.store.payloads import (
     LeaderAndIsr,
     TopicNode,
 )
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
+OLD, NEW = ProtocolVersion.V2_6_IV0, ProtocolVersion.V3_9_IV0
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
@@ -276,7 +278,7 @@ class TestTheController:
         before = await snapshot(other)
         for write in (
             cluster.controller.resign(old),
-            cluster.controller.disable_features(old),
+            cluster.controller.write_features(OLD, old),
             cluster.set_topic("t", TopicNode({0: (2,)}), old),
             cluster.delete_topic("t", old),
             cluster.create_partition_states({T1: state}, old),
@@ -296,19 +298,53 @@ class TestTheController:
                 await write
         assert await snapshot(other) == before
 
-    async def test_the_feature_node(self, cluster) -> None:
+    async def test_the_feature_node_of_each_protocol(self, cluster) -> None:
+        """Acceptance 28: exactly this, and not written again while it says the same."""
         fence = (await cluster.controller.elect(1)).fence
-        await cluster.controller.disable_features(fence)
-        data, stat = await cluster.session.get("/feature")
-        assert data == b'{"version":1,"status":0,"features":{}}'
-        await cluster.controller.disable_features(fence)
-        assert (await cluster.session.get("/feature"))[1] == stat
-        await cluster.session.set("/feature", b'{"version":2,"status":1,"features":{}}')
-        await cluster.controller.disable_features(fence)
-        assert (await cluster.session.get("/feature"))[0] == data
+        disabled = b'{"version":1,"status":0,"features":{}}'
+        enabled = b'{"version":1,"status":1,"features":{}}'
+        second = b'{"version":2,"status":1,"features":{}}'
+        assert await cluster.controller.features_epoch() == -1
+        writes = 0
+        for text, expected in (
+            ("2.6", disabled),
+            ("2.7-IV0", enabled),
+            ("2.8", enabled),
+            ("3.2", enabled),
+            ("3.3-IV0", second),
+            ("3.9", second),
+            ("2.8", enabled),
+            ("2.6", disabled),
+            ("3.9", second),
+        ):
+            before = await cluster.session.exists("/feature")
+            protocol = ProtocolVersion.parse(text)
+            await cluster.controller.write_features(protocol, fence)
+            data, stat = await cluster.session.get("/feature")
+            assert data == expected, text
+            shown = stat.version if protocol.enables_features else -1
+            assert await cluster.controller.features_epoch() == shown, text
+            await cluster.controller.write_features(protocol, fence)
+            assert (await cluster.session.get("/feature"))[1] == stat, text
+            writes += before is None or stat.version != before.version
+        assert (writes, stat.version) == (6, 5)
+
+    async def test_a_feature_node_is_compared_after_decoding(self, cluster) -> None:
+        fence = (await cluster.controller.elect(1)).fence
+        same = b'{ "features":{}, "status":1, "version":2 }'
+        await cluster.session.create("/feature", same)
+        await cluster.controller.write_features(NEW, fence)
+        assert (await cluster.session.get("/feature"))[0] == same
+        finalized = b'{"version":2,"status":1,"features":{"f":{"max_version_level":1}}}'
+        await cluster.session.set("/feature", finalized)
+        await cluster.controller.write_features(NEW, fence)
+        assert (await cluster.session.get("/feature"))[0] == finalized
+        await cluster.controller.write_features(OLD, fence)
+        assert b'"status":0,"features":{}' in (await cluster.session.get("/feature"))[0]
         await cluster.session.set("/feature", b"")
+        assert await cluster.controller.features_epoch() == -1
         with pytest.raises(InvalidPayload, match="/feature"):
-            await cluster.controller.disable_features(fence)
+            await cluster.controller.write_features(NEW, fence)
 
 
 async def snapshot(cluster: ClusterStore) -> dict[str, object]:

@@ -47,6 +47,16 @@ class TestBrokers:
         assert broker.endpoint("EXTERNAL") == Endpoint("a", 1, "EXTERNAL", "SSL")
         assert broker.endpoint("OTHER") is None
 
+    def test_from_2_7_on_a_broker_registers_its_features(self) -> None:
+        broker = BrokerRegistration(1, 77, (Endpoint("h", 9092),), has_features=True)
+        data = payloads.encode_broker(broker, 1600000000000)
+        assert data == (
+            b'{"version":5,"host":"h","port":9092,"endpoints":["PLAINTEXT://h:9092"],'
+            b'"jmx_port":-1,"timestamp":"1600000000000",'
+            b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{}}'
+        )
+        assert payloads.decode_broker(1, data, 77) == broker
+
     def test_without_a_plaintext_endpoint_there_is_no_host(self) -> None:
         broker = BrokerRegistration(3, 0, (Endpoint("h", 9093, "SSL", "SSL"),))
         assert payloads.encode_broker(broker, 0).startswith(
@@ -87,7 +97,7 @@ class TestBrokers:
     def test_other_versions_are_read(
         self, data: bytes, endpoints: tuple[Endpoint, ...], rack: str | None
     ) -> None:
-        expected = BrokerRegistration(7, 9, endpoints, rack, 9999)
+        expected = BrokerRegistration(7, 9, endpoints, rack, 9999, b'"version":5' in data)
         assert payloads.decode_broker(7, data, 9) == expected
 
     @pytest.mark.parametrize(
@@ -139,14 +149,13 @@ class TestController:
                 payloads.decode_controller_epoch(wrong)
 
     def test_features(self) -> None:
-        assert payloads.FEATURES_DISABLED == b'{"version":1,"status":0,"features":{}}'
         for fine in (
-            payloads.FEATURES_DISABLED,
+            b'{"version":1,"status":0,"features":{}}',
             b'{"version":2,"status":1,"features":{"metadata.version":{"max_version_level":5}}}',
             b'{"version":1,"status":1,"features":'
             b'{"f":{"min_version_level":1,"max_version_level":2}}}',
         ):
-            payloads.check_features(fine)
+            assert payloads.encode_features(payloads.decode_features(fine)) == fine
         for wrong in (
             b"",
             b'{"version":3,"status":0,"features":{}}',
@@ -158,7 +167,7 @@ class TestController:
             b'{"version":2,"status":1,"features":{"f":7}}',
         ):
             with pytest.raises(InvalidPayload, match="/feature"):
-                payloads.check_features(wrong)
+                payloads.decode_features(wrong)
 
 
 class TestTopics:

@@ -30,6 +30,7 @@ from odradek.broker.control import ControlRequestGuard
 from odradek.broker.controlled_shutdown import hand_over_leaderships
 from odradek.broker.delayed_by_key import DelayedByKey
 from odradek.broker.dynamic_config import DynamicConfig, SettingsReceivers
+from odradek.broker.features import FeatureFollower
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.listeners import Listener
 from odradek.broker.metadata_cache import MetadataCache
@@ -143,6 +144,7 @@ class Broker:
             None if self.authorizer is None else AclFollower(self.store, self.authorizer, rng)
         )
         self.tokens = self._token_follower()
+        self.features = FeatureFollower(self.store)
         self.quotas = ClientQuotas(self._loop.time)
         self.fetch_sessions = FetchSessions(
             config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
@@ -205,6 +207,8 @@ class Broker:
         if self._http is not None:
             self._http.follow_parts()
         await self.settings.load()
+        if config.protocol.enables_features:
+            await self.features.start()
         if self.acls is not None:
             await self.acls.start()
         if self.tokens is not None:
@@ -401,7 +405,11 @@ class Broker:
             if other.id != self.id and taken & ours:
                 raise StartFailed(f"broker {other.id} is registered at the same address")
         registration = BrokerRegistration(
-            self.id, -1, endpoints=self.endpoints, rack=self.config.text("broker.rack")
+            self.id,
+            -1,
+            endpoints=self.endpoints,
+            rack=self.config.text("broker.rack"),
+            has_features=self.config.protocol.enables_features,
         )
         wait_ms = self.config.integer("zookeeper.session.timeout.ms")
         last: set[TopicPartition] = set()
@@ -501,6 +509,7 @@ class Broker:
         self.connections.stop_accepting()
         await self.settings.stop()
         await self.security.stop()
+        await self.features.stop()
         if self.acls is not None:
             await self.acls.stop()
         if self.tokens is not None:

@@ -22,7 +22,7 @@ from odradek.controller.term import WatchKind
 async def failover(active: ActiveController) -> None:
     """Everything a new controller does before its first event."""
     store, context = active.store, active.context
-    await store.controller.disable_features(active.fence)
+    await store.controller.write_features(active.config.protocol, active.fence)
     await _watch(active)
     repairs = await load(active)
     await active.deletion.take_over()

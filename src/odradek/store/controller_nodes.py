@@ -7,6 +7,7 @@ sections 4.1 and 4.2 of the controller's behaviour.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from odradek.store import paths, payloads
@@ -21,6 +22,12 @@ from odradek.store.api import (
     Watch,
 )
 from odradek.store.nodes import ControllerMoved, Nodes
+from odradek.store.payloads import FeatureNode
+from odradek.wire.protocol_version import ProtocolVersion
+
+logger = logging.getLogger(__name__)
+
+NO_FEATURES = -1
 
 
 class ControllerTerm(NamedTuple):
@@ -90,13 +97,39 @@ class ControllerNodes:
         self._nodes.check_registered()
         await self._nodes.write_all([[Delete(paths.CONTROLLER)]], fence, ignore=NoNode)
 
-    async def disable_features(self, fence: int) -> None:
-        """A new controller's first write: the feature node as inter-broker protocol 2.6 has it."""
+    async def write_features(self, protocol: ProtocolVersion, fence: int) -> None:
+        """A new controller's first write: the feature node as its inter-broker protocol has it.
+
+        A node that says the same already is not written: each version of it is an epoch that every
+        broker shows. It is never deleted, for brokers of Kafka stop at a version that is lower than
+        one they saw. docs/spec/protocol-ladder.md section 6.3.
+        """
+        wanted = FeatureNode(protocol.feature_node_version, protocol.enables_features)
         node = await self._nodes.read(paths.FEATURES)
-        disabled = payloads.FEATURES_DISABLED
         if node is None:
-            await self._nodes.write_all([[Create(paths.FEATURES, disabled)]], fence)
+            data = payloads.encode_features(wanted)
+            await self._nodes.write_all([[Create(paths.FEATURES, data)]], fence)
             return
-        payloads.check_features(node[0])
-        if node[0] != disabled:
-            await self._nodes.write_all([[Set(paths.FEATURES, disabled)]], fence)
+        found = payloads.decode_features(node[0])
+        if found.is_enabled and found.features and wanted.is_enabled:
+            logger.warning(
+                "%s: it finalizes %s, which no broker on ZooKeeper supports; left as it is",
+                paths.FEATURES,
+                ", ".join(found.features),
+            )
+        elif found != wanted:
+            data = payloads.encode_features(wanted)
+            write = Set(paths.FEATURES, data, node[1].version)
+            await self._nodes.write_all([[write]], fence)
+
+    async def features_epoch(self, watch: Watch | None = None) -> int:
+        """What ApiVersions shows: the version of an enabled feature node, -1 without one."""
+        node = await self._nodes.read(paths.FEATURES, watch)
+        if node is None:
+            return NO_FEATURES
+        try:
+            is_enabled = payloads.decode_features(node[0]).is_enabled
+        except payloads.InvalidPayload as error:
+            logger.warning("%s; taken for no features", error)
+            return NO_FEATURES
+        return node[1].version if is_enabled else NO_FEATURES

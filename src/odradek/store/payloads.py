@@ -36,7 +36,6 @@ EPOCH_DURING_DELETE = -2
 
 LOG_DIR_FAILURE = 1
 PRODUCER_ID_BLOCK_SIZE = 1000
-FEATURES_DISABLED = b'{"version":1,"status":0,"features":{}}'
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _ENDPOINT = re.compile(r"^(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)$")
@@ -73,6 +72,8 @@ class BrokerRegistration:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     jmx_port: int = -1
+    # From inter-broker protocol 2.7 on; there are none that a broker on ZooKeeper could support.
+    has_features: bool = False
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((e for e in self.endpoints if e.listener == listener), None)
@@ -153,9 +154,10 @@ def _ints(value: object, key: str, path: str) -> tuple[int, ...]:
 def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
     plain = next((e for e in broker.endpoints if e.protocol == "PLAINTEXT"), None)
     rack = {} if broker.rack is None else {"rack": broker.rack}
+    features: Json = {"features": {}} if broker.has_features else {}
     return dump(
         {
-            "version": 4,
+            "version": 5 if broker.has_features else 4,
             "host": plain.host if plain else None,
             "port": plain.port if plain else -1,
             "endpoints": [str(endpoint) for endpoint in broker.endpoints],
@@ -163,6 +165,7 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
             "timestamp": str(now_ms),
             **rack,
             "listener_security_protocol_map": {e.listener: e.protocol for e in broker.endpoints},
+            **features,
         }
     )
 
@@ -184,7 +187,8 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegis
         _decode_endpoint(text, protocols, path) for text in typed(of, "endpoints", list, path)
     )
     rack = None if of.get("rack") is None else typed(of, "rack", str, path)
-    return BrokerRegistration(broker_id, epoch, endpoints, rack, jmx_port)
+    has_features = version >= 5
+    return BrokerRegistration(broker_id, epoch, endpoints, rack, jmx_port, has_features)
 
 
 def _decode_endpoint(text: object, protocols: Mapping[str, object], path: str) -> Endpoint:
@@ -436,8 +440,21 @@ def decode_producer_ids(data: bytes) -> range:
     return range(first, last + 1)
 
 
-def check_features(data: bytes | None) -> None:
-    """Raise unless Kafka could decode the feature node.
+class FeatureNode(NamedTuple):
+    """`/feature`: whether the cluster has features, and which are finalized (KIP-584)."""
+
+    version: int
+    is_enabled: bool
+    features: Mapping[str, object] = {}
+
+
+def encode_features(node: FeatureNode) -> bytes:
+    status = int(node.is_enabled)
+    return dump({"version": node.version, "status": status, "features": dict(node.features)})
+
+
+def decode_features(data: bytes | None) -> FeatureNode:
+    """Raises InvalidPayload unless Kafka could decode it.
 
     docs/spec/interchange-with-apache-kafka.md section B.2.
     """
@@ -446,12 +463,15 @@ def check_features(data: bytes | None) -> None:
     version = integer(of, "version", path)
     if version not in (1, 2):
         raise InvalidPayload(path, f"unsupported version {version}")
-    if integer(of, "status", path) not in (0, 1):
+    status = integer(of, "status", path)
+    if status not in (0, 1):
         raise InvalidPayload(path, f"status must be 0 or 1, not {of['status']!r}")
-    for name, levels in typed(of, "features", dict, path).items():
+    features = typed(of, "features", dict, path)
+    for name, levels in features.items():
         if not isinstance(levels, dict):
             raise InvalidPayload(path, f"feature {name} must be an object")
         highest = integer(levels, "max_version_level", path)
         lowest = integer(levels, "min_version_level", path) if version == 1 else 1
         if not 1 <= lowest <= highest:
             raise InvalidPayload(path, f"feature {name} has levels {lowest} to {highest}")
+    return FeatureNode(version, status == 1, features)
