@@ -9,9 +9,9 @@ consumers. docs/spec/interchange-with-apache-kafka.md section A.3.
 from collections.abc import Callable
 from random import Random
 
-from odradek.replica.leader.fetch_state import FetchSet
+from odradek.replica.leader.fetch_state import FetchSet, key_of
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.messages.fetch import FetchRequest
+from odradek.wire.messages.fetch import FetchRequest, replica_id_of
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["FetchSession", "FetchSessions"]
@@ -28,6 +28,7 @@ class FetchSession:
 
     __slots__ = (
         "acl_version",
+        "by_id",
         "created_at",
         "fetch_set",
         "id",
@@ -36,8 +37,11 @@ class FetchSession:
         "used_at",
     )
 
-    def __init__(self, fetch_set: FetchSet, is_follower: bool, now: float) -> None:
+    def __init__(
+        self, fetch_set: FetchSet, is_follower: bool, now: float, *, by_id: bool = False
+    ) -> None:
         self.id = NO_SESSION
+        self.by_id = by_id
         self.fetch_set = fetch_set
         self.is_follower = is_follower
         self.next_epoch = 1
@@ -66,8 +70,11 @@ class FetchSessions:
         self._sessions: dict[int, FetchSession] = {}
         self._evicted = 0
 
-    def open(self, request: FetchRequest) -> tuple[FetchSet, FetchSession | None]:
-        """The partitions this request is about, as they stand with its changes applied.
+    def open(
+        self, request: FetchRequest, *, by_id: bool = False
+    ) -> tuple[FetchSet, FetchSession | None]:
+        """The partitions this request is about, as they stand with its changes applied. A session
+        is by topic id or by name for life.
 
         A new session gets its id from `keep` once there is an answer. None says that the request
         asks for no session, or that there is no room. Raises KafkaError for the whole request.
@@ -75,11 +82,12 @@ class FetchSessions:
         if request.session_epoch in (FULL_WITHOUT_SESSION, FULL_WITH_SESSION):
             self.close(request.session_id)
             wants_session = request.session_epoch == FULL_WITH_SESSION and self._slots > 0
-            fetch_set = FetchSet(request.replica_id, is_session=wants_session)
+            replica_id = replica_id_of(request)
+            fetch_set = FetchSet(replica_id, is_session=wants_session)
             _apply(fetch_set, request)
             if not wants_session:
                 return fetch_set, None
-            new = FetchSession(fetch_set, request.replica_id >= 0, self._now())
+            new = FetchSession(fetch_set, replica_id >= 0, self._now(), by_id=by_id)
             if new.is_follower and len(self._sessions) >= self._slots and not self._victim(new):
                 # Found out now: each session has to prove again who fetches, and one that is never
                 # kept never does. Without any, a follower is known by its broker.
@@ -91,6 +99,8 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.next_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if by_id is not session.by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.fetch_set.parked is not None:
             # The fetcher has sent another after the one that waits: it wants that answered now.
             session.fetch_set.parked.try_complete(force=True)
@@ -161,7 +171,8 @@ def _apply(fetch_set: FetchSet, request: FetchRequest) -> None:
                 leader_epoch=asked.current_leader_epoch,
                 log_start_offset=asked.log_start_offset,
                 last_fetched_epoch=asked.last_fetched_epoch,
+                topic_id=topic.topic_id,
             )
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:
-            fetch_set.remove(TopicPartition(forgotten.topic, partition))
+            fetch_set.remove(key_of(TopicPartition(forgotten.topic, partition), forgotten.topic_id))

@@ -19,6 +19,7 @@ from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.header import RequestHeader
+from odradek.wire.messages.fetch import FetchRequest, replica_id_of
 from odradek.wire.refusal import refusal
 from odradek.wire.reply import Exclusive, Now, Reply
 from odradek.wire.schema import Buffer, Message
@@ -172,7 +173,10 @@ def _is_exempt(route: Route, request: Message, context: RequestContext) -> bool:
     that get no answer (KIP-124)."""
     if getattr(request, "acks", -1) == 0:
         return True
-    if route.key not in CLUSTER_ACTIONS and getattr(request, "replica_id", -1) < 0:
+    replica_id = getattr(request, "replica_id", -1)
+    if isinstance(request, FetchRequest):
+        replica_id = replica_id_of(request)
+    if route.key not in CLUSTER_ACTIONS and replica_id < 0:
         return False
     return context.may.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 

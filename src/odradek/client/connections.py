@@ -22,8 +22,10 @@ CONNECT_TIMEOUT_S = 10.0
 # The version of ApiVersions to begin with: v4 tells us nothing more, and fewer brokers know it.
 FIRST_QUESTION = 3
 
-# The last version before the shape changed: later ones name several topics, groups or keys at once.
+# The last version before the shape changed: later ones name several topics, groups or keys at once,
+# or a topic by nothing but its id.
 OLD_SHAPE = {
+    ApiKey.FETCH: 12,
     ApiKey.DELETE_TOPICS: 5,
     ApiKey.OFFSET_FETCH: 7,
     ApiKey.FIND_COORDINATOR: 3,

@@ -261,7 +261,7 @@ class ReplicaManager:
             summary.byte_count >= params.min_bytes
             or summary.is_final
             or params.max_wait_ms <= 0
-            or not fetch_set.items
+            or summary.unreadable == len(fetch_set.items)
             or is_being_proven
         ):
             return fetch_set.answer(summary.results)
@@ -283,7 +283,8 @@ class ReplicaManager:
         fetch = DelayedFetch(fetch_set, missing_bytes, attempt, future)
         if not fetch_set.is_session:
             for item in fetch_set.items.values():
-                self.partitions[item.tp].watch(item)
+                if (partition := self.partitions.get(item.tp)) is not None:
+                    partition.watch(item)
         self.wheel.add(fetch, params.max_wait_ms / 1000)
         return future
 

@@ -91,6 +91,15 @@ class Partition:
     def lost_tail(self) -> bool:
         return self.replica.high_watermark_before_loss is not None
 
+    def is_of_topic(self, topic_id: UUID) -> bool:
+        """Whether the log here is of this topic, as far as both ids are known."""
+        log = self.replica.log
+        return (
+            log is None
+            or log.metadata.topic_id in (topic_id, NO_TOPIC_ID)
+            or topic_id == NO_TOPIC_ID
+        )
+
     # Roles
 
     def make_leader(self, state: LeaderAndIsrPartitionState) -> bool:

@@ -1,7 +1,6 @@
 """Every API this project speaks: its number, its messages, and the versions a broker serves.
 
-The messages themselves may know more versions than are served: Fetch from v13 on names topics by id
-only, which a cluster at inter-broker protocol 2.6 does not have. Produce is served from v0 because
+The messages themselves may know more versions than are served. Produce is served from v0 because
 librdkafka reads that as leave to compress. docs/spec/controller-and-replication.md, section 8.
 """
 
@@ -113,7 +112,7 @@ APIS: Mapping[int, Api] = {
     api.key: api
     for api in (
         _api("produce", 0, 11, 9),
-        _api("fetch", 0, 12, 12),
+        _api("fetch", 0, 17, 12),
         _api("list_offsets", 0, 9, 6),
         _api("metadata", 0, 12, 9),
         _api("leader_and_isr", 0, 7, 4),

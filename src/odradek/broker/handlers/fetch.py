@@ -1,17 +1,19 @@
-"""Fetch (1), v0–v12. Records for consumers and followers, with fetch sessions from v7 (KIP-227).
+"""Fetch (1), v0–v17. Records for consumers and followers, with fetch sessions from v7 (KIP-227).
 
 A session's answer names only partitions with something to say; any other names all that were asked
-for, in their order. Consumers of v11+ may be sent to a replica in their own rack. v13+, by topic
-id, is not served: topics have none at inter-broker protocol 2.6.
-docs/spec/controller-and-replication.md section 5.5, docs/spec/interchange-with-apache-kafka.md
-section A.3.
+for, in their order. Consumers of v11+ may be sent to a replica in their own rack. v13+ names topics
+by id, at every inter-broker protocol: an id that is not known here is answered with
+UNKNOWN_TOPIC_ID, and looked up again at each request of a session. v16+ is told where a new leader
+listens. docs/spec/controller-and-replication.md section 5.5,
+docs/spec/interchange-with-apache-kafka.md section A.3, docs/spec/protocol-ladder.md section 2.6.
 """
 
 from itertools import groupby
+from uuid import UUID
 
 from odradek.broker.fetch_sessions import FetchSession
 from odradek.broker.handler import Broker, RequestContext
-from odradek.replica.leader.fetch_state import FetchParams, FetchSet, PartitionAnswer
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById, PartitionAnswer
 from odradek.replica.traffic import Traffic
 from odradek.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.wire.compression import Codec
@@ -21,10 +23,15 @@ from odradek.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
+    replica_id_of,
 )
 from odradek.wire.reply import Reply
+from odradek.wire.topic_ids import NO_TOPIC_ID
 
+IDS_SINCE = 13
+LEADERS_SINCE = 16
 ATTRIBUTES_POSITION = 22
 CODEC_BITS = 7
 # A follower names every partition that it has from this leader.
@@ -33,17 +40,20 @@ LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 
 def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Reply[FetchResponse]:
+    version = context.header.api_version
     try:
-        fetch_set, session = broker.fetch_sessions.open(request)
+        fetch_set, session = broker.fetch_sessions.open(request, by_id=version >= IDS_SINCE)
     except KafkaError as error:
         return Reply.now(FetchResponse(error_code=error.error))
-    refused = _refused(fetch_set, session, request, context)
+    is_changed = bool(request.topics)
+    if fetch_set.unresolved and fetch_set.resolve(broker.cache.topic_name):
+        is_changed = True
+    refused = _refused(fetch_set, session, context, is_changed=is_changed)
     if refused and not fetch_set.items:
         return Reply.now(FetchResponse(responses=_by_topic(refused)))
-    version = context.header.api_version
     bytes_max = _bytes_max(broker, request, context)
     params = FetchParams(
-        replica_id=request.replica_id,
+        replica_id=fetch_set.replica_id,
         max_wait_ms=request.max_wait_ms,
         # More than may be sent would never be found, and always be waited for.
         min_bytes=min(request.min_bytes, bytes_max),
@@ -69,18 +79,20 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Re
 def _refused(
     fetch_set: FetchSet,
     session: FetchSession | None,
-    request: FetchRequest,
     context: RequestContext,
+    *,
+    is_changed: bool,
 ) -> list[PartitionAnswer]:
     """Takes partitions that the client may not read out of the fetch; their answers.
 
-    A session's topics are looked at again when ACLs have changed or the request names any.
+    A session's topics are looked at again when ACLs have changed, or what the session has of them:
+    the request names any, or an id has become known.
     """
     authorizer = context.may.authorizer
     if authorizer is None:
         return []
     if session is not None:
-        if session.acl_version == authorizer.version and not request.topics:
+        if session.acl_version == authorizer.version and not is_changed:
             return []
         session.acl_version = authorizer.version
     is_follower = fetch_set.replica_id >= 0
@@ -91,25 +103,27 @@ def _refused(
     )
     known: dict[str, bool] = {}
     refused: list[PartitionAnswer] = []
-    for tp in list(fetch_set.items):
-        name = CLUSTER_NAME if is_follower else tp.topic
+    for key, item in list(fetch_set.items.items()):
+        if not item.is_resolved and not is_follower:
+            continue  # There is no topic to be refused yet.
+        name = CLUSTER_NAME if is_follower else item.tp.topic
         if name not in known:
             known[name] = context.may.check(*asked, name) is None
         if not known[name]:
-            fetch_set.remove(tp)
+            fetch_set.remove(key)
             data = PartitionData(
-                partition_index=tp.partition,
+                partition_index=item.tp.partition,
                 error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 high_watermark=-1,
                 records=b"",
             )
-            refused.append((tp, data))
+            refused.append((item.name, data))
     return refused
 
 
 def _bytes_max(broker: Broker, request: FetchRequest, context: RequestContext) -> int:
     bytes_max = min(request.max_bytes, broker.fetch_max)
-    if broker.quotas.are_set and request.replica_id < 0:
+    if broker.quotas.are_set and replica_id_of(request) < 0:
         return int(min(bytes_max, broker.quotas.fetch_bytes_max(context)))
     return bytes_max
 
@@ -139,21 +153,37 @@ def _finish(
     if session is not None:
         session_id = broker.fetch_sessions.keep(session) if session.is_new else session.id
     context.may_have_errors = _count(broker.replicas.traffic, answers, is_follower)
-    for of, data in answers:
+    for _, data in answers:
         if data.records is None:
             data.records = b""
         if version < 10 and data.records and not is_follower:
             _refuse_zstd(data)
-        if data.error_code in LEADER_ERRORS and version >= 12:
-            known = broker.cache.partition(of.topic, of.partition)
-            if known is not None:
-                data.current_leader = LeaderIdAndEpoch(
-                    leader_id=known.leader, leader_epoch=known.leader_epoch
-                )
-    return FetchResponse(
-        session_id=session_id,
-        responses=_by_topic(answers),
-    )
+    response = FetchResponse(session_id=session_id, responses=_by_topic(answers))
+    if version >= LEADERS_SINCE and context.may_have_errors:
+        response.node_endpoints = _name_leaders(broker, context, answers)
+    return response
+
+
+def _name_leaders(
+    broker: Broker, context: RequestContext, answers: list[PartitionAnswer]
+) -> list[NodeEndpoint]:
+    """Tell who leads what this broker does not (KIP-951); the leaders' endpoints."""
+    leaders: dict[int, NodeEndpoint] = {}
+    listener = context.connection.listener
+    for of, data in answers:
+        known = broker.cache.partition(of.topic, of.partition)
+        if data.error_code not in LEADER_ERRORS or known is None:
+            continue
+        data.current_leader = LeaderIdAndEpoch(
+            leader_id=known.leader, leader_epoch=known.leader_epoch
+        )
+        endpoint = broker.cache.endpoint(known.leader, listener)
+        if endpoint is not None:
+            rack = broker.cache.rack(known.leader)
+            leaders[known.leader] = NodeEndpoint(
+                node_id=known.leader, host=endpoint[0], port=endpoint[1], rack=rack
+            )
+    return list(leaders.values())
 
 
 def _count(traffic: Traffic, answers: list[PartitionAnswer], is_follower: bool) -> bool:
@@ -176,9 +206,14 @@ def _count(traffic: Traffic, answers: list[PartitionAnswer], is_follower: bool) 
 
 
 def _by_topic(answers: list[PartitionAnswer]) -> list[FetchableTopicResponse]:
+    def topic_of(answer: PartitionAnswer) -> tuple[str, UUID]:
+        """By name or by id, never both: a version has room for one."""
+        named = answer[0]
+        return ("", named.topic_id) if isinstance(named, NamedById) else (named.topic, NO_TOPIC_ID)
+
     return [
-        FetchableTopicResponse(topic=topic, partitions=[data for _, data in group])
-        for topic, group in groupby(answers, lambda answer: answer[0].topic)
+        FetchableTopicResponse(topic=name, topic_id=id, partitions=[data for _, data in group])
+        for (name, id), group in groupby(answers, topic_of)
     ]
 
 

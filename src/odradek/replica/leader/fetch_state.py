@@ -9,19 +9,23 @@ Rules
 1. A partition is dirty until an answer about it has gone out and a read has found nothing more.
 2. A fetch is answered at once if it may not wait, if anything in it fails or diverges, or if it
    finds enough bytes. Otherwise it is parked, and looked at again when enough has arrived.
-3. An incremental answer names only partitions with records, an error, or a new high watermark or
+3. A fetch by topic id (v13 and later) may name ids that are not known here yet. These, and
+   partitions that do not exist, wait with the others and are tried again at each request.
+4. An incremental answer names only partitions with records, an error, or a new high watermark or
    log start; a full one names all, in the order asked.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from odradek.replica.delayed import Delayed
 from odradek.replica.leader.isr import NEVER
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.fetch import PartitionData
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,19 +35,34 @@ __all__ = [
     "CONSUMER",
     "DelayedFetch",
     "FetchItem",
+    "FetchKey",
     "FetchParams",
     "FetchSet",
     "FollowerLink",
+    "NamedById",
     "PartitionAnswer",
     "ReadResult",
     "Wakeups",
     "Watchers",
+    "key_of",
+    "key_of_answer",
 ]
 
 # Instead of a broker's id. Tools say -2: they read from any replica, up to the log's end.
 CONSUMER = -1
 
-PartitionAnswer = tuple[TopicPartition, PartitionData]
+
+class NamedById(NamedTuple):
+    """A partition of a fetch by topic id; the topic's name is empty while it is not known."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+
+
+# Partitions are told apart by name, or by id and number, in the whole of one fetch or session.
+FetchKey = TopicPartition | tuple[UUID, int]
+PartitionAnswer = tuple[TopicPartition | NamedById, PartitionData]
 
 
 def _no_limit() -> int:
@@ -139,12 +158,14 @@ class FetchItem:
         "partition",
         "told_high_watermark",
         "told_log_start",
+        "topic_id",
         "tp",
     )
 
-    def __init__(self, owner: "FetchSet", tp: TopicPartition) -> None:
+    def __init__(self, owner: "FetchSet", tp: TopicPartition, topic_id: UUID = NO_TOPIC_ID) -> None:
         self.owner = owner
         self.tp = tp
+        self.topic_id = topic_id
         self.offset = 0
         self.max_bytes = 0
         self.leader_epoch = -1
@@ -155,6 +176,17 @@ class FetchItem:
         self.bytes_seen = 0
         self.told_high_watermark = -1
         self.told_log_start = -1
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the name of the topic is known, if the fetch is by topic id."""
+        return bool(self.tp.topic)
+
+    @property
+    def name(self) -> TopicPartition | NamedById:
+        if self.topic_id == NO_TOPIC_ID:
+            return self.tp
+        return NamedById(*self.tp, self.topic_id)
 
     def news(self, byte_count: int) -> "DelayedFetch | None":
         """Something about the partition changed; the fetch to look at again, if it has enough.
@@ -186,13 +218,16 @@ class FetchSet:
         "outside_isr",
         "parked",
         "replica_id",
+        "unresolved",
     )
 
     def __init__(self, replica_id: int = CONSUMER, *, is_session: bool = False) -> None:
         self.replica_id = replica_id
         self.is_session = is_session
         self.is_incremental = False  # a session's first answer is full
-        self.items: dict[TopicPartition, FetchItem] = {}
+        self.items: dict[FetchKey, FetchItem] = {}
+        # Those of topic ids that are not known here.
+        self.unresolved: dict[FetchItem, None] = {}
         self.dirty: dict[FetchItem, None] = {}
         # Partitions whose ISR this follower is not in: looked at on each fetch, named or not.
         self.outside_isr: dict[FetchItem, None] = {}
@@ -211,11 +246,15 @@ class FetchSet:
         leader_epoch: int = -1,
         log_start_offset: int = -1,
         last_fetched_epoch: int = -1,
+        topic_id: UUID = NO_TOPIC_ID,
     ) -> None:
-        """Ask for this partition, or change what is asked of it."""
-        item = self.items.get(tp)
+        """Ask for this partition, or change what is asked of it. By topic id the name is empty."""
+        key = key_of(tp, topic_id)
+        item = self.items.get(key)
         if item is None:
-            item = self.items[tp] = FetchItem(self, tp)
+            item = self.items[key] = FetchItem(self, tp, topic_id)
+            if not item.is_resolved:
+                self.unresolved[item] = None
         item.offset = offset
         item.max_bytes = max_bytes
         item.leader_epoch = leader_epoch
@@ -224,10 +263,22 @@ class FetchSet:
         item.is_in_request = True
         self.dirty[item] = None
 
-    def remove(self, tp: TopicPartition) -> None:
-        item = self.items.pop(tp, None)
+    def resolve(self, name_of: Callable[[UUID], str | None]) -> bool:
+        """Look the names of unknown ids up; says whether there are any new. What is known stays:
+        the name of an id never changes."""
+        found = [
+            (item, name) for item in self.unresolved if (name := name_of(item.topic_id)) is not None
+        ]
+        for item, name in found:
+            item.tp = TopicPartition(name, item.tp.partition)
+            del self.unresolved[item]
+        return bool(found)
+
+    def remove(self, key: FetchKey) -> None:
+        item = self.items.pop(key, None)
         if item is not None:
             self._leave(item)
+            self.unresolved.pop(item, None)
             self.dirty.pop(item, None)
             self.outside_isr.pop(item, None)
 
@@ -273,15 +324,23 @@ class FetchSet:
                     # At the end of the queue, so that a busy partition does not starve the others.
                     self.dirty[item] = None
             if not incremental or has_records or is_special or told:
-                answers.append((item.tp, data))
+                answers.append((item.name, data))
         return answers
 
     def untell(self, answers: list[PartitionAnswer]) -> None:
         """The asker was not told this after all."""
-        for tp, _ in answers:
-            item = self.items[tp]
+        for named, _ in answers:
+            item = self.items[key_of_answer(named)]
             item.told_high_watermark = item.told_log_start = -1
             self.dirty[item] = None
+
+
+def key_of(tp: TopicPartition, topic_id: UUID) -> FetchKey:
+    return tp if topic_id == NO_TOPIC_ID else (topic_id, tp.partition)
+
+
+def key_of_answer(named: TopicPartition | NamedById) -> FetchKey:
+    return (named.topic_id, named.partition) if isinstance(named, NamedById) else named
 
 
 class DelayedFetch(Delayed):

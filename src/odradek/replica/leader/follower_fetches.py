@@ -37,7 +37,11 @@ class FollowerFetches:
         for item in items:
             if item.is_in_request:
                 partition = item.partition or self._partitions.get(item.tp)
-                if partition is not None and isinstance(partition.role, LeaderRole):
+                if (
+                    partition is not None
+                    and isinstance(partition.role, LeaderRole)
+                    and partition.is_of_topic(item.topic_id)
+                ):
                     item.is_in_request = not partition.role.observe(item, now)
         return link.epoch is not None and not link.is_proven
 

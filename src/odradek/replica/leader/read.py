@@ -28,15 +28,20 @@ from odradek.wire.messages.fetch import AbortedTransaction, EpochEndOffset, Part
 __all__ = ["ReadSummary", "Reader"]
 
 
+UNREADABLE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
 class ReadSummary:
     """What a read of a whole fetch found."""
 
-    __slots__ = ("byte_count", "is_final", "results")
+    __slots__ = ("byte_count", "is_final", "results", "unreadable")
 
     def __init__(self) -> None:
         self.results: list[ReadResult] = []
         self.byte_count = 0
         self.is_final = False  # an error, a divergence or a better replica: answer now
+        # Partitions that there is nothing to read from: they do not end the wait of the others.
+        self.unreadable = 0
 
 
 class Reader:
@@ -76,10 +81,14 @@ class Reader:
         is_follower = params.is_follower
         for item in items:
             try:
-                partition = item.partition or self._partitions[item.tp]
+                partition = item.partition or self._hosted(item)
                 data, held_back = self._read_item(params, item, partition, left, whole_first)
             except KafkaError as error:
                 data, held_back = _failed(item, error), False
+                if error.error in UNREADABLE:
+                    summary.unreadable += 1
+                    summary.results.append((item, data, held_back))
+                    continue
             if data.records:
                 size = len(data.records)
                 summary.byte_count += size
@@ -98,6 +107,11 @@ class Reader:
             summary.results.append((item, data, held_back))
         return summary
 
+    def _hosted(self, item: FetchItem) -> Partition:
+        if not item.is_resolved:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic here has id {item.topic_id}")
+        return self._partitions[item.tp]
+
     def _read_item(
         self,
         params: FetchParams,
@@ -107,6 +121,10 @@ class Reader:
         whole_first: bool,
     ) -> tuple[PartitionData, bool]:
         """The answer for one partition, and whether there was more that the limits held back."""
+        if not partition.is_of_topic(item.topic_id):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {item.tp} is of another topic"
+            )
         log = partition.log_for(item.leader_epoch, leader_only=params.leader_only)
         is_throttled = False
         if params.is_follower:

@@ -51,6 +51,12 @@ class FetchRequest(Message, api_key=1, versions=(0, 17), flexible=12):
     rack_id: str = since(11, ignorable=True)
 
 
+def replica_id_of(request: FetchRequest) -> int:
+    """The follower that fetches, in whichever field this version has it; -1 is a consumer."""
+    state = request.replica_state
+    return request.replica_id if state is None else state.replica_id
+
+
 class EpochEndOffset(Struct):
     epoch: int32 = since(12, default=-1)
     end_offset: int64 = since(12, default=-1)
