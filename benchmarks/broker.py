@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -42,15 +43,29 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Server:
     """A broker process, and what it has used."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        settings: Sequence[str] = (),
+        listeners: Sequence[str] = (),
+        prepare: Callable[[str], None] = lambda data: None,
+    ) -> None:
+        """With settings, listeners besides plain text, and something to do before the start."""
         self.data = tempfile.mkdtemp(prefix="odradek-bench-")
+        prepare(self.data)
         self.log = Path(self.data, "broker.log")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         begun = time.perf_counter()
         with self.log.open("w") as output:
-            options = ["--id", "1", "--data", self.data, "--port", str(self.port)]
+            options = ["--id", "1", "--data", self.data]
+            if listeners:
+                every = ",".join([f"PLAINTEXT://127.0.0.1:{self.port}", *listeners])
+                options += ["--set", f"listeners={every}"]
+            else:
+                options += ["--port", str(self.port)]
+            for each in settings:
+                options += ["--set", each]
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "odradek", "broker", *options], stderr=output
             )
