@@ -43,6 +43,7 @@ test: $(READY)  ## all tests, fast ones first
 docs: $(READY)  ## draw diagrams, list metrics and make the dashboard, from the tables they stand in
 	$(BIN)/python tools/diagrams.py
 	$(BIN)/python tools/metrics.py
+	$(BIN)/python tools/security_settings.py
 
 site: $(READY)  ## the documentation as a site in build/site, which needs no network to be read
 	$(MKDOCS)

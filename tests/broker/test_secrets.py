@@ -1,8 +1,11 @@
 """Nothing secret leaves a broker: not in its log, its answers, its files or `repr` of its parts."""
 
+import asyncio
 import logging
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from odradek.wire.errors import KafkaError
 
 SECRETS = {
     name: f"secret-{number}-of-this-run"
-    for number, name in enumerate(("plain", "own", "wrong", "user", "client"))
+    for number, name in enumerate(("plain", "own", "wrong", "user", "client", "token", "encoder"))
 }
 
 
@@ -54,6 +57,9 @@ async def test_secrets_stay_inside(tmp_path: Path, caplog: pytest.LogCaptureFixt
         "ssl_truststore_certificates": authority.pem,
         "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
         "super_users": "User:broker;User:alice",
+        "delegation_token_secret_key": SECRETS["token"],
+        "password_encoder_secret": SECRETS["encoder"],
+        "odradek_http_listener": "127.0.0.1:0",
     }
     seen: list[str] = []
     async with cluster(tmp_path, **settings) as made:
@@ -79,6 +85,9 @@ async def test_secrets_stay_inside(tmp_path: Path, caplog: pytest.LogCaptureFixt
             with pytest.raises(KafkaError) as raised:
                 await wrong.refresh()
             seen.append(repr(raised.value) + str(raised.value))
+        address = broker.config.http_listener()
+        pages = ("metrics", "api/cluster", "api/brokers", "nothing")
+        seen += [await http_get(address, page) for page in pages]
         security = broker.security
         seen += map(repr, (broker.config, security, security.inter_broker, vars(security)))
         seen.append(repr(security.of("SASL_SSL")))
@@ -89,6 +98,45 @@ async def test_secrets_stay_inside(tmp_path: Path, caplog: pytest.LogCaptureFixt
         assert secret not in text
         for path, data in texts_of(tmp_path):
             assert secret.encode() not in data, path
+
+
+async def http_get(address: tuple[str, int] | None, path: str) -> str:
+    assert address is not None
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(f"GET /{path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
+    text = (await asyncio.wait_for(reader.read(), 30)).decode(errors="replace")
+    writer.close()
+    return text
+
+
+@pytest.mark.process
+def test_a_start_that_fails_prints_no_secret(tmp_path: Path) -> None:
+    """Neither in the error nor in a traceback, and not from the settings around it."""
+    settings = {
+        "log.dirs": tmp_path / "logs",
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f"nonsense {SECRETS['plain']}",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": tmp_path / "broker.p12",
+        "ssl.keystore.password": SECRETS["own"],
+        "delegation.token.secret.key": SECRETS["token"],
+        "password.encoder.secret": SECRETS["encoder"],
+    }
+    (tmp_path / "broker.p12").write_bytes(b"0 not a store")
+    file = tmp_path / "broker.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    file.chmod(0o600)
+    command = [sys.executable, "-m", "odradek", "broker", "--id", "1", "--verbose"]
+    command += ["--config", str(file), "--store", f"sqlite:{tmp_path / 'metadata.db'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0
+    printed = done.stdout + done.stderr
+    assert "listener SASL_SSL" in printed
+    for secret in SECRETS.values():
+        assert secret not in printed
 
 
 async def test_the_store_is_its_owners_alone(tmp_path: Path) -> None:

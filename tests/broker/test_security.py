@@ -798,3 +798,13 @@ def serves(broker: Broker, wanted: Identity) -> bool:
     assert broker.security.certificates is not None
     key = broker.security.certificates._current["SSL"].key
     return key is not None and wanted.chain_pem.strip() in key.chain
+
+
+async def test_only_the_active_controller_changes_users(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        other = next(each for each in made.brokers.values() if not each.controller.is_active)
+        connection = await made.connect(other.id)
+        gone = ScramCredentialDeletion(name="gone", mechanism=1)
+        request = AlterUserScramCredentialsRequest(deletions=[gone])
+        (result,) = (await connection.request(request, 0)).results
+        assert (result.user, result.error_code) == ("gone", ErrorCode.NOT_CONTROLLER)

@@ -102,13 +102,17 @@ class Certificates:
             raise ValueError("a trust store cannot be added to a listener that runs")
         assert security.tls is not None
         old, new = certificate_names(before), certificate_names(after)
-        if old.subject.lower() != new.subject.lower() and not config.flag("ssl.allow.dn.changes"):
+        may = {
+            kind: config.listener_value(name, f"ssl.allow.{kind}.changes") == "true"
+            for kind in ("dn", "san")
+        }
+        if old.subject.lower() != new.subject.lower() and not may["dn"]:
             raise ValueError(
                 f"the certificate's subject is {new.subject} instead of {old.subject}:"
                 " ssl.allow.dn.changes is false"
             )
         lost = old.alternatives - new.alternatives
-        if lost and not config.flag("ssl.allow.san.changes"):
+        if lost and not may["san"]:
             names = ", ".join(f"{kind} {value}" for kind, value in sorted(lost))
             raise ValueError(f"the certificate lacks {names}: ssl.allow.san.changes is false")
         if name not in self._clients:

@@ -698,8 +698,9 @@ def prefixed(name: str) -> Setting | None:
     return dataclasses.replace(setting, name=name)
 
 
+SECURITY_SETTINGS: tuple[Setting, ...] = _SECURITY
 BROKER_SETTINGS: Mapping[str, Setting] = {
-    setting.name: setting for setting in (*_BROKER, *_SECURITY)
+    setting.name: setting for setting in (*_BROKER, *SECURITY_SETTINGS)
 }
 
 
