@@ -67,12 +67,13 @@ from odradek.wire.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
-CONFIG = ReplicaConfig(replica_lag_time_max_ms=10_000)
+CONFIG = ReplicaConfig(replica_lag_time_max_ms=10_000, protocol=ProtocolVersion.V2_6_IV0)
 
 
 def batch(*values: bytes, timestamp: int = 0) -> bytearray:
@@ -326,6 +327,7 @@ class World:
         self.topic_ids: dict[str, UUID] = {}
         self.store_server = MemoryServer()
         self.controller_epoch = 1
+        self.controller_id = 9
 
     def open_store(self) -> Any:
         """A session of its own for each node."""
@@ -372,7 +374,7 @@ class World:
     def update_metadata(self, *, without: Collection[int] = (), to: int | None = None) -> None:
         """Tell everybody who is alive and who leads what."""
         request = UpdateMetadataRequest(
-            controller_id=9,
+            controller_id=self.controller_id,
             controller_epoch=self.controller_epoch,
             broker_epoch=-1,
             live_brokers=self.live(*without),

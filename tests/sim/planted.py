@@ -35,7 +35,7 @@ from odradek.replica.follower.fetcher import ReplicaFetcher
 from odradek.replica.leader import isr, read, role
 from odradek.replica.leader.counts import Condition
 from odradek.replica.leader.fetch_state import FollowerLink
-from odradek.replica.leader.isr_writer import IsrWriter
+from odradek.replica.leader.isr_changes import IsrChanges
 from odradek.replica.leader.role import LeaderRole
 from odradek.replica.partition import Partition
 from odradek.replica.replica_logs import ReplicaLogs
@@ -491,7 +491,7 @@ def trust_broker_ids() -> Patches:
         *attribute(brokers, "failed", failed),
         *attribute(restarts, "repair_after_restart", lambda *_: restarts.NO_REPAIR),
         *attribute(FollowerLink, "is_proven", True),
-        mock.patch.object(IsrWriter, "_is_present", staticmethod(lambda *_: True)),
+        mock.patch.object(IsrChanges, "_is_present", staticmethod(lambda *_: True)),
         *attribute(server, "may_have_lost_records", lambda *_: False),
     ]
 

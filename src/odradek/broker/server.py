@@ -318,6 +318,9 @@ class Broker:
                 ReplicaConfig,
                 inter_broker_listener_name=config.inter_broker_listener(),
                 security=self.security.inter_broker,
+                controller_listener_name=config.control_plane_listener()
+                or config.inter_broker_listener(),
+                controller_security=self.security.control_plane,
             ),
             topic_configs=self.settings.read_topics,
             counted_topics_max=config.integer("odradek.metrics.topics.max"),

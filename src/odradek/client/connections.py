@@ -6,21 +6,22 @@ message changed its shape and the old shape is still served everywhere, we stay 
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from odradek import __version__
-from odradek.wire.api import APIS, ApiKey
+from odradek.wire.api import ApiKey
 from odradek.wire.connection import Connection, ConnectionSecurity
-from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
-from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.wire.errors import DecodeError
+from odradek.wire.negotiation import (
+    FIRST_QUESTION,
+    ServedVersions,
+    common_version,
+    served_versions,
+)
 from odradek.wire.schema import Message
 
-SOFTWARE_NAME = "odradek"
 DEFAULT_PORT = 9092
 CONNECT_TIMEOUT_S = 10.0
-# The version of ApiVersions to begin with: v4 tells us nothing more, and fewer brokers know it.
-FIRST_QUESTION = 3
 
 # The last version before the shape changed: later ones name several topics, groups or keys at once,
 # or a topic by nothing but its id.
@@ -69,28 +70,18 @@ def _parse_address(text: str) -> Address:
 class BrokerConnection:
     """A connection whose peer has said which versions it serves."""
 
-    def __init__(self, connection: Connection, versions: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, connection: Connection, versions: ServedVersions) -> None:
         self.connection = connection
         self.versions = versions
 
     def version_of(self, api_key: int) -> int:
         """The highest version that both sides know; UNSUPPORTED_VERSION if there is none."""
-        api = APIS[api_key]
-        ours_max = OLD_SHAPE.get(api.key, api.max_version)
-        if api_key not in self.versions:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"the broker {self.connection.peer} does not serve {api.name}",
-            )
-        theirs_min, theirs_max = self.versions[api_key]
-        version = min(ours_max, theirs_max)
-        if version < max(api.min_version, theirs_min):
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"the broker {self.connection.peer} serves {api.name} {theirs_min} to "
-                f"{theirs_max}, and we know {api.min_version} to {ours_max}",
-            )
-        return version
+        return common_version(
+            self.versions,
+            api_key,
+            ours_max=OLD_SHAPE.get(ApiKey(api_key)),
+            peer=self.connection.peer,
+        )
 
     def start(self, message: Message, *, timeout: float | None = None) -> "asyncio.Future[Any]":
         """Send a request now; the future is its response."""
@@ -159,7 +150,7 @@ class ConnectionPool:
         )
         self._opened += 1
         try:
-            versions = await _negotiate(connection, version)
+            versions = await served_versions(connection, version)
             connection.timeout = self._timeout_s
             return BrokerConnection(connection, versions)
         except BaseException:
@@ -186,22 +177,6 @@ class ConnectionPool:
                 connection.connection.bytes_received for connection in connections
             ),
         }
-
-
-async def _negotiate(connection: Connection, version: int) -> dict[int, tuple[int, int]]:
-    """What the peer serves: the lowest and highest version of each API."""
-    request = ApiVersionsRequest(
-        client_software_name=SOFTWARE_NAME, client_software_version=__version__
-    )
-    response: ApiVersionsResponse = await connection.request(request, version)
-    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        # It answered in v0, which it may have cut short.
-        response = await connection.request(request, 0)
-    if response.error_code:
-        raise ConnectionError(
-            f"{connection.peer} does not say what it serves: error {response.error_code}"
-        )
-    return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
 
 def _is_broken(task: asyncio.Task[BrokerConnection]) -> bool:

@@ -13,6 +13,9 @@ NO_LEADER = -1
 class ClusterMetadata(Protocol):
     """Live brokers and known partitions, as the controller's last UpdateMetadata listed them."""
 
+    # The active controller, as far as is known.
+    controller_id: int | None
+
     def is_alive(self, broker_id: int) -> bool: ...
 
     def endpoint(self, broker_id: int, listener: str) -> tuple[str, int] | None: ...

@@ -20,6 +20,10 @@ class ReplicaConfig:
     inter_broker_listener_name: str = "PLAINTEXT"
     # How that listener of other brokers is connected to; None: in plain text.
     security: ConnectionSecurity | None = None
+    # The same for the listener that the controller takes requests of brokers on.
+    controller_listener_name: str = "PLAINTEXT"
+    controller_security: ConnectionSecurity | None = None
+    controller_socket_timeout_ms: int = configured("controller.socket.timeout.ms")
     protocol: ProtocolVersion = configured("inter.broker.protocol.version", ProtocolVersion.parse)
     num_replica_fetchers: int = configured("num.replica.fetchers")
     replica_fetch_backoff_ms: int = configured("replica.fetch.backoff.ms")

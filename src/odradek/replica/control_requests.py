@@ -107,6 +107,8 @@ class ControlRequests:
         self.controller_epoch = 0
         # Called with partitions that were deleted, here or elsewhere.
         self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
+        # Called when metadata has come: brokers and the controller may be elsewhere now.
+        self.metadata_listeners: list[Callable[[], None]] = []
         # States whose leader is not among the live brokers yet.
         self._awaiting_leader: dict[TopicPartition, tuple[LeaderAndIsrPartitionState, UUID]] = {}
 
@@ -388,7 +390,8 @@ class ControlRequests:
                 listener(deleted)
         self._release_moved(request)
         self._follow_known_leaders()
-        self._roles.fetchers.brokers_changed()
+        for changed in self.metadata_listeners:
+            changed()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
     def _release_moved(self, request: UpdateMetadataRequest) -> None:

@@ -23,12 +23,15 @@ from odradek.replica.checkpoints import HighWatermarkCheckpoints
 from odradek.replica.cluster_metadata import ClusterMetadata
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.control_requests import ControlRequests, TopicConfigs
+from odradek.replica.controller_channel import ControllerChannel
 from odradek.replica.delayed import TimeoutWheel
 from odradek.replica.follower.fetcher import FetcherContext
 from odradek.replica.follower.fetcher_manager import FetcherManager
 from odradek.replica.hosted import HostedPartitions
+from odradek.replica.leader.controller_isr_path import ControllerIsrPath
 from odradek.replica.leader.counts import LeaderCounts
 from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceResult
+from odradek.replica.leader.direct_isr_path import DirectIsrPath
 from odradek.replica.leader.fetch_state import (
     DelayedFetch,
     FetchParams,
@@ -37,7 +40,8 @@ from odradek.replica.leader.fetch_state import (
     Wakeups,
 )
 from odradek.replica.leader.follower_fetches import FollowerFetches
-from odradek.replica.leader.isr_writer import IsrWriter
+from odradek.replica.leader.isr_change import IsrPath
+from odradek.replica.leader.isr_changes import IsrChanges
 from odradek.replica.leader.read import Reader
 from odradek.replica.leader.role import LeaderContext, LeaderRole
 from odradek.replica.log_dir_moves import LogDirMoves
@@ -94,7 +98,8 @@ class ReplicaManager:
         self.follower_quota = ReplicationQuota(now)
         self._wakeups = wakeups = Wakeups()
         self._notifications = Notifications(broker_id, store)
-        self.isr_writer = IsrWriter(store, self._notifications, wakeups)
+        self._controller = ControllerChannel(broker_id, cluster, config)
+        self.isr_changes = IsrChanges(store, self._isr_path(broker_id, store, config), wakeups)
         self._lag_max_s = config.replica_lag_time_max_ms / 1000
         self.counts = LeaderCounts()
         self.traffic = Traffic(counted_topics_max)
@@ -103,7 +108,7 @@ class ReplicaManager:
             self._lag_max_s,
             now,
             cluster.is_alive,
-            self.isr_writer,
+            self.isr_changes,
             self.counts,
             self.traffic,
         )
@@ -112,17 +117,7 @@ class ReplicaManager:
             logs, self.partitions, config.replica_high_watermark_checkpoint_interval_ms / 1000
         )
         self.log_dir_moves = LogDirMoves(logs, self.partitions, self._checkpoints, now)
-        self.fetchers = FetcherManager(
-            FetcherContext(
-                broker_id,
-                config,
-                self.follower_quota,
-                wakeups,
-                lambda id: cluster.endpoint(id, config.inter_broker_listener_name),
-                self._checkpoints.write,
-                self.traffic,
-            )
-        )
+        self.fetchers = FetcherManager(self._fetcher_context(broker_id, cluster, config))
         self.replica_logs = ReplicaLogs(logs, self._checkpoints, self.log_dir_moves)
         self.roles = RoleChanges(self.partitions, self.fetchers, self.log_dir_moves, wakeups)
         self.control_requests = ControlRequests(
@@ -134,6 +129,10 @@ class ReplicaManager:
             topic_configs,
             keeps_topic_ids=config.protocol.uses_topic_ids,
         )
+        self.control_requests.metadata_listeners += [
+            self.fetchers.brokers_changed,
+            self._controller.controller_may_have_moved,
+        ]
         self._follower_fetches = FollowerFetches(self.partitions, cluster.is_alive)
         self._reader = Reader(
             broker_id,
@@ -145,6 +144,30 @@ class ReplicaManager:
         self._shrinker: asyncio.TimerHandle | None = None
         self._appends = 0
         self._fetches = 0
+
+    def _fetcher_context(
+        self, broker_id: int, cluster: ClusterMetadata, config: ReplicaConfig
+    ) -> FetcherContext:
+        return FetcherContext(
+            broker_id,
+            config,
+            self.follower_quota,
+            self._wakeups,
+            lambda id: cluster.endpoint(id, config.inter_broker_listener_name),
+            self._checkpoints.write,
+            self.traffic,
+        )
+
+    def _isr_path(self, broker_id: int, store: ClusterStore, config: ReplicaConfig) -> IsrPath:
+        """Chosen once: a leader must not change its way within a leader epoch."""
+        if not config.protocol.isr_through_controller:
+            return DirectIsrPath(store, self._notifications)
+        return ControllerIsrPath(
+            broker_id,
+            lambda: self.control_requests.broker_epoch,
+            config.protocol,
+            self._controller,
+        )
 
     def start(self) -> None:
         """Begin to look for followers that lag."""
@@ -163,7 +186,8 @@ class ReplicaManager:
         self._checkpoints.close()
         await self.fetchers.close()
         await self.log_dir_moves.close()
-        await self.isr_writer.close()
+        await self.isr_changes.close()
+        self._controller.close()
         await self._notifications.close()
         for partition in self.partitions.values():
             partition.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -313,7 +337,7 @@ class ReplicaManager:
             leader.recount()
 
     def statistics(self) -> dict[str, int]:
-        isr = {**self.isr_writer.statistics(), **self._notifications.statistics()}
+        isr = {**self.isr_changes.statistics(), **self._notifications.statistics()}
         return {
             "partitions": len(self.partitions),
             "offline": len(self.partitions.offline),

@@ -24,7 +24,8 @@ from tests.controller.scenarios.wired import WiredController
 from odradek.broker.config import BrokerConfig
 from odradek.log.offload import on_the_spot
 from odradek.replica import notifications
-from odradek.replica.leader.isr_writer import IsrChange, IsrWriter, NotApplied
+from odradek.replica.leader.isr_change import IsrChange, NotApplied
+from odradek.replica.leader.isr_changes import IsrChanges
 from odradek.replica.notifications import Notifications
 from odradek.sim.world import SESSION_TIMEOUT_MS, Host, ObservedBroker, World
 from odradek.store import paths
@@ -53,7 +54,7 @@ REFUSALS = {
 class Gate:
     """Lets a leader's ISR changes pass when the transcript says so."""
 
-    def __init__(self, writer: IsrWriter, notifications: Notifications) -> None:
+    def __init__(self, writer: IsrChanges, notifications: Notifications) -> None:
         self.wanted: dict[TopicPartition, tuple[int, ...]] = {}
         self.held: dict[TopicPartition, IsrChange] = {}
         self.holding: set[TopicPartition] = set()
@@ -121,7 +122,7 @@ class RecordedBroker(ObservedBroker):
     def _make_parts(self) -> None:
         super()._make_parts()
         replicas = self.replicas
-        self.gate = Gate(replicas.isr_writer, replicas._notifications)
+        self.gate = Gate(replicas.isr_changes, replicas._notifications)
         requests, logs = replicas.control_requests, replicas.replica_logs
         self._lead_or_follow, self._stop = requests.leader_and_isr, requests.stop_replica
         requests.leader_and_isr = self._recorded_lead_or_follow

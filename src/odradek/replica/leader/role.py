@@ -6,9 +6,10 @@ docs/spec/controller-and-replication.md section 5.3.
 Rules
 1. Only the leader decides which followers are in sync, and it decides by fetches alone: a fetch
    from offset F says that the follower has everything before F (leader/isr.py).
-2. A change of the ISR is pending until the store has taken it under the version of the state known
+2. A change of the ISR is pending until it has been written under the version of the state known
    here. Rejected because the controller was faster, it stays pending, and no other is begun, until
-   the controller sends the next leader epoch (leader/isr_writer.py).
+   the controller sends the next leader epoch (leader/isr_changes.py). Who writes it, this leader or
+   the controller, makes no difference here.
 3. Whatever moves, what waits for it is woken before this broker does anything else: produces by the
    high watermark, followers' fetches by the log's end, consumers' fetches by the high watermark.
 
@@ -28,6 +29,7 @@ from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceQueue
 from odradek.replica.leader.divergence import diverges
 from odradek.replica.leader.fetch_state import FetchItem, FollowerLink
 from odradek.replica.leader.isr import (
+    NEVER,
     Committed,
     Follower,
     IsrState,
@@ -37,7 +39,8 @@ from odradek.replica.leader.isr import (
     may_join,
     out_of_sync,
 )
-from odradek.replica.leader.isr_writer import Accepted, IsrChange, IsrResult, IsrWriter, NotApplied
+from odradek.replica.leader.isr_change import Accepted, IsrChange, IsrResult, NotApplied
+from odradek.replica.leader.isr_changes import IsrChanges
 from odradek.replica.local_replica import LocalReplica
 from odradek.replica.traffic import Traffic
 from odradek.store.payloads import LeaderAndIsr
@@ -47,6 +50,8 @@ from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
 __all__ = ["LeaderContext", "LeaderRole"]
 
 NO_EPOCH = -1
+# How long a follower that the controller did not let in is not proposed again.
+INELIGIBLE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class LeaderContext:
     lag_max_s: float
     now: Callable[[], float]
     is_alive: Callable[[int], bool]
-    isr_writer: IsrWriter
+    isr_changes: IsrChanges
     counts: LeaderCounts = field(default_factory=LeaderCounts)
     traffic: Traffic = field(default_factory=Traffic)
 
@@ -89,6 +94,7 @@ class LeaderRole:
         self._counted = Condition.NOT_LED
         self.isr: IsrState = Committed(tuple(state.isr))
         self._pending: IsrChange | None = None
+        self._no_expansion_until = NEVER
         log = replica.open_log
         self.epoch_start = log.end_offset
         log.assign_epoch(self.epoch, log.end_offset)
@@ -304,10 +310,11 @@ class LeaderRole:
         log = self.replica.open_log
         if not may_join(follower, self.isr, log.high_watermark, self.epoch_start):
             return
-        if not self._context.is_alive(follower.id):
+        context = self._context
+        if not context.is_alive(follower.id) or context.now() < self._no_expansion_until:
             return
         if not link.is_proven:
-            self._context.isr_writer.identify(link)
+            self._context.isr_changes.identify(link)
             return
         assert isinstance(self.isr, Committed)  # or it may not join
         assert follower.id in self.replicas, (follower, self.replicas)
@@ -336,8 +343,11 @@ class LeaderRole:
             controller_epoch=self._controller_epoch,
             partition_epoch=self.partition_epoch,
         )
-        self._pending = IsrChange(self.replica.tp, isr.committed, state, link, self._on_result)
-        self._context.isr_writer.submit(self._pending)
+        topic_id = self.replica.open_log.metadata.topic_id
+        self._pending = IsrChange(
+            self.replica.tp, topic_id, isr.committed, state, link, self._on_result
+        )
+        self._context.isr_changes.submit(self._pending)
 
     def _on_result(self, change: IsrChange, result: IsrResult) -> None:
         if change is not self._pending:
@@ -354,7 +364,10 @@ class LeaderRole:
             self.isr = Committed(self.isr.committed)
             if result.partition_epoch is not None:
                 self.partition_epoch = result.partition_epoch
-            if result.is_other_incarnation and change.joining in self.followers:
+            if not result.is_other_incarnation:
+                # A member is shutting down, for example; what it fetches meanwhile asks no more.
+                self._no_expansion_until = self._context.now() + INELIGIBLE_S
+            elif change.joining in self.followers:
                 self.followers[change.joining] = Follower(change.joining)
             self._note_followers_outside_isr()
 
