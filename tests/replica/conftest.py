@@ -567,6 +567,8 @@ class Simulation:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Of all brokers, where it is not that of the story's own configuration.
+        self.protocol: ProtocolVersion | None = None
 
     def at(self, path: Path) -> "Simulation":
         """The same somewhere else."""
@@ -582,6 +584,8 @@ class Simulation:
     ) -> None:
         loop = SimLoop()
         Network(loop, random.Random(seed))
+        if self.protocol is not None:
+            config = replace(config, protocol=self.protocol)
 
         async def told() -> None:
             world = World(self._path, config, log_config)

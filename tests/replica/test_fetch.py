@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.replica.conftest import CONFIG
 
 from odradek.log.config import LogConfig
-from odradek.replica.config import ReplicaConfig
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode
@@ -381,9 +381,7 @@ class TestSessions:
 
 
 class TestNearestReplica:
-    CONFIG = replace(
-        ReplicaConfig(replica_lag_time_max_ms=10_000), rack_aware_replica_selector=True
-    )
+    CONFIG = replace(CONFIG, rack_aware_replica_selector=True)
 
     def test_a_consumer_is_sent_to_its_rack(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
@@ -459,7 +457,7 @@ class TestThrottles:
             assert follower.contents() == leader.contents()
 
         config = LogConfig(follower_replication_throttled_replicas=frozenset({"0:2"}))
-        small = replace(ReplicaConfig(), replica_fetch_max_bytes=20_000)
+        small = replace(CONFIG, replica_fetch_max_bytes=20_000)
         simulate(story, config=small, log_config=config)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.replica.conftest import CONFIG
 
-from odradek.replica.config import ReplicaConfig
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet
 from odradek.replica.leader.isr import Committed
 from odradek.store import open_store
@@ -556,7 +556,7 @@ def test_a_proposal_of_a_deleted_partition_is_not_written(simulate: Any) -> None
 
 
 async def test_on_the_embedded_store_over_real_sockets(reality: Any, tmp_path: Any) -> None:
-    lag = ReplicaConfig(replica_lag_time_max_ms=400)
+    lag = replace(CONFIG, replica_lag_time_max_ms=400)
     async with reality(config=lag) as world:
         world.open_store = lambda: open_store(f"sqlite:{tmp_path}/metadata.db")
         leader, follower = await world.start(1, 2)

@@ -6,13 +6,16 @@ their high watermarks. Elections here are clean; brokers stop with their disks i
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.replica.conftest import CONFIG
 
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -107,9 +110,17 @@ class Story:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(steps=STEPS, seed=st.integers(0, 1000))
+@given(
+    steps=STEPS,
+    seed=st.integers(0, 1000),
+    protocol=st.sampled_from([ProtocolVersion.V2_6_IV0, ProtocolVersion.V2_7_IV1]),
+)
 def test_what_is_committed_stays(
-    simulate: Any, tmp_path_factory: Any, steps: list[tuple[str, Any]], seed: int
+    simulate: Any,
+    tmp_path_factory: Any,
+    steps: list[tuple[str, Any]],
+    seed: int,
+    protocol: ProtocolVersion,
 ) -> None:
     async def story(world: Any) -> None:
         await world.start(*BROKERS)
@@ -120,5 +131,8 @@ def test_what_is_committed_stays(
         await run.settle()
 
     simulate.at(tmp_path_factory.mktemp("run"))(
-        story, seed=seed, log_config=LogConfig(min_insync_replicas=2, segment_bytes=2000)
+        story,
+        config=replace(CONFIG, protocol=protocol),
+        seed=seed,
+        log_config=LogConfig(min_insync_replicas=2, segment_bytes=2000),
     )

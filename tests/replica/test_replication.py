@@ -5,17 +5,38 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.replica.conftest import CONFIG, Port, Simulation, batch
 
 from odradek.log.log import UnexpectedOffset
-from odradek.replica.config import ReplicaConfig
 from odradek.replica.follower.append import append_copied
 from odradek.replica.follower.role import FollowerRole
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from odradek.wire.messages.offset_for_leader_epoch import EpochEndOffset as EndOffset
+from odradek.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from odradek.wire.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
-CONFIG = ReplicaConfig()
 CONFIG_WAIT_S = CONFIG.replica_fetch_wait_max_ms / 1000
+
+
+@pytest.fixture(params=[ProtocolVersion.V2_6_IV0, ProtocolVersion.V2_7_IV1], ids=str)
+def simulate(simulate: Simulation, request: pytest.FixtureRequest) -> Simulation:
+    """Every story with both ways to truncate: asking first, and by fetching."""
+    simulate.protocol = request.param
+    return simulate
 
 
 def test_three_replicas_hold_the_same_bytes_and_acks_all_waits_for_them(simulate: Any) -> None:
@@ -80,6 +101,8 @@ def test_records_of_a_deposed_leader_that_nobody_has_are_cut_off(simulate: Any) 
         await world.until(lambda: first.contents() == second.contents())
         assert first.log().end_offset == 2
         assert first.log().epochs.entries == [(0, 0), (1, 1)]
+        asked = any(isinstance(each, OffsetForLeaderEpochRequest) for each in second.requests)
+        assert asked is not world.config.protocol.truncates_on_fetch
 
     simulate(story)
 
@@ -398,3 +421,101 @@ def test_a_fetcher_survives_what_it_did_not_expect(
 
     simulate(story)
     assert "ZeroDivisionError" in caplog.text
+
+
+class LeaderSocket:
+    """A leader in the hand of the test: every fetch gets the next answer."""
+
+    def __init__(self, world: Any, *answers: PartitionData) -> None:
+        self.world = world
+        self.answers = list(answers)
+        self.ports: set[Port] = set()
+        self.requests: list[Any] = []
+
+    async def lead(self, leader_epoch: int = 5) -> None:
+        """Broker 1, which is this one, leads; broker 2 is to follow."""
+        loop, world = asyncio.get_running_loop(), self.world
+        server = await loop.create_server(lambda: Port(self), "127.0.0.1", 0)  # type: ignore[arg-type]
+        port, live = server.sockets[0].getsockname()[1], world.live
+        endpoint = UpdateMetadataEndpoint(
+            host="127.0.0.1", port=port, listener="PLAINTEXT", security_protocol=0
+        )
+        itself = UpdateMetadataBroker(id=1, endpoints=[endpoint])
+        world.live = lambda *without: [*live(*without), itself]
+        for _ in range(leader_epoch - world.states[T0].leader_epoch):
+            await world.elect(1, [1])
+
+    def serve(self, request: Any) -> Any:
+        if isinstance(request, FetchRequest) and request.topics and self.answers:
+            data = self.answers.pop(0)
+            topic = FetchableTopicResponse(topic="t", partitions=[data])
+            return FetchResponse(responses=[topic])
+        if isinstance(request, OffsetForLeaderEpochRequest):
+            found = OffsetForLeaderTopicResult(topic="t", partitions=[EndOffset()])
+            return OffsetForLeaderEpochResponse(topics=[found])
+        return asyncio.get_running_loop().create_future()
+
+    def positions(self) -> list[tuple[int, int]]:
+        return [
+            (each.fetch_offset, each.last_fetched_epoch)
+            for request in self.requests
+            if isinstance(request, FetchRequest)
+            for topic in request.topics
+            for each in topic.partitions
+        ]
+
+
+def test_a_divergent_answer_says_nothing_else(simulate: Any) -> None:
+    """Neither records nor marks of it are taken; what is left is fetched on."""
+
+    async def story(world: Any) -> None:
+        (follower,) = await world.start(2)
+        await world.elect(2, [2, 3], [1, 2, 3])
+        for value in (b"a", b"b", b"c"):
+            follower.append(value)
+
+        def diverging(end: int) -> PartitionData:
+            return PartitionData(
+                diverging_epoch=EpochEndOffset(epoch=0, end_offset=end),
+                high_watermark=1,
+                log_start_offset=1,
+                records=bytes(numbered(3, 5)),
+            )
+
+        leader = LeaderSocket(world, diverging(2), diverging(1))
+        await leader.lead()
+        await world.until(lambda: len(leader.positions()) == 3)
+        assert leader.positions() == [(3, 0), (2, 0), (1, 0)]
+        log = follower.log()
+        assert (log.start_offset, log.high_watermark, log.end_offset) == (0, 0, 1)
+
+    if simulate.protocol is ProtocolVersion.V2_7_IV1:
+        simulate(story)
+
+
+def test_batches_above_the_fetchs_leader_epoch_are_not_appended(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        (follower,) = await world.start(2)
+        await world.elect(2, [2], [1, 2])
+        records = b"".join(
+            bytes(numbered(offset, epoch)) for offset, epoch in ((0, 4), (1, 6), (2, 6))
+        )
+        leader = LeaderSocket(
+            world,
+            PartitionData(high_watermark=3, log_start_offset=0, records=records),
+            *[PartitionData(high_watermark=3, records=bytes(numbered(1, 6)))] * 9,
+        )
+        await leader.lead()
+        await world.until(lambda: len(leader.positions()) >= 3)
+        assert follower.log().end_offset == 1
+        assert follower.log().epochs.entries == [(4, 0)]
+        assert follower.replicas.statistics()["fetcher_errors"] > 0, "it backs off"
+
+    simulate(story)
+
+
+def numbered(offset: int, epoch: int) -> bytearray:
+    made = batch(b"x")
+    made[:8] = offset.to_bytes(8, "big")
+    made[12:16] = epoch.to_bytes(4, "big")
+    return made

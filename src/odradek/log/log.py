@@ -274,8 +274,14 @@ class Log:
             header.size_bytes,
         )
 
-    def append_as_follower(self, buffer: bytes | bytearray | memoryview) -> AppendInfo:
+    def append_as_follower(
+        self, buffer: bytes | bytearray | memoryview, epoch_max: int | None = None
+    ) -> AppendInfo:
         """Append batches as the leader numbered them; a partial batch at the end is left out.
+
+        So is a batch of a leader epoch after `epoch_max`, with all behind it: a follower that has
+        not heard of that epoch would believe its log to agree with the leader's where it has not
+        been compared.
 
         Raises UnexpectedOffset if they begin before the log's end, CorruptBatch if one is damaged:
         then nothing of the buffer is appended."""
@@ -287,6 +293,8 @@ class Log:
         for header in scan(buffer):
             if not crc_ok(buffer, header) or header.last_offset_delta < 0:
                 raise CorruptBatch(f"damaged batch at offset {header.base_offset}")
+            if epoch_max is not None and header.leader_epoch > epoch_max:
+                break
             if header.base_offset > next_offset:
                 has_gap = True
             elif header.base_offset < next_offset and headers:

@@ -25,6 +25,7 @@ class Position(NamedTuple):
     log_start_offset: int
     leader_epoch: int
     max_bytes: int
+    last_fetched_epoch: int = -1
 
 
 class FetchSessionRequest(NamedTuple):
@@ -113,14 +114,15 @@ class FollowerSession:
             topic = topics.get(tp.topic)
             if topic is None:
                 topic = topics[tp.topic] = FetchTopic(topic=tp.topic, partitions=[])
-            offset, log_start_offset, leader_epoch, max_bytes = self.wanted[tp]
+            position = self.wanted[tp]
             topic.partitions.append(
                 FetchPartition(
                     partition=tp.partition,
-                    current_leader_epoch=leader_epoch,
-                    fetch_offset=offset,
-                    log_start_offset=log_start_offset,
-                    partition_max_bytes=max_bytes,
+                    current_leader_epoch=position.leader_epoch,
+                    fetch_offset=position.offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
+                    log_start_offset=position.log_start_offset,
+                    partition_max_bytes=position.max_bytes,
                 )
             )
         return list(topics.values())

@@ -1,10 +1,13 @@
 """A follower's fetches from one leader: truncate to what the leader has, then fetch and append.
 
 docs/spec/controller-and-replication.md section 5.2,
-docs/spec/interchange-with-apache-kafka.md sections A.3 and A.4.
+docs/spec/interchange-with-apache-kafka.md sections A.3 and A.4, docs/spec/protocol-ladder.md 5.
 
 Each partition is in a phase: TRUNCATING until its log agrees with the leader's, then FETCHING, or
-OUT_OF_RANGE while it is looked up where the leader's log begins and ends. In any phase a partition
+OUT_OF_RANGE while it is looked up where the leader's log begins and ends. From inter-broker
+protocol 2.7-IV1 on a fetch names the epoch that the log ends in, and the leader answers where the
+logs diverge, if they do (KIP-595): then only a log without epochs is truncated before it is
+fetched. Below that version OffsetForLeaderEpoch is asked first. In any phase a partition
 with an error backs off for a while; one that was fenced, or whose leader lost committed records, is
 dropped until the controller's next LeaderAndIsr.
 
@@ -55,9 +58,7 @@ __all__ = ["FetcherContext", "Phase", "ReplicaFetcher"]
 
 logger = logging.getLogger(__name__)
 
-FETCH_VERSION = 11
-OFFSET_FOR_LEADER_EPOCH_VERSION = 3
-LIST_OFFSETS_VERSION = 5
+NO_EPOCH = -1
 LATEST = -1
 EARLIEST = -2
 # A leader often learns that it leads a moment after its followers: the first retries come quickly.
@@ -128,6 +129,7 @@ class ReplicaFetcher:
         self.leader_id = leader_id
         self._context = context
         self._config = context.config
+        self._protocol = context.config.protocol
         self._on_failure = on_failure
         self._client_id = f"broker-{context.broker_id}-fetcher-{index}"
         self._loop = asyncio.get_running_loop()
@@ -197,8 +199,14 @@ class ReplicaFetcher:
                 log.start_offset,
                 state.role.epoch,
                 self._config.replica_fetch_max_bytes,
+                self._last_fetched_epoch(log),
             ),
         )
+
+    def _last_fetched_epoch(self, log: Log) -> int:
+        """The epoch that the log ends in: the leader finds by it where the logs diverge."""
+        latest = log.epochs.latest_epoch
+        return latest if latest is not None and self._protocol.truncates_on_fetch else NO_EPOCH
 
     def _back_off(self, state: PartitionFetchState, why: str) -> None:
         """Try this partition again a little later, and later each time."""
@@ -302,6 +310,8 @@ class ReplicaFetcher:
                 self._start_fetching(state)
             elif state.log.epochs.latest_epoch is None:
                 self._truncate(state, state.log.high_watermark, complete=True)
+            elif self._protocol.truncates_on_fetch:
+                self._start_fetching(state)
             else:
                 asking.append(state)
         if asking:
@@ -328,7 +338,7 @@ class ReplicaFetcher:
                     for topic, partitions in by_topic.items()
                 ],
             ),
-            OFFSET_FOR_LEADER_EPOCH_VERSION,
+            self._protocol.offset_for_leader_epoch_version,
         )
         asked = {state.tp: state for state in asking}
         for topic in response.topics:
@@ -432,7 +442,7 @@ class ReplicaFetcher:
                     )
                 ],
             ),
-            LIST_OFFSETS_VERSION,
+            self._protocol.list_offsets_version,
         )
         if not self._is_current(state):
             return None
@@ -462,7 +472,7 @@ class ReplicaFetcher:
         self._counts["fetches"] += 1
         wait_ms = 0 if self._session.is_opening else self._config.replica_fetch_wait_max_ms
         request = self._request(self._session.request(), wait_ms)
-        self._in_flight = connection.start(request, FETCH_VERSION)
+        self._in_flight = connection.start(request, self._protocol.fetch_version_by_name)
         connection.flush()  # now, not at the end of the loop's turn: produces wait for this
         try:
             response = await self._in_flight
@@ -485,7 +495,8 @@ class ReplicaFetcher:
             and not self._connection.closed
         ):
             request = self._request(self._session.empty_request(), max_wait_ms=0)
-            self._interrupting = self._connection.start(request, FETCH_VERSION)
+            version = self._protocol.fetch_version_by_name
+            self._interrupting = self._connection.start(request, version)
 
     def _process(self, response: FetchResponse, *, may_repeat: bool = False) -> None:
         error = ErrorCode(response.error_code)
@@ -512,6 +523,10 @@ class ReplicaFetcher:
         position = self._session.wanted.get(state.tp)
         if position is None or position.offset != state.log.end_offset:
             return
+        diverging = data.diverging_epoch
+        if diverging is not None and diverging.epoch >= 0:
+            self._truncate_to_divergence(state, diverging.epoch, diverging.end_offset)
+            return
         if not self._locally(state, lambda: self._append(state, data)):
             return
         log = state.log
@@ -520,11 +535,40 @@ class ReplicaFetcher:
             self._fetch_from_end(state)
         state.lag = max(0, data.high_watermark - log.end_offset)
 
+    def _truncate_to_divergence(
+        self, state: PartitionFetchState, epoch: int, end_offset: int
+    ) -> None:
+        """The leader's log is another one from the end of `epoch` on. Nothing else of its answer is
+        about our log; what is left of that is fetched on, and may diverge again."""
+        log = state.log
+        before = log.end_offset, log.epochs.latest_epoch
+        offset, _ = truncation_for(
+            epoch,
+            end_offset,
+            epochs=log.epochs,
+            log_end=log.end_offset,
+            high_watermark=log.high_watermark,
+        )
+        self._suspend(state, Phase.TRUNCATING)
+        self._truncate(state, offset, complete=False)
+        if not self._is_current(state) or state.delayed_until > self._loop.time():
+            return  # it could not be truncated
+        if (log.end_offset, log.epochs.latest_epoch) == before:
+            self._back_off(state, f"no divergence at the end of leader epoch {epoch}")
+        elif log.epochs.latest_epoch is not None:
+            self._start_fetching(state)
+
     def _append(self, state: PartitionFetchState, data: PartitionData) -> None:
         log = state.log
         if data.records:
             assert not isinstance(data.records, list)  # a decoded message has one buffer
-            info = append_copied(log, data.records)
+            info = append_copied(log, data.records, state.role.epoch)
+            if not info.size_bytes:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_LEADER_EPOCH,
+                    f"broker {self.leader_id} sent no whole batch of leader epochs up to"
+                    f" {state.role.epoch}",
+                )
             self._context.traffic.replication_bytes_in += info.size_bytes
             if self._is_throttled(state):
                 self._context.quota.record(info.size_bytes)
