@@ -34,7 +34,7 @@ from odradek.broker.features import FeatureFollower
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.listeners import Listener
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.producer_ids import ProducerIds, make_producer_ids
 from odradek.broker.quotas import ClientQuotas
 from odradek.broker.routes import Routes
 from odradek.broker.security import BrokerSecurity, ListenerSecurity
@@ -308,23 +308,24 @@ class Broker:
                 partial(decode_passwords, self.security.passwords),
             ),
         )
-        self.producer_ids = ProducerIds(self.store, self.id)
+        replica_config = config.make(
+            ReplicaConfig,
+            inter_broker_listener_name=config.inter_broker_listener(),
+            security=self.security.inter_broker,
+            controller_listener_name=config.control_plane_listener()
+            or config.inter_broker_listener(),
+            controller_security=self.security.control_plane,
+        )
         self.replicas = ReplicaManager(
             self.id,
             self.logs,
             self.store,
             self.cache,
-            config.make(
-                ReplicaConfig,
-                inter_broker_listener_name=config.inter_broker_listener(),
-                security=self.security.inter_broker,
-                controller_listener_name=config.control_plane_listener()
-                or config.inter_broker_listener(),
-                controller_security=self.security.control_plane,
-            ),
+            replica_config,
             topic_configs=self.settings.read_topics,
             counted_topics_max=config.integer("odradek.metrics.topics.max"),
         )
+        self.producer_ids = make_producer_ids(self, replica_config)
         self.topics = Topics(
             config, self.store, self.cache, DelayedByKey(self.replicas.wheel), self.rng
         )
@@ -524,6 +525,7 @@ class Broker:
         self.groups.close()
         self.transactions.close()
         self.verification.close()
+        await self.producer_ids.close()
         await self.replicas.close()
         await self.logs.close()
         await self.store.session.close()

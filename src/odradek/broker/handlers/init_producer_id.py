@@ -1,7 +1,8 @@
 """InitProducerId (22), v0–v5. An id and an epoch for an idempotent or a transactional producer.
 
-Each broker takes ids from its own block, which it gets from the store, a thousand at a time
-(docs/spec/interchange-with-apache-kafka.md section B.1). For a transactional id only its
+Each broker takes ids from its own blocks, a thousand at a time (docs/spec/protocol-ladder.md
+section 4). A client that comes before there is one waits for it, or comes again after
+COORDINATOR_LOAD_IN_PROGRESS. For a transactional id only its
 coordinator answers, and fences its earlier producers (docs/spec/transactions.md section 2.6).
 """
 
