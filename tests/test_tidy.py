@@ -53,7 +53,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         "spark": "client wire",
         "testing": "client wire security broker",
         "sim": "wire security log store placement controller replica coordinator broker client",
-        "console": "wire client operations balance placement controller.journal "
+        "console": "wire client operations balance placement security controller.journal "
         "controller.partition_states controller.replica_states",
         "demo": "client wire operations spark testing cli",
         "cli": "wire security log store placement controller replica coordinator broker client "
@@ -101,7 +101,7 @@ UNUSED = {
     ),
     "send_offsets": "offered by the client to programs that read, process and write",
     **dict.fromkeys(
-        words("unlisten parse_state"),
+        words("unlisten"),
         "the journal as a live view and over time: written for the console that comes next",
     ),
     **dict.fromkeys(words("serialize deserialize"), "kazoo calls them on a request"),
@@ -109,13 +109,6 @@ UNUSED = {
     **dict.fromkeys(
         words("OPERATIONS_OMITTED is_super_user parse_jaas_file"),
         "security: landed before its last users",
-    ),
-    **dict.fromkeys(
-        words(
-            "attachment for_user hurry ints_of is_answering objects_of optional_text "
-            "require_records separate texts_of"
-        ),
-        "the console: landed before its last users",
     ),
     "trim": "only a test uses it",
     "collides": "only a test uses it",

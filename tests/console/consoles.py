@@ -90,6 +90,12 @@ class Browser:
         assert answer.status == 200, (path, answer.status, answer.body[:500])
         return answer.json()
 
+    async def refused(self, path: str, **query: Any) -> Answer:
+        """An answer that must be a problem."""
+        answer = await self.ask("GET", f"/api/v1{path}", **query)
+        assert answer.status >= 400, (path, answer.status)
+        return answer
+
     async def post(self, path: str, body: Any = None, *, status: int = 200) -> Any:
         answer = await self.ask("POST", f"/api/v1{path}", {} if body is None else body)
         assert answer.status == status, (path, answer.status, answer.body[:2000])
@@ -171,7 +177,10 @@ async def console_on(
 ) -> AsyncIterator[tuple[Console, Browser]]:
     """A console that has its first picture, and a browser that is logged in."""
     console = Console(
-        Options(bootstrap, audit_file=tmp_path / "audit", timeout_s=5.0, **options), TOKEN
+        Options(
+            bootstrap, audit_file=tmp_path / "audit", timeout_s=5.0, page_timeout_s=30.0, **options
+        ),
+        TOKEN,
     )
     await console.start()
     try:

@@ -10,12 +10,14 @@ docs/spec/console.md section 5. Only a broker whose `odradek.http.listener` is s
 | /readyz | no | 200 when clients are served, else 503 with the reasons |
 | /statistics | yes | the statistics of every part, as JSON |
 | /topics | yes | the names of all topics, a line each |
+| /controller/states | yes | how many partitions and replicas are in which state, as JSON |
 | /journal | yes | the state-change journal, as lines of JSON; ?after=SEQUENCE&limit=N |
 | /journal/events | yes | the same live, as server-sent events; goes on after Last-Event-ID |
 """
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -67,6 +69,7 @@ class HttpService:
                 "/readyz": HttpRoute(self._readyz),
                 "/statistics": HttpRoute(self._statistics, is_private=True),
                 "/topics": HttpRoute(self._topics, is_private=True),
+                "/controller/states": HttpRoute(self._states, is_private=True),
                 "/journal": HttpRoute(self._journal, is_private=True),
                 "/journal/events": HttpRoute(self._events, is_private=True),
             },
@@ -183,6 +186,23 @@ class HttpService:
     def _topics(self, request: HttpRequest) -> HttpResponse:
         names = sorted(self._broker.cache.topics())
         return HttpResponse("".join(f"{name}\n" for name in names))
+
+    def _states(self, request: HttpRequest) -> HttpResponse:
+        if self._feed is None:
+            return HttpResponse("starting\n", 503)
+        return HttpResponse(content_type=JSON, stream=self._walk_states())
+
+    async def _walk_states(self) -> AsyncGenerator[str, None]:
+        """Nothing is counted where this broker is not the controller."""
+        partitions: Counter[str] = Counter()
+        replicas: Counter[str] = Counter()
+        states = self._broker.controller.states()
+        while some := list(islice(states, SLICE)):
+            for partition, of_replicas in some:
+                partitions[partition.name] += 1
+                replicas.update(state.name for state in of_replicas)
+            await asyncio.sleep(0)
+        yield json.dumps({"partitions": partitions, "replicas": replicas}) + "\n"
 
     def _journal(self, request: HttpRequest) -> HttpResponse:
         if self._feed is None:

@@ -15,10 +15,12 @@ from starlette.types import ASGIApp
 
 from odradek.console.access import Guard, require
 from odradek.console.console import Console
+from odradek.console.exporter import CONTENT_TYPE, export
 from odradek.console.link import FAILURES
+from odradek.console.openapi import describe
 from odradek.console.routes import Route
-from odradek.console.views import ROUTES
-from odradek.console.web import Problem, problem_of
+from odradek.console.views.table import ROUTES
+from odradek.console.web import Problem, answer, problem_of
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +60,10 @@ def application(console: Console) -> ASGIApp:
         routes=[
             *routes,
             AsgiRoute("/static/{path:path}", _static(console)),
+            AsgiRoute(f"{API}/openapi.json", _openapi(console)),
             AsgiRoute("/livez", _alive),
+            AsgiRoute("/readyz", _ready(console)),
+            AsgiRoute("/metrics", _metrics(console)),
             AsgiRoute("/favicon.ico", _no_icon),
             AsgiRoute("/", page),
             AsgiRoute("/login", page),
@@ -125,6 +130,32 @@ def _file(request: Request, file: Path) -> Response:
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
     return FileResponse(file, media_type=kind, headers=headers)
+
+
+def _openapi(console: Console) -> Endpoint:
+    described = describe(served(console), API)
+
+    async def serve(request: Request) -> Response:
+        return answer(request, described)
+
+    return serve
+
+
+def _metrics(console: Console) -> Endpoint:
+    async def serve(request: Request) -> Response:
+        return PlainTextResponse(export(console), headers={"Content-Type": CONTENT_TYPE})
+
+    return serve
+
+
+def _ready(console: Console) -> Endpoint:
+    async def serve(request: Request) -> Response:
+        failure = console.collector.failure
+        if failure is not None:
+            return PlainTextResponse(f"{failure}\n", 503)
+        return PlainTextResponse("ok\n")
+
+    return serve
 
 
 async def _alive(request: Request) -> Response:

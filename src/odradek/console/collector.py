@@ -24,6 +24,8 @@ from odradek.console.link import FAILURES, Link
 from odradek.console.picture import Counts, PartitionTable
 from odradek.operations.activity import Activity, Reading, compare, parse_samples
 from odradek.placement import Ongoing
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -51,6 +53,7 @@ SETTINGS_AT_ONCE = 100
 # Topics that are counted in one turn of the loop.
 SLICE = 200
 TOPIC_RESOURCE = 2
+ANY_ACL = 1
 TOPIC_SOURCE = 1
 NO_ACTIVITY = Activity(0.0)
 
@@ -97,6 +100,11 @@ class Collector:
         self.known: dict[int, Node] = {}
         self.activity = NO_ACTIVITY
         self.busy: dict[int, float | None] = {}
+        # Whether a tab shows the state machines.
+        self.wants_states = False
+        self.states: Mapping[str, Mapping[str, int]] = {}
+        # Whether the cluster has ACLs; what it answers to a question about them.
+        self.has_security = False
         self.directories: dict[int, list[DirectorySummary]] = {}
         self.sizes: dict[str, array[int]] = {}
         self.moves: dict[TopicPartition, Ongoing] = {}
@@ -191,6 +199,8 @@ class Collector:
         recovered, self.failure = self.failure is not None, None
         await self._link.find_http()
         changed = await self._read_statistics()
+        if self.wants_states:
+            await self.read_states()
         same = before == self.brokers and not recovered
         if changed or not same or loop.time() - self._table_s > TABLE_S or self._is_foreign():
             await self.read_table()
@@ -263,6 +273,18 @@ class Collector:
                 continue
         return None
 
+    # States of the controller's machines
+
+    async def read_states(self) -> None:
+        """Only when the controller is looked at: its broker walks all partitions for it."""
+        address = self._link.http().get(self.brokers.controller)
+        if address is None:
+            self.states = {}
+            return
+        found = await get_json(address, "/controller/states", self._link.token)
+        if isinstance(found, dict):
+            self.states = found
+
     # Rates
 
     async def read_rates(self) -> None:
@@ -291,6 +313,7 @@ class Collector:
     async def _read_sizes(self) -> None:
         if not self._table_s:
             await self.changed.wait()
+        await self._read_security()
         names = list(self.table.names)
         sizes: dict[str, array[int]] = {}
         for broker in sorted(self.brokers.nodes):
@@ -307,6 +330,22 @@ class Collector:
             del self.directories[gone]
         self.sizes = sizes
         self._notify("sizes")
+
+    async def _read_security(self) -> None:
+        request = DescribeAclsRequest(
+            resource_type_filter=ANY_ACL,
+            resource_name_filter=None,
+            pattern_type_filter=ANY_ACL,
+            principal_filter="User:nothing to find",
+            host_filter=None,
+            operation=ANY_ACL,
+            permission_type=ANY_ACL,
+        )
+        try:
+            response: DescribeAclsResponse = await self._link.client.ask_any(request)
+        except FAILURES:
+            return
+        self.has_security = response.error_code != ErrorCode.SECURITY_DISABLED
 
     async def _read_sizes_of(
         self,

@@ -79,10 +79,6 @@ class Link:
         self._by_user.move_to_end(name)
         return self._by_user[name]
 
-    def separate(self, purpose: str) -> Client:
-        """A client of its own, for the caller to close: its long reads delay no other request."""
-        return self._client(f"{CLIENT_ID}-{purpose}")
-
     async def close(self) -> None:
         clients = [self.client, *(api.client for api in self._by_user.values())]
         await asyncio.gather(*(client.close() for client in clients), return_exceptions=True)

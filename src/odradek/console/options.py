@@ -32,6 +32,8 @@ class Options:
     read_only: bool = False
     cluster_name: str = "main"
     timeout_s: float = 10.0
+    # What opening one screenful of records may take.
+    page_timeout_s: float = 3.0
 
     @property
     def has_tls(self) -> bool:

@@ -1,17 +1,23 @@
 """What is wrong, from the picture: the rules of `operations.health`, summed up by kind."""
 
 from itertools import islice
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
 
 from odradek.client.metadata import Partition, Topic
 from odradek.console.collector import Collector
 from odradek.operations.health import Problem, assess
 from odradek.operations.snapshot import ClusterSnapshot
+from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.console.console import Console
 
 _NO_ID = UUID(int=0)
 # Partitions that the rules look at: more tell no one anything more.
 UNHEALTHY_MAX = 2_000
+LAG_MIN = 1_000
+GROUPS_SHOWN = 5
 
 
 class ProblemRow(TypedDict):
@@ -49,13 +55,60 @@ _MANY = {
 }
 
 
-def problems_of(collector: Collector) -> list[ProblemRow]:
+def problems_of(console: "Console") -> list[ProblemRow]:
     """The worst first, one row for each kind and reason."""
+    collector = console.collector
     rows = [_unanswered(collector)] if collector.failure is not None else []
     grouped: dict[tuple[str, str], list[Problem]] = {}
     for problem in assess(snapshot_of(collector)):
         grouped.setdefault((problem.kind, problem.reason), []).append(problem)
-    return [*rows, *(_row(found, collector) for found in grouped.values())]
+    rows += [_dated(_row(found, collector), found, console) for found in grouped.values()]
+    return [*rows, *_behind(console)]
+
+
+def _dated(row: ProblemRow, found: list[Problem], console: "Console") -> ProblemRow:
+    """With the moment and the reason that the journal has for it."""
+    if row["kind"] in _PARTITION_KINDS:
+        topic, _, p = found[0].subject.rpartition("-")
+        last = console.journal.book.last_change(TopicPartition(topic, int(p)))
+    elif row["kind"] == "broker-down":
+        last = console.journal.book.last_death(int(found[0].subject.removeprefix("broker ")))
+    else:
+        last = None
+    if last is not None:
+        row["since_ms"], row["journal_reason"] = last.time_ms, last.why or last.after
+    return row
+
+
+def _behind(console: "Console") -> list[ProblemRow]:
+    """Groups whose lag grows, the largest first."""
+    found: list[ProblemRow] = []
+    growing = [
+        group
+        for group in console.group_lags.groups.values()
+        if (group.lag or 0) > LAG_MIN and (group.slope() or 0) > 0
+    ]
+    growing.sort(key=lambda group: -(group.lag or 0))
+    for group in growing[:GROUPS_SHOWN]:
+        slowest, slope = group.slowest(), group.slope() or 0.0
+        where = "" if slowest is None else f"slowest {slowest[0]}, "
+        found.append(
+            {
+                "severity": "warning",
+                "kind": "lag-growing",
+                "subject": f"group {group.id}",
+                "count": 1,
+                "text": f"{group.id} is {group.lag:,} records behind",
+                "reason": f"{where}grows {slope:,.0f}/s",
+                "since_ms": None,
+                "trend": "worse",
+                "left_s": group.left_s(),
+                "journal_reason": None,
+                "link": {"screen": "group", "id": group.id},
+                "actions": ["group"],
+            }
+        )
+    return found
 
 
 def snapshot_of(collector: Collector) -> ClusterSnapshot:

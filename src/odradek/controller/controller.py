@@ -8,7 +8,7 @@ behaviour.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from random import Random
 
 from odradek.controller import dispatch, events
@@ -32,7 +32,9 @@ from odradek.controller.events import (
 from odradek.controller.failover import failover
 from odradek.controller.journal import EntryKind, Journal
 from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.partition_states import PartitionState
 from odradek.controller.reassignment import Target
+from odradek.controller.replica_states import ReplicaState
 from odradek.controller.term import RequestsNotSent
 from odradek.store.api import SessionExpired, StoreError, StoreUnavailable
 from odradek.store.cluster import ClusterStore
@@ -114,6 +116,18 @@ class Controller:
 
     def is_queued_for_deletion(self, topic: str) -> bool:
         return self._active is not None and self._active.context.is_queued_for_deletion(topic)
+
+    def states(self) -> Iterator[tuple[PartitionState, list[ReplicaState]]]:
+        """The state of each partition and of its replicas; none where this is not the controller.
+        A caller may pause between two, and sees what has changed meanwhile."""
+        active = self._active
+        if active is None:
+            return
+        context = active.context
+        for partition in list(context.partitions()):
+            replicas = partition.assignment.replicas
+            states = [context.replica_state(partition.tp, broker) for broker in replicas]
+            yield partition.state, states
 
     def statistics(self) -> dict[str, object]:
         active = self._active

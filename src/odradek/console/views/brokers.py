@@ -6,8 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from odradek.console.console import Console
+from odradek.console.past import PastView
 from odradek.console.routes import AT, Parameter, Route
+from odradek.console.views.controller import moment_of
 from odradek.console.web import Problem, answer, number_parameter
+from odradek.operations.activity import BrokerActivity
 
 INT32_MAX = 2**31 - 1
 
@@ -94,13 +97,20 @@ def row(console: Console, id: int) -> BrokerRow:
         "errors_per_s": None if activity is None else activity.errors,
         "busy": collector.busy.get(id) if node is not None else None,
         "produce_ms_p99": None if activity is None else activity.produce_ms_p99,
-        "fetch_ms_p99": None if activity is None else activity.fetch_ms_p99,
+        "fetch_ms_p99": fetch_ms(activity),
         "loop_lag_ms_p99": None if activity is None else activity.loop_lag_ms_p99,
         "disk_free": min(usable) / max(totals) if totals and usable else None,
         "disk_total_bytes": max(totals) if totals else None,
         "http": id in console.link.http(),
         "directories": directories,
     }
+
+
+def fetch_ms(activity: BrokerActivity | None) -> float | None:
+    """None if no client has got anything: what is measured then is how long they wait for it."""
+    if activity is None or not activity.bytes_out:
+        return None
+    return activity.fetch_ms_p99
 
 
 def _known(count: int) -> int | None:
@@ -126,7 +136,19 @@ def state(console: Console) -> dict[str, Any]:
 
 
 async def list_brokers(console: Console, request: Request) -> Response:
-    return answer(request, state(console))
+    found, at_ms = state(console), moment_of(request)
+    if at_ms is not None:
+        past = PastView(console.journal.book, console.collector.table, at_ms)
+        alive, term = past.brokers(), past.controller()
+        for each in found["items"]:
+            is_controller = term is not None and term[0] == each["id"]
+            each["state"] = "controller" if is_controller else "alive"
+            if alive is None:
+                each["state"] = "not known"
+            elif each["id"] not in alive:
+                each["state"] = "down"
+        found["at_ms"] = at_ms
+    return answer(request, found)
 
 
 async def show_broker(console: Console, request: Request) -> Response:

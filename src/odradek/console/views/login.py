@@ -23,6 +23,7 @@ class Features(TypedDict):
     journal: bool
     drills: bool
     metrics: bool
+    security: bool
 
 
 class SessionAnswer(TypedDict):
@@ -49,7 +50,12 @@ def describe(console: Console, session: Session) -> SessionAnswer:
             "id": console.collector.brokers.cluster_id,
             "bootstrap": console.options.bootstrap,
         },
-        "features": {"journal": has_http, "drills": False, "metrics": has_http},
+        "features": {
+            "journal": has_http,
+            "drills": False,
+            "metrics": has_http,
+            "security": console.collector.has_security,
+        },
         "version": __version__,
     }
 

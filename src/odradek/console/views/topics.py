@@ -7,10 +7,13 @@ from starlette.responses import Response
 
 from odradek.console.console import Console
 from odradek.console.lists import page
+from odradek.console.past import PastView
 from odradek.console.picture import PartitionState
 from odradek.console.routes import AT, LIST_PARAMETERS, Parameter, Route
+from odradek.console.views.controller import moment_of
 from odradek.console.web import Problem, answer, required_parameter
 
+GROUPS_SHOWN = 100
 STATES = ("offline", "under-min-isr", "under-replicated", "ok")
 
 
@@ -89,7 +92,7 @@ def row(console: Console, topic: int) -> TopicRow:
         "size_bytes": None if sizes is None else sum(sizes),
         "retention_ms": None if settings is None else settings.retention_ms,
         "settings": None if settings is None else settings.differ,
-        "groups": None,
+        "groups": len(console.group_lags.of_topic(name)),
     }
 
 
@@ -163,7 +166,7 @@ async def list_topics(console: Console, request: Request) -> Response:
     collector = console.collector
     table, counts = collector.table, collector.counts.topics
     chosen = range(len(table.names))
-    if request.query_params.get("internal") == "0":
+    if request.query_params.get("internal") != "1":
         chosen = [topic for topic in chosen if not table.internal[topic]]  # type: ignore[assignment]
     wanted = set(filter(None, request.query_params.get("state", "").split(",")))
     if unknown := wanted - set(STATES):
@@ -203,14 +206,35 @@ def topic_state(console: Console, name: str) -> dict[str, Any]:
         "partitions_list": [
             partition_row(console, each) for each in console.collector.table.partitions(topic)
         ],
-        "group_ids": [],
+        "group_ids": sorted(console.group_lags.of_topic(name))[:GROUPS_SHOWN],
         "age_s": console.collector.age_s,
         "at_ms": None,
     }
 
 
 async def show_topic(console: Console, request: Request) -> Response:
-    return answer(request, topic_state(console, required_parameter(request, "name")))
+    name, at_ms = required_parameter(request, "name"), moment_of(request)
+    found = topic_state(console, name)
+    if at_ms is not None:
+        _as_of(console, found, at_ms)
+    return answer(request, found)
+
+
+def _as_of(console: Console, found: dict[str, Any], at_ms: int) -> None:
+    past = PastView(console.journal.book, console.collector.table, at_ms)
+    for row in found["partitions_list"]:
+        now = console.collector.table.partition(row["topic"], row["p"])
+        if now is None:
+            continue
+        before = past.partition(now)
+        row["known"], row["state"] = past.is_known, past.word(now)
+        row["leader"] = -1 if before is None else before.leader
+        row["leader_epoch"] = -1 if before is None else before.leader_epoch
+        row["isr"] = [] if before is None else list(before.isr)
+    states = [row["state"] for row in found["partitions_list"]]
+    found["offline"] = states.count("offline")
+    found["under_replicated"] = states.count("under-replicated")
+    found["at_ms"] = at_ms
 
 
 NAME = Parameter("name", "the topic", True)
@@ -225,7 +249,7 @@ ROUTES = (
             *LIST_PARAMETERS,
             AT,
             Parameter("state", "only these, comma between them"),
-            Parameter("internal", "0 leaves internal topics out"),
+            Parameter("internal", "1: internal topics, too"),
         ),
     ),
     Route("GET", "/topic", show_topic, "One topic", parameters=(NAME, AT), answer=TopicAnswer),

@@ -1,0 +1,385 @@
+"""How far consumer groups are behind, in records and in time, and when they will have caught up.
+
+docs/spec/console.md sections 2 and 4. Groups that are looked at are read every other second, all
+others in turn, each within a minute, and never more than 16 questions at a time. The commits of a
+group come from its coordinator, the ends of logs from their leaders.
+
+Lag in time is the age of the first record that the group has not read. That record's timestamp is
+read from the log once for each commit, and remembered.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.client.reader import LATEST, Batches, PartitionReader
+from odradek.console.collector import Collector
+from odradek.console.link import FAILURES, Link
+from odradek.wire.errors import DecodeError
+from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from odradek.wire.records import iterate_records
+from odradek.wire.topics import TopicPartition
+
+TICK_S = 2.0
+LIST_S = 5.0
+ALL_WITHIN_S = 50.0
+VISIBLE_S = 10.0
+AT_ONCE = 16
+DESCRIBED_AT_ONCE = 200
+# For the slope: as far back as it looks, and the least it needs.
+SLOPE_S, SLOPE_MIN_S = 120.0, 4.0
+TIMES_MAX = 20_000
+# Partitions of one group whose first unread record is looked at: those with the largest lag.
+TIMED_PARTITIONS = 32
+TIMED_UNSEEN = 1
+FETCH_BYTES = 64 * 1024
+OPENED_BYTES_MAX = 1024 * 1024
+REQUEST_TIMEOUT_S = 10.0
+
+
+@dataclass(slots=True)
+class GroupLag:
+    """One group as it was last read."""
+
+    id: str
+    protocol_type: str = ""
+    state: str = ""
+    coordinator: int = -1
+    members: int | None = None
+    commits: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    lag_s: dict[TopicPartition, float] = field(default_factory=dict)
+    read_s: float | None = None
+    history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.read_s is None else sum(self.lags().values())
+
+    def lags(self) -> dict[TopicPartition, int]:
+        return {
+            tp: max(0, self.ends[tp] - offset)
+            for tp, offset in self.commits.items()
+            if tp in self.ends
+        }
+
+    @property
+    def behind_s(self) -> float | None:
+        if self.lag == 0:
+            return 0.0
+        return max(self.lag_s.values(), default=None)
+
+    def slope(self) -> float | None:
+        """Records per second by which the lag grows; negative if it shrinks."""
+        if len(self.history) < 2:
+            return None
+        (then_s, then), (now_s, now) = self.history[0], self.history[-1]
+        return None if now_s - then_s < SLOPE_MIN_S else (now - then) / (now_s - then_s)
+
+    def left_s(self) -> float | None:
+        """None for never, at this rate."""
+        lag, slope = self.lag, self.slope()
+        if lag == 0:
+            return 0.0
+        if lag is None or slope is None or slope >= 0:
+            return None
+        return lag / -slope
+
+    def slowest(self) -> tuple[TopicPartition, float] | None:
+        lags = self.lags()
+        total = sum(lags.values())
+        if not total:
+            return None
+        tp = max(lags, key=lags.__getitem__)
+        return tp, lags[tp] / total
+
+
+class _Time(NamedTuple):
+    offset: int
+    timestamp_ms: int
+
+
+class GroupLags:
+    """All groups, read in turn."""
+
+    def __init__(self, link: Link, collector: Collector) -> None:
+        self._link = link
+        self._collector = collector
+        self.groups: dict[str, GroupLag] = {}
+        self.version = 0
+        self._visible: dict[str, float] = {}
+        self._by_topic: dict[str, list[str]] = {}
+        self._times: OrderedDict[TopicPartition, _Time] = OrderedDict()
+        self._listed_s = -LIST_S
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._listeners: list[Callable[[list[str]], None]] = []
+        self._limit = asyncio.Semaphore(AT_ONCE)
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._forever())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def listen(self, listener: Callable[[list[str]], None]) -> None:
+        """Called with the groups that were read."""
+        self._listeners.append(listener)
+
+    def look_at(self, ids: Iterable[str]) -> None:
+        """These are on a screen: read them every other second for a while."""
+        now = _now()
+        for id in ids:
+            self._visible[id] = now
+        stale = [
+            id
+            for id in self._visible
+            if id in self.groups and (self.groups[id].read_s or 0) < now - TICK_S
+        ]
+        if stale:
+            self._wake.set()
+
+    def of_topic(self, topic: str) -> list[str]:
+        """The groups that have committed in a topic."""
+        return self._by_topic.get(topic, [])
+
+    def _index(self) -> None:
+        by_topic: dict[str, list[str]] = {}
+        for group in self.groups.values():
+            for topic in {tp.topic for tp in group.commits}:
+                by_topic.setdefault(topic, []).append(group.id)
+        self._by_topic = by_topic
+
+    async def _forever(self) -> None:
+        while True:
+            try:
+                await self.read_some()
+            except FAILURES:
+                pass  # the picture says already that the cluster does not answer
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    async def read_some(self) -> None:
+        """Those on a screen, and a share of the others."""
+        now = _now()
+        if now - self._listed_s >= LIST_S:
+            await self._read_list()
+            self._listed_s = now
+        for id in [id for id, seen in self._visible.items() if now - seen > VISIBLE_S]:
+            del self._visible[id]
+        due = self._due(now)
+        if due:
+            await self.read(due)
+
+    def _due(self, now: float) -> list[str]:
+        visible = [
+            id
+            for id in self._visible
+            if id in self.groups and now - (self.groups[id].read_s or -TICK_S) >= TICK_S * 0.75
+        ]
+        share = max(8, int(len(self.groups) * TICK_S / ALL_WITHIN_S) + 1)
+        others = sorted(
+            (group for group in self.groups.values() if group.id not in self._visible),
+            key=lambda group: -1.0 if group.read_s is None else group.read_s,
+        )
+        turn = [
+            group.id
+            for group in others[:share]
+            if group.read_s is None or now - group.read_s >= TICK_S
+        ]
+        return visible + turn
+
+    async def _read_list(self) -> None:
+        listed = {group.id: group for group in await self._link.api.groups.list_groups()}
+        changed = False
+        for id in [id for id in self.groups if id not in listed]:
+            del self.groups[id]
+            changed = True
+        for id, group in listed.items():
+            known = self.groups.get(id)
+            if known is None:
+                known = self.groups[id] = GroupLag(id)
+                changed = True
+            known.protocol_type = group.protocol_type
+            known.state = group.state or known.state
+            known.coordinator = group.coordinator
+        if changed:
+            self._notify([])
+
+    async def read(self, ids: list[str]) -> None:
+        """Commits, members, ends and times of these groups."""
+        groups = [self.groups[id] for id in ids if id in self.groups]
+        await asyncio.gather(
+            self._describe(groups), *(self._read_commits(group) for group in groups)
+        )
+        wanted = {tp for group in groups for tp in group.commits}
+        ends = await self.read_ends(wanted)
+        now = _now()
+        for group in groups:
+            group.ends = {tp: ends[tp] for tp in group.commits if tp in ends}
+            group.read_s = now
+            group.history.append((now, group.lag or 0))
+            while len(group.history) > 2 and now - group.history[0][0] > SLOPE_S:
+                group.history.popleft()
+        await asyncio.gather(*(self._read_times(group) for group in groups))
+        self._notify([group.id for group in groups])
+
+    def _notify(self, ids: list[str]) -> None:
+        self.version += 1
+        self._index()
+        for listener in self._listeners:
+            listener(ids)
+
+    async def _describe(self, groups: list[GroupLag]) -> None:
+        by_coordinator: dict[int, list[GroupLag]] = {}
+        for group in groups:
+            by_coordinator.setdefault(group.coordinator, []).append(group)
+
+        async def ask(coordinator: int, some: list[GroupLag]) -> None:
+            for at in range(0, len(some), DESCRIBED_AT_ONCE):
+                ids = [group.id for group in some[at : at + DESCRIBED_AT_ONCE]]
+                try:
+                    async with self._limit:
+                        response: DescribeGroupsResponse = await self._link.client.ask(
+                            coordinator, DescribeGroupsRequest(groups=ids)
+                        )
+                except FAILURES:
+                    continue
+                for described in response.groups:
+                    known = self.groups.get(described.group_id)
+                    if known is not None and not described.error_code:
+                        known.members = len(described.members)
+                        known.state = described.group_state
+
+        await asyncio.gather(*(ask(node, some) for node, some in by_coordinator.items()))
+
+    async def _read_commits(self, group: GroupLag) -> None:
+        request = OffsetFetchRequest(group_id=group.id, topics=None)
+        try:
+            async with self._limit:
+                response: OffsetFetchResponse = await self._link.client.ask(
+                    group.coordinator, request, timeout=REQUEST_TIMEOUT_S
+                )
+        except FAILURES:
+            return
+        if response.error_code:
+            self._listed_s = -LIST_S  # its coordinator has moved: list again
+            return
+        group.commits = {
+            TopicPartition(topic.name, part.partition_index): part.committed_offset
+            for topic in response.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0 and not part.error_code
+        }
+
+    async def read_ends(
+        self, tps: Iterable[TopicPartition], timestamp: int = LATEST
+    ) -> dict[TopicPartition, int]:
+        """The ends of logs, from the leaders that the picture shows. Those that do not answer are
+        left out: one leader that is gone must not hide the lag everywhere else."""
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        nodes = self._collector.brokers.nodes
+        for tp in tps:
+            leader = self._collector.table.leader(*tp)
+            if leader in nodes:
+                by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(tp.partition)
+        found: dict[TopicPartition, int] = {}
+
+        async def ask(leader: int, topics: Mapping[str, list[int]]) -> None:
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                topics=[
+                    ListOffsetsTopic(
+                        name=name,
+                        partitions=[
+                            ListOffsetsPartition(partition_index=p, timestamp=timestamp)
+                            for p in partitions
+                        ],
+                    )
+                    for name, partitions in topics.items()
+                ],
+            )
+            try:
+                async with self._limit:
+                    response: ListOffsetsResponse = await self._link.client.ask(
+                        leader, request, timeout=REQUEST_TIMEOUT_S
+                    )
+            except FAILURES:
+                return
+            for topic in response.topics:
+                for part in topic.partitions:
+                    if not part.error_code:
+                        found[TopicPartition(topic.name, part.partition_index)] = part.offset
+
+        await asyncio.gather(*(ask(leader, topics) for leader, topics in by_leader.items()))
+        return found
+
+    async def _read_times(self, group: GroupLag) -> None:
+        lags = {tp: lag for tp, lag in group.lags().items() if lag}
+        many = TIMED_PARTITIONS if group.id in self._visible else TIMED_UNSEEN
+        chosen = sorted(lags, key=lags.__getitem__, reverse=True)[:many]
+        stamps = await asyncio.gather(*(self._time_of(tp, group.commits[tp]) for tp in chosen))
+        now_ms = self._collector.wall_ms()
+        group.lag_s = {
+            tp: max(0.0, (now_ms - stamp) / 1000)
+            for tp, stamp in zip(chosen, stamps, strict=True)
+            if stamp is not None
+        }
+
+    async def _time_of(self, tp: TopicPartition, offset: int) -> int | None:
+        """The timestamp of the record at an offset, or of the next one there is."""
+        known = self._times.get(tp)
+        if known is not None and known.offset == offset:
+            self._times.move_to_end(tp)
+            return known.timestamp_ms
+        leader = self._collector.table.leader(*tp)
+        if leader not in self._collector.brokers.nodes:
+            return None
+        reader = PartitionReader(
+            self._link.client, fetch_bytes=FETCH_BYTES, wait_ms=0, partition_bytes=FETCH_BYTES
+        )
+        try:
+            async with self._limit:
+                batches = (await reader.fetch(leader, {tp: offset})).get(tp)
+        except FAILURES:
+            return None
+        stamp = _first_time(batches) if isinstance(batches, Batches) else None
+        if stamp is not None:
+            self._times[tp] = _Time(offset, stamp)
+            while len(self._times) > TIMES_MAX:
+                self._times.popitem(last=False)
+        return stamp
+
+
+def _first_time(batches: Batches) -> int | None:
+    """Of a batch that opens to more than a little, the time of its first record will do."""
+    for header in batches.headers():
+        if header.next_offset <= batches.start or header.is_control:
+            continue
+        try:
+            for record in iterate_records(batches.records, header, OPENED_BYTES_MAX):
+                if record.offset >= batches.start:
+                    return record.timestamp
+        except DecodeError:
+            pass
+        return header.base_timestamp
+    return None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
