@@ -7,7 +7,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 MAVEN := --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format docs site vendor wheel bench clean peers peers-test peers-bench torment
+.PHONY: help setup run test check format docs site screenshots vendor wheel bench clean peers peers-test peers-bench torment
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ docs: $(READY)  ## draw diagrams, list metrics and make the dashboard, from the 
 
 site: $(READY)  ## the documentation as a site in build/site, which needs no network to be read
 	$(MKDOCS)
+
+screenshots: $(READY)  ## pictures of the console's screens for docs/console.md, from a seeded cluster
+	$(BIN)/python -m tools.screenshots
 
 vendor: $(READY)  ## fetch the console's browser libraries again, by version and hash
 	$(BIN)/python tools/vendor.py

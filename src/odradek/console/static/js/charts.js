@@ -7,6 +7,7 @@ import {
 export * from "./ui.js";
 
 const FORMATS = { bytes: byteRate, count: compact, seconds: (s) => duration(s === null ? null : s * 1000), ms: duration };
+const SAMPLES_MIN = 24;
 const sheet = document.createElement("link");
 sheet.rel = "stylesheet";
 sheet.href = "/static/vendor/uplot.css";
@@ -19,9 +20,13 @@ export function Chart({ series, label, unit = "count", height = 180 }) {
   return html`<figure class="chart"><figcaption class="toolbar"><span class="muted">${label}</span><span class="spring"></span>
       ${["2h", "24h"].map((each) => html`<button class="quiet" aria-pressed=${each === span} onClick=${() => change({ span: each === "2h" ? "" : each })}>${each === "2h" ? "2 hours" : "24 hours"}</button>`)}</figcaption>
     <${Loaded} state=${state} lines=${4}>${({ from_ms: from, step_s: step, series: values }) => {
-      const lengths = Object.values(values).map((each) => each.length);
-      const times = Array.from({ length: Math.max(0, ...lengths) }, (_, at) => from / 1000 + at * step);
-      return html`<${Lines} times=${times} lines=${series.map(([name, text]) => ({ label: text, values: values[name] ?? [] }))}
+      // A console that was started just now has few samples: the time before them is not drawn.
+      const all = series.map(([name]) => values[name] ?? []);
+      const length = Math.max(0, ...all.map((each) => each.length));
+      const known = all.map((each) => each.findIndex((value) => value !== null)).filter((at) => at >= 0);
+      const first = Math.max(0, Math.min(length - SAMPLES_MIN, ...known));
+      const times = Array.from({ length: length - first }, (_, at) => from / 1000 + (first + at) * step);
+      return html`<${Lines} times=${times} lines=${series.map(([, text], at) => ({ label: text, values: all[at].slice(first) }))}
         format=${FORMATS[unit]} label=${label} height=${height} />`;
     }}<//></figure>`;
 }

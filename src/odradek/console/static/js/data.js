@@ -199,7 +199,8 @@ function close() {
   stream = null;
 }
 
-function reopen(delay = 20) {
+// Screens name what they watch one after the other as they are drawn: one stream for all of it.
+function reopen(delay = 200) {
   clearTimeout(reopening);
   reopening = setTimeout(open, delay);
 }

@@ -1,11 +1,124 @@
-// The components that screens are made of. Text that came from a client goes through <Text>.
+// How values are written, and the components that screens are made of. Text that came from a client goes
+// through <Text>. One module, so that a first screen takes few requests.
 import { html, useEffect, useId, useRef, useState } from "../vendor/preact.js";
 import { get, href, may, post, refresh, toast, useQuery, watch } from "./data.js";
-import { clock, count, duration, moment, UNKNOWN, visibleParts } from "./format.js";
 
 export * from "../vendor/preact.js";
 export * from "./data.js";
-export * from "./format.js";
+
+// Values as text. What is not known is an en dash.
+
+export const UNKNOWN = "–";
+const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+const integers = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+export const count = (value) => (known(value) ? integers.format(value) : UNKNOWN);
+
+// "3 partitions", "1 partition"
+export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
+function scaled(value, base, units) {
+  let unit = 0;
+  let size = Math.abs(value);
+  while (size >= base && unit < units.length - 1) {
+    size /= base;
+    unit += 1;
+  }
+  const digits = unit === 0 ? (Number.isInteger(size) ? 0 : 1) : size >= 100 ? 0 : 1;
+  return `${value < 0 ? "−" : ""}${size.toFixed(digits)}${units[unit]}`;
+}
+
+export const bytes = (value) =>
+  known(value) ? scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"]) : UNKNOWN;
+export const byteRate = (value) =>
+  known(value) ? scaled(value, 1000, [" B/s", " kB/s", " MB/s", " GB/s"]) : UNKNOWN;
+export const rate = (value, unit = "/s") =>
+  known(value) ? `${scaled(value, 1000, ["", "k", "M", "G"])}${unit}` : UNKNOWN;
+export const compact = (value) => (known(value) ? scaled(value, 1000, ["", "k", "M", "G"]) : UNKNOWN);
+export const percent = (share, digits = 0) =>
+  known(share) ? `${(share * 100).toFixed(digits)} %` : UNKNOWN;
+
+export function duration(ms) {
+  if (!known(ms)) return UNKNOWN;
+  const size = Math.abs(ms);
+  if (size === 0) return "0 ms";
+  if (size < 1) return `${ms.toFixed(2)} ms`;
+  if (size < 10) return `${ms.toFixed(1).replace(/\.0$/, "")} ms`;
+  if (size < 1000) return `${Math.round(ms)} ms`;
+  const seconds = size / 1000;
+  if (seconds < 10) return `${(ms / 1000).toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(ms / 1000)} s`;
+  if (seconds < 7200) return `${Math.round(ms / 60000)} min`;
+  if (seconds < 48 * 3600) return `${Math.round(ms / 3600000)} h`;
+  return `${Math.round(ms / 86400000)} d`;
+}
+
+const two = (value) => String(value).padStart(2, "0");
+const three = (value) => String(value).padStart(3, "0");
+
+export function clock(ms, withMilliseconds = false) {
+  if (!known(ms)) return UNKNOWN;
+  const at = new Date(ms);
+  const text = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return withMilliseconds ? `${text}.${three(at.getMilliseconds())}` : text;
+}
+
+export function day(ms) {
+  if (!known(ms)) return UNKNOWN;
+  const at = new Date(ms);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+}
+
+// The time of today, and the day before it for any other day.
+export function moment(ms, withMilliseconds = false) {
+  if (!known(ms)) return UNKNOWN;
+  const text = clock(ms, withMilliseconds);
+  return day(ms) === day(Date.now()) ? text : `${day(ms)} ${text}`;
+}
+
+export const isoOf = (ms) => new Date(ms).toISOString().replace(/\.000Z$/, "Z");
+
+// What a <input type="datetime-local"> takes and gives, in the reader's time zone.
+export function localOf(ms) {
+  return `${day(ms)}T${clock(ms)}`;
+}
+
+// Characters that could hide, reorder or break text, shown as escapes: controls, bidirectional
+// marks, zero-width and lone surrogates. Line feeds stay where `multiline` says so.
+const DANGEROUS =
+  // eslint-disable-next-line no-control-regex
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]|\udb40[\udc00-\udfff]/g;
+const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\u001b": "\\e", "\u0000": "\\0" };
+
+function escaped(match) {
+  if (SHORT[match]) return SHORT[match];
+  const code = match.codePointAt(0);
+  return code < 0x100
+    ? `\\x${code.toString(16).padStart(2, "0")}`
+    : `\\u${code > 0xffff ? `{${code.toString(16)}}` : code.toString(16).padStart(4, "0")}`;
+}
+
+export function visible(text, multiline = false) {
+  if (text === null || text === undefined) return "";
+  return String(text).replace(DANGEROUS, (match) =>
+    multiline && (match === "\n" || match === "\t") ? match : escaped(match),
+  );
+}
+
+// [{text, escape}] so that escapes can be set apart from text that merely looks like one.
+export function visibleParts(text, multiline = false) {
+  const source = String(text ?? "");
+  const parts = [];
+  let last = 0;
+  for (const match of source.matchAll(DANGEROUS)) {
+    if (multiline && (match[0] === "\n" || match[0] === "\t")) continue;
+    if (match.index > last) parts.push({ text: source.slice(last, match.index) });
+    parts.push({ text: escaped(match[0]), escape: true });
+    last = match.index + match[0].length;
+  }
+  if (last < source.length) parts.push({ text: source.slice(last) });
+  return parts;
+}
 
 // Text
 
@@ -401,6 +514,8 @@ export function useTheme() {
 
 // Journal
 
+// A cause names up to twenty partitions; the whole of it is in the tooltip and on the partition's page.
+const CAUSE = 120;
 const ENTRY_LEVELS = { failure: "bad", response: "warn", leadership: "note", audit: "note" };
 
 export function EntryText({ entry }) {
@@ -411,11 +526,13 @@ export function EntryText({ entry }) {
     : entry.broker !== null && entry.broker !== undefined
       ? html`broker <${BrokerLink} id=${entry.broker} />`
       : null;
-  const change = entry.before || entry.after;
+  const isState = ["leadership", "partition", "replica", "audit"].includes(entry.kind);
   return html`${subject} ${entry.user && html`<${Tag} level="note"><${Text}>${entry.user}<//><//>`}
-    ${change && html` <span class="mono"><${Text} clip=${400}>${entry.before || "nothing"}<//> → <${Text} clip=${400}>${entry.after || "nothing"}<//></span>`}
+    ${isState && (entry.before || entry.after)
+      ? html` <span class="mono"><${Text} clip=${300}>${entry.before || "nothing"}<//> → <${Text} clip=${300}>${entry.after || "nothing"}<//></span>`
+      : html` <${Text} clip=${300}>${[entry.before, entry.after].filter(Boolean).join(" → ")}<//>`}
     ${entry.partitions > 0 && html` <span class="muted">(${count(entry.partitions)} partitions)</span>`}
-    ${entry.why && html` <span class="muted">why: <${Text} clip=${400}>${entry.why}<//></span>`}`;
+    ${entry.why && html` <span class="muted" title=${visible(entry.why)}>why: <${Text} clip=${CAUSE}>${entry.why}<//></span>`}`;
 }
 
 export function JournalList({ entries, label, fresh }) {
@@ -432,7 +549,8 @@ export function JournalList({ entries, label, fresh }) {
 // Changes: a plan first, an act second. The plan's id is in the address (?plan=), so that the very
 // plan can be looked at again, and by a colleague, before it is started.
 
-export function usePlan() {
+// `ends`: the act ends what the screen shows, so that there is nothing to ask for again.
+export function usePlan({ ends = false } = {}) {
   const [query, change] = useQuery();
   const [state, set] = useState({ plan: null, error: null, busy: false });
   const id = query.plan;
@@ -469,7 +587,7 @@ export function usePlan() {
       );
       if (plan && plan.state !== "failed") {
         toast(`${plan.title}: done.`);
-        refresh();
+        if (!ends) refresh();
       }
       return plan;
     },
@@ -521,17 +639,17 @@ export function PlanView({ flow, verb = "Start", danger = false, children, done 
 }
 
 // An action of a screen: ?act=NAME opens its dialog, which holds a form and then the plan.
-export function Action({ name, label, right = "operate", danger = false, title, verb, form, body, initial = {}, done, primary = false, planChildren }) {
+export function Action({ name, label, right = "operate", danger = false, title, verb, form, body, initial = {}, done, primary = false, ends = false }) {
   const [query, change] = useQuery();
   if (!may(right)) return null;
   const isOpen = query.act === name;
   return html`<button class="${danger ? "danger" : ""} ${primary ? "primary" : ""}" onClick=${() => change({ act: name, plan: "" }, {})}>${label}</button>
-    ${isOpen && html`<${ActionDialog} ...${{ title: title ?? label, verb, danger, form, body, initial, done, planChildren }}
+    ${isOpen && html`<${ActionDialog} ...${{ title: title ?? label, verb, danger, form, body, initial, done, ends }}
       onClose=${() => change({ act: "", plan: "" })} />`}`;
 }
 
-function ActionDialog({ title, verb, danger, form, body, initial, done, onClose, planChildren }) {
-  const flow = usePlan();
+function ActionDialog({ title, verb, danger, form, body, initial, done, onClose, ends }) {
+  const flow = usePlan({ ends });
   const [values, set] = useState(initial);
   const [query] = useQuery();
   useEffect(() => {
@@ -546,6 +664,6 @@ function ActionDialog({ title, verb, danger, form, body, initial, done, onClose,
       <footer><button class="primary" disabled=${flow.busy}>${flow.busy ? "Planning…" : "Preview"}</button></footer>
     </form>`}
     ${!form && !planned && !flow.error && html`<${Skeleton} lines=${3} />`}
-    ${(planned || !form) && html`<${PlanView} flow=${flow} verb=${verb} danger=${danger} done=${done}>${planChildren}<//>`}
+    ${(planned || !form) && html`<${PlanView} flow=${flow} verb=${verb} danger=${danger} done=${done} />`}
   <//>`;
 }

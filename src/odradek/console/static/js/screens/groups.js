@@ -52,7 +52,7 @@ export function Group() {
   return html`<${Loaded} state=${state}>${(group) => html`<${Page} title=${group.id || "(no name)"} crumbs=${html`<${Link} to="groups">Groups<//>`}
       facts=${[html`<${GroupState} state=${group.state} />`, html`<b>${plural(group.members, "member")}</b>`, html`lag <b>${count(group.lag)}</b>`, html`behind <b>${seconds(group.lag_s)}</b>`,
         html`slope <b>${slope(group.slope_per_s)}</b>`, html`caught up in <b>${left(group)}</b>`, html`coordinator <${BrokerLink} id=${group.coordinator} />`]}
-      actions=${html`<${Action} name="delete" label="Delete group" right="administer" danger verb="Delete group" body=${() => ({ kind: "delete-group", group: group.id })} />`}>
+      actions=${html`<${Action} name="delete" label="Delete group" right="administer" danger verb="Delete group" ends done=${() => html`Deleted. <${Link} to="groups">All groups<//>`} body=${() => ({ kind: "delete-group", group: group.id })} />`}>
     <${Tabs} tabs=${tabs} />
     ${tab === "lag" && html`<${Lag} group=${group} />`}
     ${tab === "members" && html`<${Members} group=${group} />`}

@@ -86,7 +86,7 @@ export function Overview() {
     <//>
     <div class="columns">
       <${Section} title="Brokers" actions=${html`<${Link} to="brokers">all figures<//>`}>
-        <ul class="boxed plain">${[...now.brokers.alive.map((id) => [id, true]), ...now.brokers.down.map((id) => [id, false])]
+        <ul class="boxed plain" aria-label="Brokers">${[...now.brokers.alive.map((id) => [id, true]), ...now.brokers.down.map((id) => [id, false])]
           .sort(([a], [b]) => a - b)
           .map(([id, alive]) => html`<li key=${id}><span>broker <${BrokerLink} id=${id} row /></span>
             ${alive ? html`<${State} level="good">${id === now.controller ? "up, controller" : "up"}<//>` : html`<${State} level="bad">down<//>`}</li>`)}</ul>

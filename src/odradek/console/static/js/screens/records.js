@@ -118,25 +118,31 @@ function Browse({ topic, open, onOpen }) {
 
 // Live
 
+const STAGES = { starting: ["note", "starting"], live: ["good", "live"], broken: ["bad", "the stream broke; trying again"] };
+
 function Live({ topic, open, onOpen }) {
   const [{ p, decode, filter }, change] = useQuery();
   const [records, set] = useState([]);
   const [figures, setFigures] = useState(null);
   const [paused, pause] = useState(false);
-  const [failed, fail] = useState(false);
+  const [stage, enter] = useState("starting"); // then live, broken, or the reason why it ended
   const held = useRef(false);
   held.current = paused;
   useEffect(() => {
     set([]);
-    fail(false);
+    enter("starting");
     const stream = new EventSource(address("/records/tail", { topic, p, decode, filter }));
     stream.addEventListener("records", (event) => {
       const data = JSON.parse(event.data);
       setFigures(data);
       if (!held.current) set((old) => [...[...data.records].reverse(), ...old].slice(0, KEPT));
     });
-    stream.onerror = () => fail(true);
-    stream.onopen = () => fail(false);
+    stream.addEventListener("started", () => enter("live"));
+    stream.addEventListener("failed", (event) => {
+      stream.close();
+      enter(JSON.parse(event.data).detail);
+    });
+    stream.onerror = () => enter("broken");
     const hide = () => document.hidden && change({ mode: "" });
     document.addEventListener("visibilitychange", hide);
     return () => {
@@ -145,7 +151,7 @@ function Live({ topic, open, onOpen }) {
     };
   }, [topic, p, decode, filter]);
   return html`<div class="progress" role="group" aria-label="Live tail">
-      ${failed ? html`<${State} level="bad">the stream broke; trying again<//>` : html`<${State} level=${paused ? "off" : "good"}>${paused ? "paused" : "live"}<//>`}
+      ${STAGES[stage] ? html`<${State} level=${paused ? "off" : STAGES[stage][0]}>${paused ? "paused" : STAGES[stage][1]}<//>` : html`<${State} level="bad"><${Text}>${stage}<//><//>`}
       <span>${rate(figures?.per_s ?? 0)} written</span><span>${count(figures?.shown ?? 0)} shown</span><span>${count(figures?.counted ?? 0)} only counted</span>
       <span class="muted">${count(figures?.written ?? 0)} written since it began; the last ${count(Math.min(records.length, KEPT))} are kept here</span>
       <span class="spring"></span><button onClick=${() => pause(!paused)}>${paused ? "Resume" : "Pause"}</button><button onClick=${() => change({ mode: "" })}>Stop</button></div>
@@ -219,7 +225,7 @@ function Where({ from, onFrom }) {
 function TopicPicker({ topic, onTopic }) {
   const [text, set] = useState(topic ?? "");
   useEffect(() => set(topic ?? ""), [topic]);
-  const found = useGet("/find", { q: text || "" }, { subject: "topics" });
+  const found = useGet(text.trim() ? "/find" : null, { q: text }, { subject: "topics" });
   return html`<${Field} label="Topic">${(id) => html`<input id=${id} list="topic-names" value=${text} required spellcheck="false" autocomplete="off" placeholder="name of a topic"
     onInput=${(event) => set(event.target.value)} onChange=${(event) => event.target.value && onTopic(event.target.value)} />
     <datalist id="topic-names">${(found.data?.topics ?? []).map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>`}<//>`;

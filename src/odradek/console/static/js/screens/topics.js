@@ -24,7 +24,7 @@ const COLUMNS = [
 
 const CreateTopic = () => html`<${Action} name="create" label="Create topic" verb="Create" initial=${{ name: "", partitions: 3, replication: "", retention: "", policy: "delete" }}
   body=${({ name, partitions, replication, retention, policy }) => ({
-    kind: "create-topic", name, partitions: Number(partitions), replication: replication === "" ? null : Number(replication),
+    kind: "create-topic", name, partitions: Number(partitions), replication: replication === "" ? -1 : Number(replication),
     configs: { ...(policy === "delete" ? {} : { "cleanup.policy": policy }), ...(retention === "" ? {} : { "retention.ms": retention }) },
   })}
   done=${(plan) => html`Created. <${TopicLink} name=${plan.changes[0]?.subject ?? ""} />`}
@@ -100,7 +100,7 @@ function TopicActions({ topic }) {
     <${Action} name="elect" label="Elect" verb="Elect" form=${electForm} initial=${{ election: "preferred" }}
       body=${({ election }) => ({ kind: "elect", election, partitions: topic.partitions_list.map(({ p }) => ({ ...subject, p })) })} />
     <${Action} name="empty" label="Empty" right="administer" danger verb="Delete all records" body=${() => ({ kind: "empty-topic", ...subject, before: "newest" })} />
-    <${Action} name="delete" label="Delete" right="administer" danger verb="Delete topic" body=${() => ({ kind: "delete-topic", ...subject })} />`;
+    <${Action} name="delete" label="Delete" right="administer" danger verb="Delete topic" ends done=${() => html`Deleted. <${Link} to="topics">All topics<//>`} body=${() => ({ kind: "delete-topic", ...subject })} />`;
 }
 
 const lagText = (lags) => Object.entries(lags ?? {}).filter(([, lag]) => lag > 0).map(([broker, lag]) => `${broker} is ${count(lag)} records behind`).join(", ");

@@ -1,0 +1,330 @@
+"""The console in a real browser, on a real cluster. Numbers are those of docs/spec/console.md
+section 7."""
+
+import re
+from collections.abc import Callable
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.browser.conftest import SIZE, listen
+from tools.seeded_console import HOSTILE_GROUPS, ORDERS, SeededConsole
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+Open = Callable[[str], Page]
+# Every screen, with the name of its heading.
+SCREENS = {
+    "overview": "Overview",
+    "brokers": "Brokers",
+    "broker?id=2": "Broker 2",
+    "topics": "Topics",
+    "topics?view=map&internal=1": "Topics",
+    "topics?act=create": "Topics",
+    f"topic?name={ORDERS}": ORDERS,
+    f"topic?name={ORDERS}&tab=producers": ORDERS,
+    f"partition?topic={ORDERS}&p=3": f"{ORDERS}-3",
+    "records": "Records",
+    f"records?topic={ORDERS}&open=3:1": "Records",
+    f"records?topic={ORDERS}&mode=live": "Records",
+    f"produce?topic={ORDERS}": f"Produce to {ORDERS}",
+    "groups": "Groups",
+    "group?id=billing": "billing",
+    "group?id=billing&tab=reset": "billing",
+    "pipelines": "Pipelines",
+    "planner": "Planner",
+    "moves": "Moves",
+    f"configs?type=topic&name={ORDERS}": "Configs",
+    "clients": "Clients & quotas",
+    "security": "Users & ACLs",
+    "controller": "Controller",
+    "controller?tab=work": "Controller",
+    "controller?tab=terms": "Controller",
+    "drills": "Drills",
+    "audit": "Audit",
+}
+VIOLATIONS = """async (rules) => (await axe.run(document, rules)).violations.map(
+  (each) => `${each.id}: ${each.nodes.slice(0, 3).map((node) => node.html).join(" ")}`)"""
+EXCESS = "document.documentElement.scrollWidth - innerWidth"
+ALL_RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
+
+
+def heading(page: Page, name: str) -> None:
+    expect(page.locator("main h1")).to_have_text(name)
+
+
+def test_the_link_signs_in_and_the_first_screen_is_light(
+    browser: Browser, seeded: SeededConsole
+) -> None:
+    """Acceptance 2 and 3: at most 12 requests, none to another host; the token leaves the
+    address."""
+    context = browser.new_context(viewport=SIZE)
+    requests: list[str] = []
+    context.on("request", lambda request: requests.append(request.url))
+    complaints = listen(context, urlsplit(seeded.address).netloc)
+    page = context.new_page()
+    page.goto(seeded.link)
+    expect(page.get_by_role("list", name="Brokers").get_by_role("listitem")).to_have_count(3)
+    assert page.url == f"{seeded.address}/c/main/overview"
+    # The stream may be opened again as parts of the screen appear, and Chromium asks for the icon
+    # whenever the address changes.
+    first = {url.partition("?")[0] for url in requests}
+    assert len(first) <= 12, first
+    assert not any("token" in url for url in requests)
+    context.close()
+    assert complaints == ([], [])
+
+
+def go(page: Page, path: str, name: str) -> None:
+    """Another screen in the same page, as a link inside the console would."""
+    page.evaluate(
+        """(path) => {
+          history.pushState(null, "", `/c/main/${path}`);
+          dispatchEvent(new PopStateEvent("popstate"));
+        }""",
+        path,
+    )
+    heading(page, name)
+    expect(page.locator("main .skeleton")).to_have_count(0)
+
+
+def test_every_screen_passes_axe_in_light_and_dark_and_fits(open_page: Open) -> None:
+    """Acceptance 3 and 35: no violation, no error, nothing wider than the window."""
+    page = open_page("overview")
+    for path, name in SCREENS.items():
+        page.set_viewport_size(SIZE)
+        page.emulate_media(color_scheme="light")
+        go(page, path, name)
+        assert page.evaluate(VIOLATIONS, {"runOnly": ALL_RULES}) == [], path
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate(VIOLATIONS, {"runOnly": COLOURS}) == [], f"{path}, dark"
+        assert page.evaluate(EXCESS) <= 0, path
+        page.set_viewport_size({"width": 700, "height": 900})
+        assert page.evaluate(EXCESS) <= 0, f"{path} at 700 pixels"
+
+
+def test_keys_reach_everything(open_page: Open) -> None:
+    """Acceptance 35: search, screens, rows and help without a pointer."""
+    page = open_page("overview")
+    page.keyboard.press("/")
+    page.get_by_role("textbox", name="Topic, group, broker").fill(ORDERS)
+    link = page.locator("dialog").get_by_role("link", name=ORDERS, exact=True)
+    expect(link).to_be_visible()
+    page.keyboard.press("Enter")
+    heading(page, ORDERS)
+    page.keyboard.press("g")
+    page.keyboard.press("b")
+    heading(page, "Brokers")
+    expect(page.locator("main")).to_be_focused()
+    expect(page.get_by_role("link", name="2", exact=True)).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="2", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    heading(page, "Broker 2")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_grid_is_walked_by_keys_and_opens_a_partition(open_page: Open) -> None:
+    """Acceptance 6: the grid by keyboard, and the same facts in a table."""
+    page = open_page(f"topic?name={ORDERS}")
+    page.get_by_role("application").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".readout")).to_contain_text(f"{ORDERS}-3: leader")
+    rows = page.get_by_role("group", name="Partitions").get_by_role("row")
+    expect(rows).to_have_count(13)
+
+
+def test_filters_and_order_are_in_the_address(open_page: Open) -> None:
+    """Acceptance 36: what is copied from the address bar opens the same state."""
+    page = open_page("topics")
+    page.get_by_role("searchbox", name="Filter by name").fill("rder")
+    page.get_by_role("button", name="partitions").click()
+    expect(page).to_have_url(re.compile(r"q=rder"))
+    expect(page).to_have_url(re.compile(r"sort=-partitions"))
+    again = open_page(
+        urlsplit(page.url).path.removeprefix("/c/main/") + "?" + urlsplit(page.url).query
+    )
+    expect(again.get_by_role("searchbox", name="Filter by name")).to_have_value("rder")
+    expect(again.get_by_role("columnheader", name="partitions")).to_have_attribute(
+        "aria-sort", "descending"
+    )
+    expect(again.locator("tbody tr.row").first).to_contain_text(ORDERS)
+
+
+def test_what_clients_send_is_text_on_every_screen(open_page: Open) -> None:
+    """Acceptance 28, 29 and 32: nothing runs, nothing hides, every name has a page."""
+    for group in HOSTILE_GROUPS:
+        page = open_page("group?" + urlencode({"id": group}))
+        expect(page.locator("main h1")).to_contain_text(group[:6])
+    page = open_page("groups")
+    expect(page.get_by_role("link", name="../../etc", exact=True)).to_be_visible()
+    page = open_page("records?topic=payments&p=0&open=0:0")
+    for escape in ("\\u202e", "\\0", "\\e", "\\u200b"):
+        expect(page.get_by_label("value", exact=True)).to_contain_text(escape)
+    expect(page.get_by_role("complementary")).to_contain_text("header <script>")
+    page = open_page("records?topic=payments&p=1")
+    expect(page.get_by_role("link", name="1 @ 0")).to_be_visible()
+    assert page.evaluate(EXCESS) <= 0
+    page = open_page("topic?name=" + "t" * 249)
+    assert page.evaluate(EXCESS) <= 0
+    assert page.evaluate("document.title") != "run"
+    assert page.locator("main script, main img").count() == 0
+
+
+def test_offsets_are_reset_by_keys_alone_and_become_what_the_preview_said(
+    open_page: Open,
+) -> None:
+    """Acceptance 21 and 35: a preview, then the act."""
+    page = open_page("group?id=billing&tab=reset")
+    page.get_by_label("To", exact=True).focus()
+    page.get_by_label("To", exact=True).select_option("latest")
+    page.get_by_role("button", name="Preview").focus()
+    page.keyboard.press("Enter")
+    plan = page.get_by_role("group", name="Plan")
+    expect(plan).to_contain_text("nothing has changed yet")
+    rows = plan.get_by_role("row")
+    expect(rows).to_have_count(13)
+    expect(page).to_have_url(re.compile(r"plan=p"))
+    again = open_page("group?" + urlsplit(page.url).query)
+    again.get_by_role("button", name="Apply").focus()
+    again.keyboard.press("Enter")
+    expect(again.get_by_role("group", name="Plan")).to_contain_text("The offsets are set.")
+    page = open_page("audit")
+    expect(page.get_by_role("row", name=re.compile("reset-offsets.*billing")).first).to_be_visible()
+
+
+def test_a_record_is_produced_read_back_and_found(open_page: Open) -> None:
+    """Acceptance 27: key, value and headers as they were written; and search finds it."""
+    page = open_page("produce?topic=clicks")
+    page.get_by_label("Key", exact=True).fill("user-ü")
+    page.get_by_label("Value", exact=True).fill('{"order": {"id": 99001}}')
+    page.get_by_role("button", name="Add a header").click()
+    page.get_by_label("Name").fill("trace")
+    page.get_by_role("textbox", name="Value").last.fill("9f")
+    page.get_by_role("button", name="Preview").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Produce").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="Open it").click()
+    record = page.get_by_role("complementary", name="Record")
+    expect(record).to_contain_text("user-ü")
+    expect(record).to_contain_text("header trace")
+    expect(record).to_contain_text("99001")
+    page.get_by_role("button", name="Close the record").click()
+    page.get_by_label("Search", exact=True).fill("$.order.id = 99001")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.get_by_role("group", name="Search")).to_contain_text("done")
+    found = page.get_by_role("group", name="Records found").get_by_role("row")
+    expect(found).to_have_count(2)
+
+
+def test_records_appear_in_the_tail_as_they_are_written(open_page: Open) -> None:
+    page = open_page("records?topic=empty&mode=live")
+    expect(page.get_by_role("group", name="Live tail").get_by_text("live")).to_be_visible()
+    expect(page.get_by_text("Waiting for records.")).to_be_visible()
+    plan = {"kind": "produce", "topic": "empty", "p": 0, "key": "k", "value": "just now"}
+    page.evaluate(
+        """async (body) => {
+          const post = async (path, body) => (await fetch(`/api/v1${path}`, {method: "POST",
+            headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)})).json();
+          const plan = await post("/plans", body);
+          await post(`/plans/${plan.id}/start`, {});
+        }""",
+        {**plan, "headers": [], "encoding": "text"},
+    )
+    rows = page.get_by_role("group", name="Records as they are written")
+    expect(rows).to_contain_text("just now")
+
+
+def test_a_topic_is_created_changed_and_deleted_by_plans(open_page: Open) -> None:
+    page = open_page("topics?act=create")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("short-lived")
+    dialog.get_by_label("Partitions").fill("2")
+    page.get_by_role("button", name="Preview").click()
+    dialog.get_by_role("button", name="Create", exact=True).click()
+    expect(dialog).to_contain_text("Created.")
+    page = open_page("topic?name=short-lived&act=delete")
+    dialog = page.get_by_role("dialog")
+    button = dialog.get_by_role("button", name="Delete topic")
+    expect(button).to_be_disabled()
+    dialog.get_by_role("textbox").fill("short-lived")
+    button.click()
+    expect(dialog).to_contain_text("Deleted.")
+
+
+def test_the_planner_shows_reason_and_cost_before_anything_moves(open_page: Open) -> None:
+    page = open_page("planner")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.get_by_role("group", name="Moves")).to_contain_text("archive-")
+    expect(page.get_by_role("group", name="Cost per broker").get_by_role("row")).not_to_have_count(
+        1
+    )
+    page.get_by_role("button", name="Start moving").click()
+    expect(page.get_by_text("The moves have begun")).to_be_visible()
+
+
+def test_the_time_bar_goes_to_the_change_before(open_page: Open) -> None:
+    """Acceptance 36: the moment is in the address, and every link keeps it."""
+    page = open_page(f"partition?topic={ORDERS}&p=0")
+    expect(page.get_by_role("list", name="Changes of this partition")).to_be_visible()
+    page.keyboard.press("t")
+    page.get_by_role("button", name="Change before").click()
+    expect(page).to_have_url(re.compile(r"at=2"))
+    expect(page.get_by_text(re.compile(r"as of \d"))).to_be_visible()
+    page.get_by_role("link", name="Overview", exact=True).click()
+    heading(page, "Overview")
+    expect(page).to_have_url(re.compile(r"at=2"))
+    page.get_by_role("button", name="Now", exact=True).click()
+    expect(page).not_to_have_url(re.compile(r"at="))
+
+
+def test_a_console_that_does_not_answer_is_said_so_and_comes_back(
+    browser: Browser, seeded: SeededConsole
+) -> None:
+    context = browser.new_context(viewport=SIZE)
+    page = context.new_page()
+    page.goto(seeded.link)
+    expect(page.get_by_text("connected")).to_be_visible()
+    context.set_offline(True)
+    page.get_by_role("link", name="Brokers", exact=True).click()
+    expect(page.get_by_role("banner").get_by_text("console does not answer")).to_be_visible()
+    context.set_offline(False)
+    expect(page.get_by_text("connected")).to_be_visible()
+    context.close()
+
+
+def test_a_wrong_token_is_refused_and_the_form_takes_the_right_one(
+    browser: Browser, seeded: SeededConsole
+) -> None:
+    context = browser.new_context(viewport=SIZE)
+    page = context.new_page()
+    page.goto(f"{seeded.address}/#token=wrong")
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_label("Token").fill(seeded.link)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Overview", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    context.close()
+
+
+def test_a_killed_broker_is_on_the_overview_with_the_reason(
+    open_page: Open, seeded: SeededConsole
+) -> None:
+    """Acceptance 10: without a reload, with what the controller's journal says."""
+    page = open_page("overview")
+    seeded.cluster.kill(3)
+    problems = page.get_by_role("list", name="Problems")
+    expect(problems).to_contain_text("broker 3", ignore_case=True)
+    expect(problems).to_contain_text("BrokerChange")
+    page.keyboard.press("g")
+    page.keyboard.press("k")
+    expect(page.get_by_role("list", name="Journal, newest first")).to_contain_text("dead=[3]")
+    seeded.cluster.start(3)
