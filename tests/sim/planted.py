@@ -659,7 +659,7 @@ def seeds_to_find(bug: Bug, first: int) -> int | None:
     with bug.planted():
         for count, seed in enumerate(range(first, first + SEEDS_MAX), start=1):
             try:
-                report = run(bug.plan(seed))
+                report = run(bug.plan(seed), until=bug.invariants)
             except AssertionError:
                 continue  # the product's own asserts found it; that does not count here
             if bug.is_found(report):

@@ -21,7 +21,7 @@ def hunt(index: int) -> tuple[bool, list[str]]:
     logging.disable(logging.CRITICAL)
     bug = BUGS[index]
     with bug.planted():
-        report = run(bug.plan(bug.seed))
+        report = run(bug.plan(bug.seed), until=bug.invariants)
     return bug.is_found(report), [*map(str, report.violations), *report.findings]
 
 

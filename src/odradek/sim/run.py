@@ -6,7 +6,9 @@ judged. The same seed gives the same run to the last byte, and `Report.trace` pr
 """
 
 import asyncio
+import contextlib
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from odradek.coordinator.storage import OFFSETS_TOPIC
@@ -47,8 +49,8 @@ class Report:
         return not self.violations and not self.findings
 
 
-def run(plan: Plan) -> Report:
-    """Carry a plan out."""
+def run(plan: Plan, until: Collection[str] = ()) -> Report:
+    """Carry a plan out, to its end or until one of these invariants is violated."""
     world = World(
         plan.seed,
         plan.brokers,
@@ -72,7 +74,7 @@ def run(plan: Plan) -> Report:
     history = History()
     one = _Run(plan, world, history)
     with watched() as unexpected:
-        world.run(lambda _: one.story(), one.prepare)
+        world.run(lambda _: one.story_until(until) if until else one.story(), one.prepare)
     findings = [
         *one.findings,
         *unexpected,
@@ -119,12 +121,31 @@ class _Run:
             self.world.ledger.listeners.append(checker.written)
             self.world.readers.append(checker.journalled)
 
+    async def story_until(self, invariants: Collection[str]) -> None:
+        """As much of the story as it takes to see one of these invariants violated."""
+        story = asyncio.ensure_future(self.story())
+        while not story.done():
+            await asyncio.wait([story], timeout=LOOK_S)
+            if any(each.invariant in invariants for each in self.history.violations):
+                story.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await story
+
     async def story(self) -> None:
-        plan = self.plan
         if not await self._begin():
             return
-        self.load.start(plan.load)
+        self.load.start(self.plan.load)
         looking = asyncio.ensure_future(self._look())
+        try:
+            await self._suffer_and_heal()
+        finally:
+            looking.cancel()
+        if not self.findings:
+            for checker in self.checkers:
+                checker.judge()
+
+    async def _suffer_and_heal(self) -> None:
+        plan = self.plan
         began = self.world.loop.time()
         await asyncio.gather(*(self._suffer(fault, began) for fault in plan.faults))
         rest = began + plan.seconds - self.world.loop.time()
@@ -137,10 +158,6 @@ class _Run:
         await self._every_partition_is_served()
         if plan.load.producers and not self.history.counts.get("acknowledged"):
             self.findings.append("not well: no record was ever acknowledged")
-        looking.cancel()
-        if not self.findings:
-            for checker in self.checkers:
-                checker.judge()
 
     async def _begin(self) -> bool:
         name, process = "starter", self.world.process("starter")
