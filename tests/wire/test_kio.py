@@ -19,7 +19,7 @@ from odradek.wire.api import APIS
 from odradek.wire.messages import consumer_protocol
 from odradek.wire.schema import ZERO_UUID, Message, Struct, fields_of
 
-SAMPLES = 6
+SAMPLES = 4
 EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -86,19 +86,20 @@ def test_kio_knows_every_api() -> None:
     assert len(KNOWN) == len(EVERY_VERSION) - 13  # all but the records of the offsets topic
 
 
-@pytest.mark.parametrize(("message", "version", "path"), KNOWN)
-def test_same_bytes_as_kio(message: type[Message], version: int, path: str) -> None:
-    module, _, name = path.partition(":")
-    entity_type = getattr(importlib.import_module(module), name)
-    read, write = entity_reader(entity_type), entity_writer(entity_type)
-    random = Random(f"{name} {version}")
-    for _ in range(SAMPLES):
-        value = sample(message, version, random)
-        assert isinstance(value, message)
-        encoded = value.encode(version)
-        entity, size = read(encoded, 0)
-        assert size == len(encoded)
-        assert theirs(entity) == ours(value, version)
-        written = io.BytesIO()
-        write(written, entity)
-        assert written.getvalue() == encoded
+@pytest.mark.parametrize("message", {message: None for message, _, _ in KNOWN})
+def test_same_bytes_as_kio(message: type[Message]) -> None:
+    for version, path in [(version, path) for known, version, path in KNOWN if known is message]:
+        module, _, name = path.partition(":")
+        entity_type = getattr(importlib.import_module(module), name)
+        read, write = entity_reader(entity_type), entity_writer(entity_type)
+        random = Random(f"{name} {version}")
+        for _ in range(SAMPLES):
+            value = sample(message, version, random)
+            assert isinstance(value, message)
+            encoded = value.encode(version)
+            entity, size = read(encoded, 0)
+            assert size == len(encoded), version
+            assert theirs(entity) == ours(value, version), version
+            written = io.BytesIO()
+            write(written, entity)
+            assert written.getvalue() == encoded, version
