@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from odradek.store.zookeeper_server import CannotStart, find_jars, find_java
 from odradek.testing.cluster import Cluster
@@ -14,6 +15,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # that press it would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# The same examples in every run, and no verdict that depends on how fast the machine is.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("repeatable")
 
 INTEROP = Path(__file__).parent / "interop"
 

@@ -281,7 +281,7 @@ Step = tuple[int, int | None]
     ),
     st.sampled_from([Codec.NONE, Codec.LZ4]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_reader_ends_with_the_same_table(batches: list[list[Step]], codec: Codec) -> None:
     """The model is a dictionary: reading the whole log, or what is left of it, fills it equally."""
     log = []

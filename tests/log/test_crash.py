@@ -306,7 +306,7 @@ def test_a_crash_at_every_change(power: bool) -> None:
         model.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.lists(steps, max_size=25), st.integers(0, 60), st.booleans()),
@@ -332,7 +332,7 @@ def test_lives_with_several_crashes(lives: list[tuple[list[Step], int, bool]], s
         model.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(steps, max_size=60))
 def test_a_life_without_a_crash(life: list[Step]) -> None:
     model = Model()

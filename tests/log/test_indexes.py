@@ -71,7 +71,7 @@ offsets_and_positions = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 90
 
 
 @given(offsets_and_positions, st.integers(-5, 3200), st.integers(-5, 3200), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_offset_index_follows_a_list(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[int, int]],
@@ -109,7 +109,7 @@ def test_offset_index_follows_a_list(
 @given(
     st.lists(st.tuples(st.integers(-3, 50), st.integers(0, 9)), max_size=60), st.integers(-1, 400)
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_time_index_follows_a_list(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]], cut: int
 ) -> None:

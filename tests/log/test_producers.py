@@ -338,7 +338,7 @@ steps = st.lists(
 
 
 @given(steps, st.integers(0, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_snapshot_and_the_rest_replayed_give_the_same_state(
     tmp_path_factory: pytest.TempPathFactory, history: list[Step], cut: int
 ) -> None:

@@ -266,7 +266,7 @@ def layouts(draw: st.DrawFn, count_max: int, partitions_max: int) -> tuple[Layou
 
 
 @given(layouts(10, 40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_plan_keeps_the_promises(case: tuple[Layout, list[Broker]]) -> None:
     current, brokers = case
     plan = plan_minimal(current, brokers)
@@ -279,7 +279,7 @@ def test_every_plan_keeps_the_promises(case: tuple[Layout, list[Broker]]) -> Non
 
 
 @given(st.integers(2, 4), st.integers(2, 3), st.integers(10, 80), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_with_equal_racks_replicas_and_leaders_are_level(
     racks: int, size: int, partitions: int, data: st.DataObject
 ) -> None:
@@ -313,7 +313,7 @@ def best_possible(current: Layout, brokers: Sequence[Broker]) -> tuple[int, int]
 
 
 @given(layouts(5, 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_layout_is_more_level_and_none_costs_less(case: tuple[Layout, list[Broker]]) -> None:
     current, brokers = case
     plan = plan_minimal(current, brokers)

@@ -107,8 +107,7 @@ class Story:
 
 @settings(
     max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=list(HealthCheck),
 )
 @given(
     steps=STEPS,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 from numba import njit
@@ -83,7 +83,7 @@ def only(decoder: Decoder, records: bytes | bytearray, **more: Any) -> pa.Record
     return rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(content=rows, codec=st.sampled_from([0, 1, 2, 3, 4]), base=st.integers(0, 2**40))
 def test_what_a_client_wrote_is_what_arrow_holds(content: Any, codec: int, base: int) -> None:
     decoder = Decoder("t", 2, 0, MAX, include_headers=True)
@@ -94,7 +94,7 @@ def test_what_a_client_wrote_is_what_arrow_holds(content: Any, codec: int, base:
     assert decoder.start == base + len(content)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(content=rows, codec=st.sampled_from(list(Codec)), size_max=st.sampled_from([64, 1 << 20]))
 def test_what_arrow_holds_is_what_a_client_reads(content: Any, codec: Codec, size_max: int) -> None:
     batch = arrow(content)
@@ -265,7 +265,7 @@ def test_a_marker_that_was_emptied_is_passed_over() -> None:
     assert decoder.start == 13
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(data=st.data(), content=rows, codec=st.sampled_from([0, 0, 0, 1, 2, 3, 4]))
 def test_damage_under_a_right_checksum_is_refused_or_read_never_worse(
     data: st.DataObject, content: Any, codec: int
@@ -296,7 +296,7 @@ def test_a_count_of_records_that_cannot_be_true_allocates_nothing() -> None:
     assert not fields[5] & CONTROL_BIT
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=40))
 def test_the_hash_is_kafkas(key: bytes) -> None:
     column = BytesColumn.of(pa.array([b"before", key], pa.binary()))

@@ -147,7 +147,7 @@ def compare(schema: str, values: list[bytes | None], confluent: bool = False) ->
 
 
 @pytest.mark.timeout(400)  # compiles first
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_any_value_of_any_schema_and_bytes_that_are_none(data: st.DataObject) -> None:
     fields = data.draw(st.lists(KINDS, min_size=1, max_size=4))

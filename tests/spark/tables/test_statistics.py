@@ -112,7 +112,7 @@ def test_a_dot_in_a_name_is_not_a_path() -> None:
     assert list(leaves(schema)) == [("a.b",), ("a", "b"), None, None]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_a_filter_finds_the_same_rows_with_statistics_and_without(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -267,7 +267,6 @@ def test_a_random_life(
         settings=settings(
             max_examples=EXAMPLES[name],
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )
