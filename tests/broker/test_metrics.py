@@ -195,6 +195,7 @@ class TestHealth:
             broker.connections.is_serving = False
             assert await get(broker, "/readyz") == (503, "not serving clients yet\n")
             assert (await get(broker, "/livez"))[0] == 200
+            broker.connections.is_serving = True  # or its controlled shutdown never ends
 
     async def test_a_broker_that_cannot_continue_is_not_ready(self, tmp_path: Path) -> None:
         async with cluster(tmp_path) as made:
