@@ -521,7 +521,11 @@ class ReplicaFetcher:
             self._react(state, ErrorCode(data.error_code))
             return
         position = self._session.wanted.get(state.tp)
-        if position is None or position.offset != state.log.end_offset:
+        if position is None:
+            return
+        if position.offset != state.log.end_offset:
+            # An error came between the append and here: ask from the end, not for the same again.
+            self._fetch_from_end(state)
             return
         diverging = data.diverging_epoch
         if diverging is not None and diverging.epoch >= 0:
