@@ -6,16 +6,15 @@ from the call to its answer: the bytecodes that were executed, and the memory th
 worst, which shows what is copied or sorted without bytecodes.
 """
 
-import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from tests.broker.clusters import Cluster, cluster, until
+from tests.bytecodes import counted
 
 from odradek.broker.metadata_cache import LEADER_DURING_DELETE
 from odradek.broker.server import Broker
@@ -160,23 +159,9 @@ async def work(made: Cluster, ask: Question) -> Work:
 
 
 async def bytecodes(ask: Question, client: Client) -> int:
-    count = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal count
-        if event == "opcode":
-            count += 1
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
+    with counted() as count:
         await ask(client)
-    finally:
-        sys.settrace(before)
-    return count
+    return count.value
 
 
 async def memory(ask: Question, client: Client) -> int:
