@@ -85,7 +85,7 @@ class Cluster:
     async def connect(self, broker_id: int, client_id: str = "test") -> Connection:
         endpoint = self.brokers[broker_id].endpoints[0]
         connection = await Connection.open(
-            endpoint.host, endpoint.port, client_id=client_id, timeout=20
+            endpoint.host, endpoint.port, client_id=client_id, timeout=60
         )
         self._connections.append(connection)
         return connection
@@ -142,7 +142,7 @@ async def cluster(directory: Path, brokers: int = 1, **settings: str) -> AsyncIt
 async def until(condition: Callable[[], object]) -> None:
     """Lets the loop turn until something is so."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + 20
+    deadline = loop.time() + 60
     while not condition():
         assert loop.time() < deadline, "it never came about"
         await asyncio.sleep(0.001)

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 _SERVES = re.compile(r"serves PLAINTEXT://127\.0\.0\.1:(\d+)")
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 60
 
 
 class BrokerProcess:
@@ -89,8 +89,8 @@ class BrokerProcess:
     def _ended(self) -> int:
         assert self._process is not None
         assert self._reader is not None
-        code = self._process.wait(30)
-        self._reader.join(30)
+        code = self._process.wait(60)
+        self._reader.join(60)
         for pipe in (self._process.stdin, self._process.stderr):
             assert pipe is not None
             pipe.close()

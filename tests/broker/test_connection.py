@@ -49,7 +49,7 @@ class Raw:
     async def is_closed(self) -> bool:
         """Reads to the end; True if the other side ended it without another byte."""
         try:
-            return await asyncio.wait_for(self.reader.read(), 10) == b""
+            return await asyncio.wait_for(self.reader.read(), 60) == b""
         except ConnectionError:
             return True
 
@@ -303,19 +303,20 @@ async def test_clients_do_not_keep_the_other_brokers_out(tmp_path: Path) -> None
             await made.connect(1)
         await until(lambda: connections.statistics()["waiting"])
         internal = made.brokers[1].endpoints[1]
-        peer = await Connection.open(internal.host, internal.port, client_id="2", timeout=20)
+        peer = await Connection.open(internal.host, internal.port, client_id="2", timeout=60)
         assert (await peer.request(MetadataRequest(topics=[]), 9)).brokers
         peer.close()
 
 
 async def test_idle_connections_are_closed_and_busy_ones_are_not(tmp_path: Path) -> None:
-    async with cluster(tmp_path, connections_max_idle_ms="200") as made:
+    async with cluster(tmp_path, connections_max_idle_ms="500") as made:
         await made.create_topic("t")
         idle = await made.connect(1)
         waiting = await made.connect(1)
-        fetch = waiting.start(fetch_request("t", max_wait_ms=700), 11)
+        fetch = waiting.start(fetch_request("t", max_wait_ms=50_000, min_bytes=1), 11)
         await until(lambda: idle.closed)
         assert not waiting.closed
+        await produce(await made.connect(1), "t", b"value")
         await fetch
 
 

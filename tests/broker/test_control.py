@@ -122,7 +122,7 @@ async def test_where_brokers_have_a_listener_clients_of_another_are_not_believed
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         await still_works(made)
         internal = made.brokers[1].endpoints[1]
-        peer = await Connection.open(internal.host, internal.port, client_id="1", timeout=20)
+        peer = await Connection.open(internal.host, internal.port, client_id="1", timeout=60)
         response = await peer.request(stop_replica(*epochs), 3)
         assert response.error_code == ErrorCode.NONE
         peer.close()

@@ -70,7 +70,7 @@ class Clients:
         )
         endpoints = self.made.brokers[broker].endpoints
         port = next(each.port for each in endpoints if each.listener == "SASL_PLAINTEXT")
-        connection = await Connection.open("127.0.0.1", port, timeout=20, security=security)
+        connection = await Connection.open("127.0.0.1", port, timeout=60, security=security)
         self._open.append(connection)
         return connection
 

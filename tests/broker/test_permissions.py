@@ -349,7 +349,7 @@ async def check_case(case: Case, alice: Connection, acls: AclFollower) -> None:
 async def find_coordinator(made: Cluster) -> None:
     """Creates the offsets topic, as the super user."""
     port = next(each.port for each in made.brokers[1].endpoints if each.listener == "PLAINTEXT")
-    connection = await Connection.open("127.0.0.1", port, timeout=20)
+    connection = await Connection.open("127.0.0.1", port, timeout=60)
     response = await connection.request(FindCoordinatorRequest(key="g"), 3)
     while response.error_code:
         response = await connection.request(FindCoordinatorRequest(key="g"), 3)
@@ -378,7 +378,7 @@ async def log_in(port: int) -> Connection:
         read_file=lambda path: b"",
         now_ms=lambda: 0,
     )
-    return await Connection.open("127.0.0.1", port, timeout=20, security=security)
+    return await Connection.open("127.0.0.1", port, timeout=60, security=security)
 
 
 def errors_of(value: object) -> Iterator[int]:

@@ -40,7 +40,7 @@ class Prometheus:
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.address}/-/ready", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.address}/-/ready", timeout=30) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -48,7 +48,7 @@ class Prometheus:
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The result of an instant query: one entry for each series."""
         query = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"{self.address}/api/v1/query?{query}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.address}/api/v1/query?{query}", timeout=30) as answer:
             found = json.load(answer)
         assert found["status"] == "success"
         result: list[dict[str, Any]] = found["data"]["result"]

@@ -151,7 +151,7 @@ class Secured:
         )
         endpoint = next(each for each in self.broker.endpoints if each.listener == listener)
         connection = await Connection.open(
-            endpoint.host, endpoint.port, client_id="test", timeout=20, security=security
+            endpoint.host, endpoint.port, client_id="test", timeout=60, security=security
         )
         self._connections.append(connection)
         return connection

@@ -27,7 +27,7 @@ def nothing() -> Iterator[BinaryIO]:
 
 
 async def test_a_device_that_is_no_terminal_is_read_like_a_file(nothing: BinaryIO) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert [line async for line in lines(nothing)] == []
 
 

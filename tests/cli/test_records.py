@@ -135,10 +135,10 @@ def test_a_pipe_is_sent_as_it_comes_and_followed_until_ctrl_c(
             assert "stop its consumers" in odradek.refused("groups", "delete", group, "--yes")
             producer.stdin.write(b"second\n")
             producer.stdin.close()
-            assert producer.wait(20) == 0
+            assert producer.wait(60) == 0
             assert consumer.stdout.readline() == b"second\n"
             consumer.send_signal(signal.SIGINT)
-            assert consumer.wait(20) == 0
+            assert consumer.wait(60) == 0
         finally:
             producer.kill()
             consumer.kill()
@@ -162,7 +162,7 @@ def test_ctrl_c_before_the_end_is_reported_by_the_exit_code_alone(
                 pass
             producer.send_signal(signal.SIGINT)
             assert producer.stderr.read() == b""
-            assert producer.wait(20) == 130
+            assert producer.wait(60) == 130
         finally:
             producer.kill()
 
@@ -185,7 +185,7 @@ def test_two_members_share_a_topic(odradek: CommandLine, topic: str) -> None:
     finally:
         for member in members:
             member.send_signal(signal.SIGINT)
-        codes = [member.wait(20) for member in members]
+        codes = [member.wait(60) for member in members]
         for member in members:
             assert member.stdout is not None
             member.stdout.close()

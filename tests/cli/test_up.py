@@ -65,7 +65,7 @@ def test_ctrl_c_stops_in_order_and_nothing_is_lost(tmp_path: Path, number: signa
         cluster.send_signal(number)
         lines = read_until(cluster, "stopping broker 2")
         assert "stopping broker 1" in lines
-        assert cluster.wait(30) == 0
+        assert cluster.wait(60) == 0
     for broker in (1, 2):
         log = (tmp_path / f"broker-{broker}.log").read_text()
         assert "has stopped" in log
@@ -73,7 +73,7 @@ def test_ctrl_c_stops_in_order_and_nothing_is_lost(tmp_path: Path, number: signa
         read_until(cluster, "brokers 1,2")
         assert odradek("consume", "t") == "kept\n"
         cluster.send_signal(number)
-        assert cluster.wait(30) == 0
+        assert cluster.wait(60) == 0
 
 
 def test_a_broker_that_dies_is_not_restarted(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_broker_that_dies_is_not_restarted(tmp_path: Path) -> None:
         assert "brokers 2," in read_until(cluster, "brokers 2,")[-1]
         os.kill(int(children[1]), signal.SIGKILL)
         assert "see the logs in" in read_until(cluster, "no broker is left")[-1]
-        assert cluster.wait(30) == 1
+        assert cluster.wait(60) == 1
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         read_until(first, "brokers 1")
         with up(tmp_path / "b", port, 1) as second:
             assert f"port {port} is taken" in read_until(second, "Error:")[-1]
-            assert second.wait(30) == 1
+            assert second.wait(60) == 1
 
 
 def test_a_zookeeper_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_zookeeper_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
     with up(tmp_path, port, 1, "--store", f"zookeeper://127.0.0.1:{port}/x") as cluster:
         said = read_until(cluster, "Error:")[-1]
         assert f"ZooKeeper cannot be reached (127.0.0.1:{port}" in said
-        assert cluster.wait(30) == 1
+        assert cluster.wait(60) == 1
 
 
 def test_a_broker_of_up_can_be_started_by_itself_on_its_directory(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def theirs() -> confluent_kafka.Producer:
 
 @pytest.fixture(scope="module")
 def bootstrap(theirs: confluent_kafka.Producer) -> str:
-    brokers = theirs.list_topics(timeout=10).brokers.values()
+    brokers = theirs.list_topics(timeout=60).brokers.values()
     return ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
 
 
@@ -45,7 +45,7 @@ def bootstrap(theirs: confluent_kafka.Producer) -> str:
 def topic(theirs: confluent_kafka.Producer, request: pytest.FixtureRequest) -> str:
     """The mock makes a topic with four partitions when it is first asked about it."""
     name = request.node.name.replace("[", "-").replace("]", "")
-    theirs.list_topics(name, timeout=10)
+    theirs.list_topics(name, timeout=60)
     return name
 
 
@@ -82,7 +82,7 @@ def read_back(bootstrap: str, topic: str, count: int) -> list[confluent_kafka.Me
     )
     messages: list[confluent_kafka.Message] = []
     while len(messages) < count:
-        batch = consumer.consume(count, timeout=10)
+        batch = consumer.consume(count, timeout=60)
         assert batch, f"only {len(messages)} of {count} came"
         messages += batch
     consumer.close()

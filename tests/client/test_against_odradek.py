@@ -377,7 +377,7 @@ async def test_the_controller_dies(cluster: Cluster, topic: str) -> None:
 
 async def test_a_frozen_broker_does_not_stop_the_others(cluster: Cluster, topic: str) -> None:
     """SIGSTOP: its connections stay open and say nothing. Requests to it time out."""
-    async with Client(cluster.bootstrap_servers, timeout_s=1.0) as client:
+    async with Client(cluster.bootstrap_servers, timeout_s=3.0) as client:
         await all_alive(client)
         check(await Admin(client).create_topics([NewTopic(topic, assignment={0: [1], 1: [2]})]))
         assert await client.leader(TopicPartition(topic, 0)) == 1

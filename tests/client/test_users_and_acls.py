@@ -55,7 +55,7 @@ async def log_in(port: int, user: str, password: str, mechanism: str) -> None:
         read_file=lambda path: b"",
         now_ms=lambda: int(time.time() * 1000),
     )
-    connection = await Connection.open("127.0.0.1", port, timeout=20, security=security)
+    connection = await Connection.open("127.0.0.1", port, timeout=60, security=security)
     await connection.request(MetadataRequest(topics=[]), 9)
     connection.close()
 

@@ -198,8 +198,8 @@ class Member:
 
     def end(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
-        self.process.wait(30)
-        self._reader.join(30)
+        self.process.wait(60)
+        self._reader.join(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

@@ -132,7 +132,7 @@ async def test_no_answer_in_time_is_asked_again(desk: Desk, puppet: Puppet) -> N
     puppet.is_silent = True
     desk.channels.add(await registration(puppet))
     desk.channels.send(2, update(1))
-    await until(lambda: len(puppet.requests) == 2)
+    await until(lambda: len(puppet.requests) >= 2)
     puppet.is_silent = False
     await desk.until(1)
     assert {request.controller_epoch for _, request in puppet.requests} == {1}

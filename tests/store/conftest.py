@@ -18,7 +18,7 @@ from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.sqlite_tree import SqliteTree
 from odradek.store.zookeeper_server import ZooKeeperServer
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 TIMEOUT_MS = 1000
 CHILD = Path(__file__).parent / "child.py"
 

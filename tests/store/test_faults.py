@@ -421,7 +421,7 @@ class TestZooKeeper:
         proxy = proxy_to(zookeeper_address)
         await proxy.join(context)
         store = open_store(f"zookeeper://{proxy.address}/encrypted", tls=Tls(ca=str(certificate)))
-        await asyncio.wait_for(store.start(), 20)
+        await asyncio.wait_for(store.start(), 60)
         await store.create("/a", b"secret")
         assert (await store.get("/a"))[0] == b"secret"
         await store.close()

@@ -88,7 +88,7 @@ def test_the_command_serves_until_told_to_stop(tmp_path: Path, zookeeper_address
         assert re.match(r"ZooKeeper is ready: zookeeper://127\.0\.0\.1:\d+ ", line)
         process.send_signal(signal.SIGTERM)
         assert process.stdout.read() == "stopping\n"
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
@@ -110,7 +110,7 @@ def test_the_server_does_not_outlive_whoever_started_it(
     try:
         assert process.stdout is not None
         host, _, port = process.stdout.readline().strip().partition(":")
-        with socket.create_connection((host, int(port)), timeout=20) as connection:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
             process.kill()
             assert connection.recv(1) == b"", "the server closed it, for it ends"
     finally:

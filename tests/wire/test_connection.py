@@ -38,7 +38,7 @@ class Peer(FrameProtocol):
 
 @asynccontextmanager
 async def connected(
-    behaviour: Behaviour, timeout: float = 5, max_response_bytes: int = 1 << 20
+    behaviour: Behaviour, timeout: float = 30, max_response_bytes: int = 1 << 20
 ) -> AsyncIterator[tuple[Connection, Peer]]:
     peers: list[Peer] = []
 
@@ -197,4 +197,4 @@ async def test_nobody_listening_is_a_connection_error() -> None:
     server.close()
     await server.wait_closed()
     with pytest.raises(ConnectionError, match=str(port)):
-        await Connection.open("127.0.0.1", port, client_id="test", timeout=5)
+        await Connection.open("127.0.0.1", port, client_id="test", timeout=30)

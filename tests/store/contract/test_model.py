@@ -160,7 +160,7 @@ class Life(RuleBasedStateMachine):
         for session, store in enumerate(self.stores):
             there = asyncio.Event()
             if await store.exists(path, lambda _, there=there: there.set()) is None:
-                await asyncio.wait_for(there.wait(), 20)
+                await asyncio.wait_for(there.wait(), 60)
             assert self.told[session] == self.expected[session]
 
     @rule(session=sessions, wanted=st.lists(operations, min_size=1, max_size=4))
@@ -224,9 +224,9 @@ class Life(RuleBasedStateMachine):
     async def check_expire(self, session: int) -> None:
         store, events = self.stores[session], self.session_events[session]
         await self.backend.expire(store)
-        while await asyncio.wait_for(events.get(), 20) is not SessionEvent.EXPIRED:
+        while await asyncio.wait_for(events.get(), 60) is not SessionEvent.EXPIRED:
             pass
-        while await asyncio.wait_for(events.get(), 20) is not SessionEvent.CONNECTED:
+        while await asyncio.wait_for(events.get(), 60) is not SessionEvent.CONNECTED:
             pass
         self.waiting[session].clear()
         owned = sorted(path for path, node in self.model.nodes.items() if node[2] == session)
@@ -240,7 +240,7 @@ class Life(RuleBasedStateMachine):
         for other, store in enumerate(self.stores):
             there = asyncio.Event()
             if await store.exists(path, lambda _, there=there: there.set()) is None:
-                await asyncio.wait_for(there.wait(), 20)
+                await asyncio.wait_for(there.wait(), 60)
             assert sorted(self.told[other], key=str) == sorted(self.expected[other], key=str)
             self.told[other].clear()
             self.expected[other].clear()

@@ -153,7 +153,7 @@ async def test_operations_wait_for_the_connection(remote, recorder) -> None:
     assert (await other.get("/a"))[0] == b"0"
     assert not any(task.done() for task in waiting)
     await remote.reconnect(store)
-    written, read, many = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    written, read, many = await asyncio.wait_for(asyncio.gather(*waiting), 60)
     assert written.version >= 1 and read[0] == b"1"
     assert many[0][0] == b"1" and many[1] is None
 

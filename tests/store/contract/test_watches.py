@@ -244,4 +244,4 @@ async def test_a_follower_who_only_watches_ends_with_the_last_value(store, other
     for number in range(100):
         await other.set("/a", b"%d" % number)
     await other.set("/a", b"end")
-    assert await asyncio.wait_for(following, 20) == b"end"
+    assert await asyncio.wait_for(following, 60) == b"end"
