@@ -654,10 +654,10 @@ BUGS = [
 ]
 
 
-def seeds_to_find(bug: Bug, first: int) -> int | None:
-    """How many seeds it takes, from `first` on."""
+def seeds_to_find(bug: Bug, first: int, seeds_max: int = SEEDS_MAX) -> int | None:
+    """How many seeds it takes, from `first` on; None if more than `seeds_max`."""
     with bug.planted():
-        for count, seed in enumerate(range(first, first + SEEDS_MAX), start=1):
+        for count, seed in enumerate(range(first, first + seeds_max), start=1):
             try:
                 report = run(bug.plan(seed), until=bug.invariants)
             except AssertionError:

@@ -53,7 +53,7 @@ def workers_peak_mb() -> int:
 
 
 @pytest.mark.parametrize(
-    ("codec", "value_bytes", "megabytes"), [("none", 100, 200), ("zstd", 10_000, 1500)]
+    ("codec", "value_bytes", "megabytes"), [("none", 100, 200), ("zstd", 10_000, 800)]
 )
 def test_a_worker_stays_small(
     spark: Any, cluster: Any, codec: str, value_bytes: int, megabytes: int
