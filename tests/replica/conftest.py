@@ -24,7 +24,7 @@ from odradek.log.disk import RealDisk
 from odradek.log.host import LogEnvironment
 from odradek.log.manager import LogManager, LogManagerConfig
 from odradek.replica.config import ReplicaConfig
-from odradek.replica.leader.fetch_state import FetchParams, FetchSet
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById
 from odradek.replica.manager import ReplicaManager
 from odradek.sim.loop import SimLoop
 from odradek.sim.network import Network
@@ -98,7 +98,8 @@ class Port(FrameProtocol):
         api = APIS[ApiKey(header.api_key)]
         request = api.request.decode(memoryview(frame)[start:], header.api_version)
         self._node.requests.append(request)
-        answer = self._node.serve(request)
+        self._node.versions.append((header.api_key, header.api_version))
+        answer = self._node.serve(request, header.api_version)
         self._answers.append((header.correlation_id, header.api_version, answer))
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(lambda _: self._send())
@@ -128,6 +129,7 @@ class Node:
         self.dirs = dirs
         self.ports: set[Port] = set()
         self.requests: list[Any] = []
+        self.versions: list[tuple[int, int]] = []
         self.deaf = False
         self.config = world.config
 
@@ -179,23 +181,24 @@ class Node:
 
     # What followers ask
 
-    def serve(self, request: Any) -> Any:
+    def serve(self, request: Any, version: int) -> Any:
         if self.deaf:
             return asyncio.get_running_loop().create_future()
         if isinstance(request, FetchRequest):
-            return self.fetch(request)
+            return self.fetch(request, version)
         if isinstance(request, OffsetForLeaderEpochRequest):
             return self.epochs(request)
         assert isinstance(request, ListOffsetsRequest)
         return self.offsets(request)
 
-    def fetch(self, request: FetchRequest) -> Any:
+    def fetch(self, request: FetchRequest, version: int = 11) -> Any:
         try:
-            fetch_set, session = self.sessions.open(request)
+            fetch_set, session = self.sessions.open(request, by_id=version >= 13)
         except KafkaError as error:
             return FetchResponse(error_code=error.error)
+        fetch_set.resolve(self.cache.topic_name)
         params = FetchParams(
-            replica_id=request.replica_id,
+            replica_id=fetch_set.replica_id,
             max_wait_ms=request.max_wait_ms,
             min_bytes=request.min_bytes,
             max_bytes=request.max_bytes,
@@ -208,7 +211,11 @@ class Node:
             return FetchResponse(
                 session_id=session_id,
                 responses=[
-                    FetchableTopicResponse(topic=of.topic, partitions=[data])
+                    FetchableTopicResponse(
+                        topic="" if isinstance(of, NamedById) else of.topic,
+                        topic_id=of.topic_id if isinstance(of, NamedById) else NO_TOPIC_ID,
+                        partitions=[data],
+                    )
                     for of, data in answers
                 ],
             )

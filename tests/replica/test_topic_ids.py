@@ -12,6 +12,8 @@ import pytest
 from tests.replica.conftest import CONFIG
 from tests.replica.test_stale_logs import delete_topic, strays, values
 
+from odradek.replica.follower.fetch_session import FollowerSession, Position
+from odradek.wire.api import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id
@@ -110,7 +112,7 @@ def test_a_topic_made_again_while_a_broker_was_down(
             assert b"old 0" in (away.dirs[0] / "t-0" / f"{0:020}.log").read_bytes()
             return
         assert errors[2] is ErrorCode.NONE
-        await world.until_stored({1, 2})
+        await world.until(lambda: away.log().end_offset == 1)
         (stray,) = strays(away)
         assert b"old 0" in (stray / f"{0:020}.log").read_bytes()
         assert format_topic_id(FIRST) in (stray / "partition.metadata").read_text()
@@ -173,3 +175,95 @@ def test_below_2_8_ids_are_passed_over(simulate: Any) -> None:
         assert leader.log().metadata.topic_id == NO_TOPIC_ID
 
     simulate(story, config=AT_2_6)
+
+
+def fetches(node: Any) -> list[int]:
+    """The versions of the fetches that a leader got since this was last asked."""
+    found = [version for key, version in node.versions if key == ApiKey.FETCH]
+    node.versions.clear()
+    return found
+
+
+def test_a_follower_fetches_by_id_where_every_partition_has_one(simulate: Any) -> None:
+    """Acceptance 7 and 13: after each change of the kind it goes on without a refusal."""
+
+    async def story(world: Any) -> None:
+        leader, follower = await world.start(1, 2)
+        world.topic_ids["t"] = FIRST
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"by id")
+        assert set(fetches(leader)) == {17}
+        request = leader.requests[-1]
+        assert request.replica_id == -1
+        assert request.replica_state.replica_id == 2
+        assert request.replica_state.replica_epoch == follower.epoch
+        # One partition without an id: all of the fetcher's go by name.
+        other = TopicPartition("u", 0)
+        await world.elect(1, [1, 2], [1, 2], of=other)
+        await leader.produce(b"by name", of=other)
+        await leader.produce(b"by name")
+        assert fetches(leader)[-1] == 12
+        world.topic_ids["u"] = SECOND
+        for node in (leader, follower):
+            request = world.request(other, broker_epoch=node.epoch)
+            await node.replicas.control_requests.leader_and_isr(request)
+        world.update_metadata()
+        await leader.produce(b"by id again", of=other)
+        await leader.produce(b"by id again")
+        assert fetches(leader)[-1] == 17
+        del world.topic_ids["t"]
+        assert await again(world, follower) is ErrorCode.NONE
+        await leader.produce(b"by name again")
+        assert fetches(leader)[-1] == 12
+        assert values(world, follower) == values(world, leader)
+        assert len(values(world, follower)) == 4
+        assert follower.replicas.fetchers.statistics()["errors"] == 0
+
+    simulate(story, config=AT_3_9)
+
+
+def test_each_protocol_fetches_at_its_version(simulate: Any, tmp_path: Path) -> None:
+    """Acceptance 2 for Fetch, with and without ids, and 16: no OffsetForLeaderEpoch from 2.7 on."""
+    for protocol in ProtocolVersion:
+
+        async def story(world: Any, protocol: ProtocolVersion = protocol) -> None:
+            leader, _ = await world.start(1, 2)
+            for topic, topic_id in (("t", NO_TOPIC_ID), ("u", FIRST)):
+                if topic_id != NO_TOPIC_ID:
+                    world.topic_ids["t"] = SECOND
+                    world.topic_ids[topic] = topic_id
+                    await world.elect(1, [1, 2])
+                await world.elect(1, [1, 2], [1, 2], of=TopicPartition(topic, 0))
+                await leader.produce(b"value", of=TopicPartition(topic, 0))
+                await world.elect(1, [1, 2], of=TopicPartition(topic, 0))
+                await leader.produce(b"value", of=TopicPartition(topic, 0))
+                keys = {key for key, _ in leader.versions}
+                expected = protocol.fetch_version_by_name
+                if topic_id != NO_TOPIC_ID:
+                    expected = protocol.fetch_version
+                assert fetches(leader)[-1] == expected, (protocol, topic)
+                asks = ApiKey.OFFSET_FOR_LEADER_EPOCH in keys
+                assert asks is not protocol.truncates_on_fetch, protocol
+
+        config = replace(CONFIG, protocol=protocol)
+        simulate.at(tmp_path / str(protocol))(story, config=config)
+
+
+def test_a_session_renames_a_topic_whose_id_changed() -> None:
+    session = FollowerSession(may_be_by_id=True)
+    session.want(T0, Position(5, 0, 1, 100, topic_id=FIRST))
+    opened = session.request()
+    assert opened.by_id and [topic.topic_id for topic in opened.topics] == [FIRST]
+    session.opened(7)
+    session.want(T0, Position(0, 0, 1, 100, topic_id=SECOND))
+    request = session.request()
+    assert (request.session_id, request.epoch, request.by_id) == (7, 1, True)
+    assert [topic.topic_id for topic in request.topics] == [SECOND]
+    assert [(topic.topic_id, topic.partitions) for topic in request.forgotten] == [(FIRST, [0])]
+    assert session.name_of("", SECOND) == "t"
+    assert session.name_of("", UUID(int=5)) is None
+    # Without an id the next request is by name: a full one, which closes the session by id.
+    session.want(T0, Position(0, 0, 1, 100))
+    by_name = session.request()
+    assert (by_name.session_id, by_name.epoch, by_name.by_id) == (7, 0, False)
+    assert [topic.topic for topic in by_name.topics] == ["t"] and not by_name.forgotten

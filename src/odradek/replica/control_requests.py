@@ -235,6 +235,7 @@ class ControlRequests:
         self._logs.assign_topic_id(partition.local_log, topic_id)
         if isinstance(partition.role, FollowerRole):
             partition.role.topic_id = topic_id
+            self._roles.fetchers.topic_id_changed(change.tp)
         return ErrorCode.NONE
 
     def _set_aside(self, tp: TopicPartition) -> None:

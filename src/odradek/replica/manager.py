@@ -156,6 +156,7 @@ class ReplicaManager:
             lambda id: cluster.endpoint(id, config.inter_broker_listener_name),
             self._checkpoints.write,
             self.traffic,
+            lambda: self.control_requests.broker_epoch,
         )
 
     def _isr_path(self, broker_id: int, store: ClusterStore, config: ReplicaConfig) -> IsrPath:

@@ -93,6 +93,11 @@ class ProtocolVersion(IntEnum):
         return min(self.fetch_version, 12)
 
     @property
+    def fetches_by_id(self) -> bool:
+        """Whether topics are named by id in a fetch, if all of them have one (KIP-516)."""
+        return self >= V.V3_1_IV0
+
+    @property
     def list_offsets_version(self) -> int:
         return _since(self, 5, (V.V2_8_IV0, 6), (V.V3_0_IV1, 7), (V.V3_5_IV0, 8), (V.V3_9_IV0, 9))
 

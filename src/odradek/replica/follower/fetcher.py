@@ -39,7 +39,12 @@ from odradek.replica.traffic import Traffic
 from odradek.wire.batch import header_at
 from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
-from odradek.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from odradek.wire.messages.fetch import (
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -59,6 +64,9 @@ __all__ = ["FetcherContext", "Phase", "ReplicaFetcher"]
 logger = logging.getLogger(__name__)
 
 NO_EPOCH = -1
+CONSUMER = -1
+# The first version of Fetch that says which incarnation of a broker it is from (KIP-903).
+INCARNATION_SINCE = 15
 LATEST = -1
 EARLIEST = -2
 # A leader often learns that it leads a moment after its followers: the first retries come quickly.
@@ -89,6 +97,8 @@ class FetcherContext:
     # Writes the high watermarks to disk.
     checkpoint: Callable[[], None]
     traffic: Traffic
+    # Of this broker's registration, -1 before it: which incarnation fetches.
+    broker_epoch: Callable[[], int] = lambda: NO_EPOCH
     # Of all fetchers, also of those that have ended: a count never falls.
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
@@ -136,7 +146,7 @@ class ReplicaFetcher:
         self._states: dict[TopicPartition, PartitionFetchState] = {}
         # Of these, the ones to attend to before they are fetched: not FETCHING, or delayed.
         self._not_fetching: dict[TopicPartition, PartitionFetchState] = {}
-        self._session = FollowerSession()
+        self._session = FollowerSession(may_be_by_id=self._protocol.fetches_by_id)
         self._connection: Connection | None = None
         self._connected_to: tuple[str, int] | None = None
         self._in_flight: asyncio.Future[FetchResponse] | None = None
@@ -157,6 +167,13 @@ class ReplicaFetcher:
             self._states[state.tp] = state
             self._suspend(state, Phase.TRUNCATING)
         self._interrupt_long_poll()
+
+    def topic_id_changed(self, tp: TopicPartition) -> None:
+        """The controller calls its topic by another id, or by none."""
+        state = self._states.get(tp)
+        if state is not None and tp in self._session.wanted:
+            self._fetch_from_end(state)
+            self._interrupt_long_poll()
 
     def remove(self, tp: TopicPartition) -> None:
         if self._states.pop(tp, None) is not None:
@@ -200,6 +217,7 @@ class ReplicaFetcher:
                 state.role.epoch,
                 self._config.replica_fetch_max_bytes,
                 self._last_fetched_epoch(log),
+                state.role.topic_id,
             ),
         )
 
@@ -454,10 +472,23 @@ class ReplicaFetcher:
 
     # Fetching
 
-    def _request(self, session: FetchSessionRequest, max_wait_ms: int) -> FetchRequest:
-        config = self._config
+    def _start(
+        self, connection: Connection, session: FetchSessionRequest, max_wait_ms: int
+    ) -> "asyncio.Future[FetchResponse]":
+        protocol = self._protocol
+        version = protocol.fetch_version if session.by_id else protocol.fetch_version_by_name
+        return connection.start(self._request(session, max_wait_ms, version), version)
+
+    def _request(
+        self, session: FetchSessionRequest, max_wait_ms: int, version: int
+    ) -> FetchRequest:
+        config, context = self._config, self._context
+        state = None
+        if version >= INCARNATION_SINCE:
+            state = ReplicaState(replica_id=context.broker_id, replica_epoch=context.broker_epoch())
         return FetchRequest(
-            replica_id=self._context.broker_id,
+            replica_id=context.broker_id if state is None else CONSUMER,
+            replica_state=state,
             max_wait_ms=max_wait_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
@@ -471,8 +502,7 @@ class ReplicaFetcher:
     async def _fetch(self, connection: Connection) -> None:
         self._counts["fetches"] += 1
         wait_ms = 0 if self._session.is_opening else self._config.replica_fetch_wait_max_ms
-        request = self._request(self._session.request(), wait_ms)
-        self._in_flight = connection.start(request, self._protocol.fetch_version_by_name)
+        self._in_flight = self._start(connection, self._session.request(), wait_ms)
         connection.flush()  # now, not at the end of the loop's turn: produces wait for this
         try:
             response = await self._in_flight
@@ -494,9 +524,8 @@ class ReplicaFetcher:
             and self._connection is not None
             and not self._connection.closed
         ):
-            request = self._request(self._session.empty_request(), max_wait_ms=0)
-            version = self._protocol.fetch_version_by_name
-            self._interrupting = self._connection.start(request, version)
+            request = self._session.empty_request()
+            self._interrupting = self._start(self._connection, request, max_wait_ms=0)
 
     def _process(self, response: FetchResponse, *, may_repeat: bool = False) -> None:
         error = ErrorCode(response.error_code)
@@ -504,11 +533,16 @@ class ReplicaFetcher:
             logger.info("fetch session with broker %d restarts: %s", self.leader_id, error.name)
             self._session.restart(keep_id=error != ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return
+        names = [self._session.name_of(topic.topic, topic.topic_id) for topic in response.responses]
+        if None in names:
+            logger.warning("broker %d answers with topics not asked for", self.leader_id)
+            self._session.restart(keep_id=True)
+            return
         self._session.opened(response.session_id)
         self._backoff_s = BACKOFF_FIRST_S
-        for topic in response.responses:
+        for name, topic in zip(names, response.responses, strict=True):
             for data in topic.partitions:
-                state = self._states.get(TopicPartition(topic.topic, data.partition_index))
+                state = self._states.get(TopicPartition(name or "", data.partition_index))
                 if state is None or state.phase is not Phase.FETCHING:
                     continue
                 if may_repeat and _is_behind(data, state.log.end_offset):

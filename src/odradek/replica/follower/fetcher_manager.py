@@ -59,6 +59,11 @@ class FetcherManager:
             if fetcher is not None:
                 fetcher.remove(tp)
 
+    def topic_id_changed(self, tp: TopicPartition) -> None:
+        fetcher = self._by_partition.get(tp)
+        if fetcher is not None:
+            fetcher.topic_id_changed(tp)
+
     def _partition_failed(self, partition: Partition, error: Exception) -> None:
         """A fetcher has dropped this partition until the controller's next LeaderAndIsr."""
         # A leader that is ahead in epochs is ordinary: the controller's request is on its way.
