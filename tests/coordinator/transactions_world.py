@@ -26,6 +26,8 @@ from odradek.wire.topics import TopicPartition
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 TIMEOUT = 60_000
 
+MARKERS_VERSION = 1
+
 
 class Leaders:
     """The leaders of all partitions, on one broker: what they were sent, and what they answer."""
@@ -51,7 +53,7 @@ class Leaders:
     async def request(
         self, request: WriteTxnMarkersRequest, version: int
     ) -> WriteTxnMarkersResponse:
-        assert version == 0, "what a broker at this inter-broker protocol sends"
+        assert version == MARKERS_VERSION, "what this inter-broker protocol sends"
         self.times.append(asyncio.get_running_loop().time())
         if self.held is not None:
             await self.held.wait()
@@ -111,7 +113,7 @@ class World:
         return TransactionCoordinator(
             self.log,
             self.config,
-            MarkerSender(self.leaders, self.leaders.connect, lambda: None),
+            MarkerSender(self.leaders, self.leaders.connect, lambda: None, MARKERS_VERSION),
             take_producer_id=take,
             clock=lambda: NOW + int(self.loop.time() * 1000),
         )

@@ -58,7 +58,12 @@ def make_transactions(broker: "Broker") -> TransactionCoordinator:
     return TransactionCoordinator(
         broker.state_log(TRANSACTIONS_TOPIC, "transaction.state.log.num.partitions"),
         broker.config.make(TransactionConfig),
-        MarkerSender(ClusterView(broker), peers.connection, peers.close),
+        MarkerSender(
+            ClusterView(broker),
+            peers.connection,
+            peers.close,
+            broker.config.protocol.write_txn_markers_version,
+        ),
         take_producer_id=broker.producer_ids.take,
         clock=broker.clock,
     )

@@ -26,7 +26,6 @@ __all__ = ["Cluster", "Fenced", "Marker", "MarkerSender"]
 
 logger = logging.getLogger(__name__)
 
-VERSION = 0
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 1.0
 
@@ -71,8 +70,11 @@ class MarkerSender:
         cluster: Cluster,
         connect: Callable[[int], Awaitable[Connection]],
         disconnect: Callable[[], None],
+        version: int,
     ) -> None:
+        """`version` of WriteTxnMarkers is the inter-broker protocol's: it is not negotiated."""
         self._cluster = cluster
+        self._version = version
         self._connect = connect
         self._disconnect = disconnect
         self._channels: dict[int, _Channel] = {}
@@ -109,7 +111,7 @@ class MarkerSender:
     def _channel(self, broker_id: int) -> "_Channel":
         channel = self._channels.get(broker_id)
         if channel is None:
-            channel = self._channels[broker_id] = _Channel(broker_id, self._connect)
+            channel = self._channels[broker_id] = _Channel(broker_id, self._connect, self._version)
         return channel
 
     def close(self) -> None:
@@ -124,8 +126,11 @@ class MarkerSender:
 class _Channel:
     """The markers for one broker."""
 
-    def __init__(self, broker_id: int, connect: Callable[[int], Awaitable[Connection]]) -> None:
+    def __init__(
+        self, broker_id: int, connect: Callable[[int], Awaitable[Connection]], version: int
+    ) -> None:
         self._broker_id = broker_id
+        self._version = version
         self._connect = connect
         self._queue: list[tuple[Marker, TopicPartition, asyncio.Future[ErrorCode]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -150,7 +155,7 @@ class _Channel:
             try:
                 connection = await self._connect(self._broker_id)
                 response: WriteTxnMarkersResponse = await connection.request(
-                    _request(batch), VERSION
+                    _request(batch), self._version
                 )
                 found = _errors(response)
             except (OSError, TimeoutError, DecodeError, KafkaError) as error:
