@@ -27,12 +27,12 @@ class Puppet:
         self.epoch = epoch
         self.fetch_set = FetchSet(broker_id, is_session=True)
 
-    def fetch(self, offset: int | None = None, *, wait_ms: int = 0) -> Any:
+    def fetch(self, offset: int | None = None, *, wait_ms: int = 0, life: int = -1) -> Any:
         if self.fetch_set.parked is not None:
             self.fetch_set.parked.try_complete(force=True)
         if offset is not None:
             self.fetch_set.put(T0, offset, 1 << 20, leader_epoch=self.epoch, log_start_offset=0)
-        params = FetchParams(replica_id=self.id, max_wait_ms=wait_ms)
+        params = FetchParams(replica_id=self.id, replica_epoch=life, max_wait_ms=wait_ms)
         return self.leader.replicas.fetch(params, self.fetch_set)
 
 
@@ -375,6 +375,21 @@ class TestIncarnations:
             state = await world.stored()
             assert state.isr == (1,)
             assert leader.partition().partition_epoch == state.partition_epoch
+
+        simulate(story)
+
+    def test_a_fetch_that_names_its_incarnation_needs_no_other_proof(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader = await led(world, [1], 2)
+            puppet, now = Puppet(leader, 2), world.nodes[2].epoch
+            for _ in range(5):
+                puppet.fetch(1, life=now - 1)
+                await asyncio.sleep(0.1)
+            assert leader.role().isr.committed == (1,), "an earlier life does not join"
+            assert leader.replicas.statistics()["isr_voided"] > 0
+            puppet.fetch(1, life=now)
+            assert leader.role().isr.in_flight, "at once"
+            await world.until(lambda: leader.role().isr.committed == (1, 2))
 
         simulate(story)
 

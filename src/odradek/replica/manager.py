@@ -278,7 +278,9 @@ class ReplicaManager:
         items = self._reader.items(fetch_set)
         is_being_proven = False
         if params.replica_id >= 0:
-            is_being_proven = self._follower_fetches.observe(fetch_set, items, self.now())
+            is_being_proven = self._follower_fetches.observe(
+                fetch_set, items, self.now(), params.replica_epoch
+            )
         summary = self._reader.read(params, items)
         if self._wakeups.pending:
             self._wakeups.run()

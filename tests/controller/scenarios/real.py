@@ -38,7 +38,8 @@ from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateM
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
-CONFIG = {"auto.leader.rebalance.enable": "false"}
+# Leaders write their ISRs themselves, as the puppets do.
+CONFIG = {"auto.leader.rebalance.enable": "false", "inter.broker.protocol.version": "2.6"}
 LOG_DIRS = 2
 STEP_S = 0.1
 ISR_SETTLES_S = 15.0

@@ -58,6 +58,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Re
         # More than may be sent would never be found, and always be waited for.
         min_bytes=min(request.min_bytes, bytes_max),
         max_bytes=bytes_max,
+        replica_epoch=-1 if request.replica_state is None else request.replica_state.replica_epoch,
         read_committed=request.isolation_level == 1,
         rack_id=request.rack_id,
         may_read_follower=version >= 11,

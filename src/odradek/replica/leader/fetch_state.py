@@ -74,6 +74,8 @@ class FetchParams:
     """The request-wide part of a Fetch."""
 
     replica_id: int = CONSUMER
+    # The incarnation of a follower, where it says so.
+    replica_epoch: int = -1
     max_wait_ms: int = 0
     min_bytes: int = 1
     max_bytes: int = 0x7FFFFFFF
@@ -138,6 +140,12 @@ class FollowerLink:
         """
         self.epoch = epoch
         self.proven_after = self.fetches + (1 if self.parked is not None else 2)
+
+    def named_itself(self, epoch: int) -> None:
+        """The fetch that has just arrived says which incarnation sent it."""
+        if self.epoch != epoch:
+            self.epoch = epoch
+            self.proven_after = self.fetches
 
     def forget_epoch(self) -> None:
         self.epoch = None

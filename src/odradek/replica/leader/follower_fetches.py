@@ -21,13 +21,18 @@ class FollowerFetches:
         self._is_alive = is_alive
         self._links: dict[int, FollowerLink] = {}
 
-    def observe(self, fetch_set: FetchSet, items: list[FetchItem], now: float) -> bool:
+    def observe(
+        self, fetch_set: FetchSet, items: list[FetchItem], now: float, replica_epoch: int
+    ) -> bool:
         """Note a follower's fetch, of which `items` are to be read. Returns whether it should be
-        answered at once, so that the next one proves which incarnation fetches."""
+        answered at once, so that the next one proves which incarnation fetches: from v15 on a fetch
+        says so itself (KIP-903)."""
         link = fetch_set.link
         if link is None:
             link = fetch_set.link = self._link(fetch_set)
         link.fetch_arrived(now)
+        if replica_epoch >= 0:
+            link.named_itself(replica_epoch)
         if fetch_set.outside_isr:
             for item in list(fetch_set.outside_isr):
                 if not item.is_in_request and item.partition is not None:

@@ -10,9 +10,10 @@ Which follower may join (the hole that KIP-903 closed, closed here without its w
 broker that restarted with an empty disk must not be in the ISR because of what its predecessor,
 same id, had fetched. An incarnation is known by its broker epoch, the creation id of its node in
 the store. So:
-1. Before a change is submitted, the follower's registration is read, and then its link must show
-   that it is alive after that read (`FollowerLink.identified`): a fetch left over from a dead
-   predecessor cannot.
+1. Before a change is submitted, the leader knows which incarnation fetches: from Fetch v15 on by
+   what the fetch says, before that because the follower's registration is read, and then its link
+   must show that it is alive after that read (`FollowerLink.identified`): a fetch left over from a
+   dead predecessor cannot.
 2. Right before the write the registration is read again; with another epoch, or none,
    the change is not applied, and what the leader knew of the follower's log is dropped. If the
    change was sent before, and the answer was lost, it may have been written or still be: the ISR
