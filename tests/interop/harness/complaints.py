@@ -26,7 +26,7 @@ USUAL = [
     (r"RemoteLeaderEndPoint", r"sending leader epoch request.*Client was shutdown before response"),
     # The leader has heard of its new epoch before the follower.
     (r"ReplicaFetcherThread", r"Partition \S+ marked as failed$"),
-    (r"ReplicaFetcherThread", r"Received UNKNOWN_TOPIC_OR_PARTITION from the leader"),
+    (r"ReplicaFetcherThread", r"Received UNKNOWN_TOPIC_(OR_PARTITION|ID) from the leader"),
     (r"UnifiedLog", r"Non-monotonic update of high watermark"),
     # One that was controller until it was held back.
     (r"KafkaApis", r"apiKey=UPDATE_METADATA.*\n\S+ControllerMovedException: .* an old controller"),

@@ -110,6 +110,10 @@ class MixedCluster(Members[Member]):
     def exists(self, node: str) -> bool:
         return self._nodes.exists(node) is not None
 
+    def child_changes(self, node: str) -> int:
+        """How many children were ever created or deleted below a node."""
+        return int(self._nodes.get(node)[1].cversion)
+
     def make_controller(self, broker: int) -> None:
         """End the term of whoever is controller until it is this one."""
         wait_until(lambda: self.controller() is not None, "a controller")
