@@ -4,6 +4,7 @@ Each is a mistake one could make, or has made. `python -m tests.sim.planted` cou
 seeds it takes to find each; the table in docs/simulation.md is made of that.
 """
 
+import itertools
 import random
 import statistics
 import sys
@@ -14,8 +15,10 @@ from typing import Any
 from unittest import mock
 
 from odradek.broker import server, unclean_start
+from odradek.broker.handlers import alter_partition as alter_partition_handler
 from odradek.broker.handlers import fetch, produce
 from odradek.controller import (
+    alter_partition,
     brokers,
     leadership,
     partition_states,
@@ -32,11 +35,13 @@ from odradek.replica import control_requests
 from odradek.replica.control_requests import ControlRequests
 from odradek.replica.follower import fetcher
 from odradek.replica.follower.fetcher import ReplicaFetcher
-from odradek.replica.leader import isr, read, role
+from odradek.replica.leader import controller_isr_path, isr, read, role
 from odradek.replica.leader.counts import Condition
+from odradek.replica.leader.direct_isr_path import DirectIsrPath
 from odradek.replica.leader.fetch_state import FollowerLink
 from odradek.replica.leader.isr_changes import IsrChanges
 from odradek.replica.leader.role import LeaderRole
+from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.replica_logs import ReplicaLogs
 from odradek.sim.faults import Fault, Kind
@@ -47,6 +52,7 @@ from odradek.store.cluster import ClusterStore
 from odradek.store.nodes import Nodes
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.protocol_version import ProtocolVersion
 
 SECONDS = 60.0
 SEEDS_MAX = 40
@@ -64,6 +70,8 @@ class Bug:
     patches: Callable[[], Patches]
     seed: int
     plan: Callable[[int], Plan] = lambda seed: draw_plan(seed, SECONDS)
+    # The inter-broker protocol of all brokers.
+    protocol: ProtocolVersion = ProtocolVersion.V2_6_IV0
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -75,6 +83,11 @@ class Bug:
         finally:
             for patch in reversed(patches):
                 patch.stop()
+
+    def plan_for(self, seed: int) -> Plan:
+        plan = self.plan(seed)
+        faults = [fault for fault in plan.faults if fault.kind is not Kind.UPGRADE]
+        return replace(plan, faults=faults, protocols=(), later_protocol=str(self.protocol))
 
     def is_found(self, report: Report) -> bool:
         if not self.invariants:
@@ -519,7 +532,139 @@ def leave_isrs_first() -> Patches:
     return attribute(server, "leave_isrs_after_data_loss", leave_first)
 
 
+def send_no_last_epoch() -> Patches:
+    """A follower does not say which epoch its log ends in, and no other question is asked."""
+    return attribute(ReplicaFetcher, "_last_fetched_epoch", lambda *_: -1)
+
+
+def propose_for_a_deposed_leader() -> Patches:
+    """A leader's change outlives its leadership and is sent with the epochs of now; the controller
+    does not look who leads, as Kafka's does not."""
+    epochs: dict[tuple[int, Any], tuple[int, int]] = {}
+    fence, build, judge = Partition._fence, controller_isr_path._partition, alter_partition.judge
+
+    def remember(self: Partition, state: Any) -> bool:
+        epochs[self._context.broker_id, self.tp] = state.leader_epoch, state.partition_epoch
+        return fence(self, state)
+
+    def with_epochs_of_now(proposal: Any, version: int) -> Any:
+        partition = build(proposal, version)
+        known = epochs[proposal.state.leader, proposal.change.tp]
+        partition.leader_epoch, partition.partition_epoch = known
+        return partition
+
+    def judge_anyone(context: Any, partition: Any, proposal: Any) -> Any:
+        current = partition.leader_and_isr
+        if current is not None:
+            state = replace(proposal.state, leader=current.leader, isr=current.isr)
+            if (
+                judge(context, partition, replace(proposal, state=state))
+                is alter_partition.Acceptance.IN_FORCE
+            ):
+                return alter_partition.Acceptance.WRITE
+        return judge(context, partition, proposal)
+
+    return [
+        *attribute(Partition, "_fence", remember),
+        *attribute(LeaderRole, "_withdraw", lambda _: None),
+        *attribute(controller_isr_path, "_partition", with_epochs_of_now),
+        *attribute(alter_partition, "judge", judge_anyone),
+    ]
+
+
+def answer_with_the_epoch_before() -> Patches:
+    """The controller does not tell a leader the version that its state has now."""
+    original = alter_partition_handler._answer
+
+    def answer(proposal: Any, outcome: Any, version: int) -> Any:
+        made = original(proposal, outcome, version)
+        if not made.error_code:
+            made.partition_epoch = proposal.state.partition_epoch
+        return made
+
+    return attribute(alter_partition_handler, "_answer", answer)
+
+
+def mix_both_ways() -> Patches:
+    """A leader writes its state itself and asks the controller, in turns."""
+    original = ReplicaManager._isr_path
+
+    class Mixed:
+        writes_unchanged_isr = False
+        retry_s = 0.05
+
+        def __init__(self, asked: Any, written: Any) -> None:
+            self.paths = itertools.cycle([asked, written])
+
+        async def write(self, proposals: Any) -> Any:
+            return await next(self.paths).write(proposals)
+
+    def mixed(self: Any, broker_id: int, store: Any, config: Any) -> Any:
+        silent = mock.Mock()  # no notification either
+        asked = original(self, broker_id, store, config)
+        return Mixed(asked, DirectIsrPath(store, silent))
+
+    return attribute(ReplicaManager, "_isr_path", mixed)
+
+
+def cut_off(seed: int) -> Plan:
+    """A leader is isolated until it wants others out of the ISR, and deposed meanwhile."""
+    rng = random.Random(seed)
+    faults = []
+    at = 2.0
+    while at < SECONDS:
+        victim, other = rng.sample([1, 2, 3], 2)
+        faults.append(Fault(at, Kind.ISOLATE, victim, other, rng.uniform(9.0, 12.0)))
+        faults.append(Fault(at + 8.5, Kind.STORE_EXPIRE, victim, other, 0.05))
+        at += rng.uniform(14.0, 18.0)
+    plan = draw_plan(seed, SECONDS)
+    load = replace(plan.load, producers=3, admin=False)
+    return replace(plan, brokers=3, replication=3, min_isr=2, faults=faults, log_dirs=1, load=load)
+
+
+def lagging(seed: int) -> Plan:
+    """Brokers keep their sessions and lose sight of each other: leaders let followers go, and let
+    them in again in the same leader epoch."""
+    plan = cut_off(seed)
+    faults = [fault for fault in plan.faults if fault.kind is Kind.ISOLATE]
+    return replace(plan, faults=faults)
+
+
+LATEST = ProtocolVersion.latest()
+
 BUGS = [
+    Bug(
+        "a follower does not name the epoch that its log ends in",
+        frozenset({"LogMatching", "ConsistentRead", "NoCommittedRecordLost"}),
+        send_no_last_epoch,
+        3,
+        isolated,
+        LATEST,
+    ),
+    Bug(
+        "a leader that was deposed changes the ISR, and the controller makes it leader again",
+        frozenset({"EpochsOnlyGrow", "OneLeaderPerEpoch"}),
+        propose_for_a_deposed_leader,
+        3,
+        cut_off,
+        LATEST,
+    ),
+    Bug(
+        "the answer to an ISR change does not name the new partition epoch",
+        frozenset(),
+        answer_with_the_epoch_before,
+        1,
+        lagging,
+        LATEST,
+    ),
+    Bug(
+        "a leader writes its state and asks the controller, within one leader epoch",
+        frozenset(),
+        mix_both_ways,
+        3,
+        lagging,
+        LATEST,
+    ),
     Bug(
         "a log that was shut down cleanly is believed, whatever its files are now",
         frozenset(),
@@ -659,7 +804,7 @@ def seeds_to_find(bug: Bug, first: int, seeds_max: int = SEEDS_MAX) -> int | Non
     with bug.planted():
         for count, seed in enumerate(range(first, first + seeds_max), start=1):
             try:
-                report = run(bug.plan(seed), until=bug.invariants)
+                report = run(bug.plan_for(seed), until=bug.invariants)
             except AssertionError:
                 continue  # the product's own asserts found it; that does not count here
             if bug.is_found(report):

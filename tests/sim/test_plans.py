@@ -13,6 +13,7 @@ from odradek.sim.faults import Fault, Kind
 from odradek.sim.plan import Plan, draw_plan
 from odradek.sim.run import Report
 from odradek.sim.shrink import shrink
+from odradek.wire.protocol_version import ProtocolVersion
 
 
 def test_seeds_draw_different_worlds_of_every_kind() -> None:
@@ -24,6 +25,9 @@ def test_seeds_draw_different_worlds_of_every_kind() -> None:
     assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
     assert all(0 < fault.at < 600 for plan in plans for fault in plan.faults)
     assert draw_plan(7) == draw_plan(7)
+    spoken = {version for plan in plans for version in plan.protocols}
+    assert spoken == set(map(str, ProtocolVersion))
+    assert any(len(set(plan.protocols)) > 1 for plan in plans), "mixtures"
 
 
 def test_a_plan_is_the_same_after_a_file() -> None:

@@ -48,13 +48,14 @@ class Kind(StrEnum):
     BREAK_CLIENTS = "break-clients"
     SAME_ID = "same-id"
     PAUSE_AND_SAME_ID = "pause-and-same-id"
+    UPGRADE = "upgrade"
 
 
 TWINS = {Kind.SAME_ID, Kind.PAUSE_AND_SAME_ID}
 # A machine that takes the id of one that is paused comes with an empty disk.
 DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE, Kind.DAMAGE, *TWINS}
 # Drawn by generators of their own, so that the other faults of a seed stay what they were.
-DRAWN_APART = {Kind.DAMAGE, Kind.BREAK_CLIENTS, *TWINS}
+DRAWN_APART = {Kind.DAMAGE, Kind.BREAK_CLIENTS, Kind.UPGRADE, *TWINS}
 TAKES_AWAY = {
     Kind.KILL,
     Kind.STOP,
@@ -64,6 +65,7 @@ TAKES_AWAY = {
     Kind.STORE_EXPIRE,
     Kind.DISK_FAIL,
     Kind.DISK_FULL,
+    Kind.UPGRADE,
 }
 SLOW_LATENCY_S = 0.2
 
@@ -143,6 +145,19 @@ def draw_twins(rng: random.Random, brokers: Iterable[int], until_s: float) -> li
     return faults
 
 
+def draw_upgrades(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
+    """Brokers that are stopped, one after the other or at once, to speak a later protocol."""
+    ids = list(brokers)
+    rng.shuffle(ids)
+    at, gap_s = rng.uniform(1, until_s), rng.choice([0.5, 5.0, 20.0])
+    faults: list[Fault] = []
+    for id in ids:
+        if at < until_s:
+            faults.append(Fault(at, Kind.UPGRADE, id, id, rng.uniform(0.1, 3.0)))
+        at += rng.expovariate(1 / gap_s)
+    return faults
+
+
 class FaultInjector:
     """Injects faults, and heals them."""
 
@@ -165,6 +180,10 @@ class FaultInjector:
             case Kind.KILL:
                 host.kill()
             case Kind.STOP:
+                await host.stop()
+            case Kind.UPGRADE:
+                if not host.upgrade():
+                    return False
                 await host.stop()
             case Kind.PAUSE:
                 host.pause()
@@ -219,7 +238,7 @@ class FaultInjector:
         world, host = self.world, self.world.hosts[fault.victim]
         other = world.hosts[fault.other]
         match fault.kind:
-            case Kind.KILL | Kind.STOP | Kind.POWER_LOSS | Kind.ERASE | Kind.DAMAGE:
+            case Kind.KILL | Kind.STOP | Kind.POWER_LOSS | Kind.ERASE | Kind.DAMAGE | Kind.UPGRADE:
                 if not host.is_up:
                     host.start()
             case Kind.PAUSE:

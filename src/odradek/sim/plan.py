@@ -11,9 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
-from .faults import Fault, Kind, draw_broken_clients, draw_damage, draw_faults, draw_twins
+from odradek.wire.protocol_version import ProtocolVersion
+
+from .faults import (
+    Fault,
+    Kind,
+    draw_broken_clients,
+    draw_damage,
+    draw_faults,
+    draw_twins,
+    draw_upgrades,
+)
 from .workload import Load
-from .world import World
+from .world import Protocols, World
 
 PRODUCERS_MAX = 3
 # A follower that is behind fetches one batch or two at a time: being behind lasts.
@@ -37,6 +47,17 @@ class Plan:
     faults: Sequence[Fault]
     # Of the brokers, besides those that every run has.
     settings: Mapping[str, str] = field(default_factory=dict)
+    # Inter-broker protocols: of each broker at first, in order of ids, and what they are upgraded
+    # to. Plans of old have none, and are carried out in the oldest.
+    protocols: Sequence[str] = ()
+    later_protocol: str = str(ProtocolVersion.oldest())
+
+    @property
+    def world_protocols(self) -> Protocols:
+        versions = map(
+            ProtocolVersion.parse, self.protocols or (self.later_protocol,) * self.brokers
+        )
+        return Protocols(dict(enumerate(versions, 1)), ProtocolVersion.parse(self.later_protocol))
 
     def __str__(self) -> str:
         load = self.load
@@ -45,6 +66,7 @@ class Plan:
             f"{self.latency_s * 1000:.1f} ms apart, {self.partitions} partitions, "
             f"replication {self.replication}, min.insync.replicas {self.min_isr}, "
             + "".join(f"{name} {value}, " for name, value in self.settings.items())
+            + f"protocols {' '.join(self.protocols)} up to {self.later_protocol}, "
             + f"{load.producers} producers, {load.consumers} consumers, {load.groups} groups of "
             f"{load.members}, {'an' if load.admin else 'no'} administrator, "
             f"{len(self.faults)} faults"
@@ -74,8 +96,23 @@ def _faults(world: World, rng: random.Random, brokers: range, seconds: float) ->
         *draw_damage(world.dice("damage"), brokers, seconds),
         *draw_broken_clients(world.dice("clients"), brokers, seconds),
         *draw_twins(world.dice("twins"), brokers, seconds),
+        *draw_upgrades(world.dice("upgrades"), brokers, seconds),
     ]
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def draw_protocols(
+    rng: random.Random, brokers: int
+) -> tuple[list[ProtocolVersion], ProtocolVersion]:
+    """The latest everywhere, one everywhere, or a mixture; and one that is as late as any."""
+    versions = list(ProtocolVersion)
+    earlier, later = sorted(rng.choices(versions, k=2))
+    kind = rng.choice(["latest", "same", "mixed"])
+    if kind == "latest":
+        return [ProtocolVersion.latest()] * brokers, ProtocolVersion.latest()
+    if kind == "same":
+        return [earlier] * brokers, later
+    return [rng.choice([earlier, later, rng.choice(versions)]) for _ in range(brokers)], later
 
 
 def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
@@ -84,6 +121,7 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
     rng = world.dice("plan")
     brokers = rng.choice([3, 3, 3, 4, 5])
     replication = rng.choice([3, 3, 2])
+    protocols, later = draw_protocols(world.dice("protocols"), brokers)
     return Plan(
         seed=seed,
         brokers=brokers,
@@ -104,4 +142,6 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
         ),
         faults=_faults(world, rng, range(1, brokers + 1), seconds),
         settings=rng.choice([{}, {}, SMALL_FETCHES]),
+        protocols=list(map(str, protocols)),
+        later_protocol=str(later),
     )

@@ -71,6 +71,7 @@ def run(plan: Plan, until: Collection[str] = ()) -> Report:
         log_dirs=plan.log_dirs,
         latency_s=plan.latency_s,
     )
+    world.protocols = plan.world_protocols
     history = History()
     one = _Run(plan, world, history)
     with watched() as unexpected:

@@ -18,6 +18,7 @@ from odradek.log.offload import on_the_spot
 from odradek.store.api import Create, Delete, Operation, Result
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.paths import broker as broker_path
+from odradek.wire.protocol_version import ProtocolVersion
 
 from .disk import SimDisk
 from .loop import Process, SimLoop
@@ -88,6 +89,8 @@ class Host:
         # Another machine has its id: no operator starts this one again.
         self.is_retired = False
         self.skew_ms = 0
+        # Once it has been upgraded, the inter-broker protocol that its broker speaks.
+        self._upgraded_to: ProtocolVersion | None = None
         self.disk = SimDisk(self.clock, CAPACITY_BYTES)
         self.process: Process | None = None
         self.broker: Broker | None = None
@@ -154,8 +157,24 @@ class Host:
     def _read_along(self, entry: Entry) -> None:
         self.world.journalled(self, entry)
 
+    def upgrade(self) -> bool:
+        """From its next start on the broker speaks the later protocol of this world; False if it
+        does already, or if this world has one protocol only."""
+        protocols = self.world.protocols
+        if protocols is None or protocols.later <= (self._upgraded_to or protocols.first[self.id]):
+            return False
+        self._upgraded_to = protocols.later
+        return True
+
+    def _protocol(self) -> dict[str, str]:
+        protocols = self.world.protocols
+        if protocols is None:
+            return {}
+        return {"inter.broker.protocol.version": str(self._upgraded_to or protocols.first[self.id])}
+
     def _settings(self) -> dict[str, str]:
         return {
+            **self._protocol(),
             "broker.id": str(self.id),
             "log.dirs": ",".join(self.directories),
             "listeners": self.world.listeners.format(host=self.name),
@@ -206,6 +225,13 @@ class Host:
             self.kill()
 
 
+class Protocols(NamedTuple):
+    """What each broker speaks to others at first, and what it is upgraded to."""
+
+    first: Mapping[int, ProtocolVersion]
+    later: ProtocolVersion
+
+
 class World:
     """The loop, the network, the store and the hosts, all of one seed."""
 
@@ -235,6 +261,8 @@ class World:
         self.readers: list[Callable[[Host, Entry], None]] = []
         self.server: ObservedServer
         self.ledger: Ledger
+        # Where brokers differ in what they speak, or are upgraded; else `config` has it.
+        self.protocols: Protocols | None = None
 
     def dice(self, name: str) -> random.Random:
         """A generator for one part, the same for the same seed and name."""

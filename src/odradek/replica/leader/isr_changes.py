@@ -120,7 +120,10 @@ class IsrChanges:
                     again = batch
                     if str(error) != problem:  # said once, not with every attempt
                         problem = str(error)
-                        logger.warning("%d ISR changes pending, retrying: %s", len(batch), error)
+                        # A controller that is not there is ordinary: the next one is being elected.
+                        is_store = isinstance(error, StoreError)
+                        level = logging.WARNING if is_store else logging.INFO
+                        logger.log(level, "%d ISR changes pending, retrying: %s", len(batch), error)
                 if again:
                     await asyncio.sleep(self._path.retry_s)
                     self._queue = again + self._queue
