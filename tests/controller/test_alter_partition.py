@@ -16,6 +16,7 @@ from odradek.controller.journal import EntryKind
 from odradek.store import paths, payloads
 from odradek.store.payloads import LeaderAndIsr, TopicNode
 from odradek.wire.errors import ErrorCode
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -238,3 +239,29 @@ async def test_a_block_of_producer_ids_for_a_registered_broker(cluster: Cluster)
     await cluster.admin.session.set(paths.PRODUCER_IDS, used_up)
     question = cluster.controller().allocate_producer_ids(3, epoch)
     assert await refusal(question) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_an_unclean_leader_recovers_with_its_next_change() -> None:
+    """Acceptance behaviour 25: the mark of an unclean election goes with the next ISR change."""
+    cluster = Cluster(protocol=ProtocolVersion.V3_2_IV0)
+    await cluster.open([1, 2, 3, 4], [1])
+    await cluster.make("t", (3, 2))
+    assert await cluster.leader_of(T0).change_isr(T0, [3])
+    await cluster.settle()
+    await cluster.kill(3)
+    await cluster.settle()
+    cluster.controller().enable_unclean_leader_election()
+    await cluster.settle()
+    state = await stored(cluster)
+    assert (state.leader, state.isr, state.recovering) == (2, (2,), True)
+    data, _ = await cluster.admin.session.get(paths.partition_state(T0))
+    assert data is not None and data.endswith(b',"leader_recovery_state":1}')
+    await cluster.start(3)
+    await cluster.settle()
+    (grown,) = await ask(cluster, proposal(state, 2, 3, recovering=True), sender=2)
+    assert grown is ErrorCode.INVALID_REQUEST, "no follower joins while the leader recovers"
+    (answer,) = await ask(cluster, proposal(state, 2, 3, recovering=False), sender=2)
+    assert (answer.isr, answer.recovering) == ((2, 3), False)
+    data, _ = await cluster.admin.session.get(paths.partition_state(T0))
+    assert data is not None and b"recovery" not in data
+    await cluster.close()
