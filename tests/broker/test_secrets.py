@@ -135,6 +135,7 @@ def test_a_start_that_fails_prints_no_secret(tmp_path: Path) -> None:
     assert done.returncode != 0
     printed = done.stdout + done.stderr
     assert "listener SASL_SSL" in printed
+    assert "Traceback" not in printed
     for secret in SECRETS.values():
         assert secret not in printed
 

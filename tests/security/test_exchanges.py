@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.security.exchange import SaslError
-from odradek.security.jaas import InvalidJaas, Module, parse_jaas, parse_jaas_file
+from odradek.security.jaas import InvalidJaas, Module, jaas_text, parse_jaas, parse_jaas_file
 from odradek.security.oauthbearer import (
     OAuthServer,
     SignedTokens,
@@ -441,6 +441,11 @@ def test_a_jaas_setting_is_read() -> None:
 def test_a_jaas_setting_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(InvalidJaas):
         parse_jaas(text)
+
+
+def test_a_jaas_text_reads_as_it_was_meant() -> None:
+    options = {"username": 'a"b', "user_a b=c,d": "x;y", "user_1": "", "1st": "\n\\"}
+    assert parse_jaas(jaas_text(Module.PLAIN, **options)).options == options
 
 
 def test_a_jaas_file_has_sections() -> None:

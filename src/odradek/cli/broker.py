@@ -193,6 +193,7 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
     from odradek.log.disk import RealDisk
     from odradek.store import open_store
     from odradek.store.api import StoreError, wall_clock_ms
+    from odradek.wire.errors import KafkaError
 
     loop = asyncio.get_running_loop()
     stop_requested = asyncio.Event()
@@ -212,15 +213,18 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         from odradek.testing.faulty_broker import FaultyBroker
 
         kind = FaultyBroker
-    broker = kind(
-        settings,
-        store,
-        disk=RealDisk(),
-        clock=wall_clock_ms,
-        rng=SystemRandom(),  # nonces of logins come from it, too
-        offload=lambda work: loop.run_in_executor(None, work),
-        boot_id=machine_boot_id(),
-    )
+    try:
+        broker = kind(
+            settings,
+            store,
+            disk=RealDisk(),
+            clock=wall_clock_ms,
+            rng=SystemRandom(),  # nonces of logins come from it, too
+            offload=lambda work: loop.run_in_executor(None, work),
+            boot_id=machine_boot_id(),
+        )
+    except KafkaError as error:  # a listener's settings do not fit together
+        return error.message
     broker.version = __version__
     if broker.security.certificates is not None:
         loop.add_signal_handler(signal.SIGHUP, broker.security.certificates.reload)

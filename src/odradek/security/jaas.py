@@ -89,9 +89,15 @@ def parse_jaas(text: str) -> JaasEntry:
     return entry
 
 
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.$-]*", re.ASCII)
+
+
 def jaas_text(module: str, **options: str) -> str:
     """The inverse of `parse_jaas`."""
-    pairs = (f"{name}={_quoted(value)}" for name, value in options.items())
+    pairs = (
+        f"{name if _PLAIN_NAME.fullmatch(name) else _quoted(name)}={_quoted(value)}"
+        for name, value in options.items()
+    )
     return " ".join([module, "required", *pairs]) + ";"
 
 
