@@ -36,7 +36,9 @@ class BrokerProcess:
 
     def start(self) -> "BrokerProcess":
         command = [sys.executable, "-m", "odradek", "broker", "--id", str(self.broker_id)]
-        command += ["--data", str(self.data), "--port", str(self.port), "--stop-on-eof"]
+        command += ["--data", str(self.data), "--stop-on-eof"]
+        if not any(setting.startswith("listeners=") for setting in self.settings):
+            command += ["--port", str(self.port)]
         command += self.options
         for setting in self.settings:
             command += ["--set", setting]

@@ -55,12 +55,13 @@ class MixedCluster(Members[Member]):
         directory: Path,
         members: Mapping[int, Kind],
         settings: Mapping[str, object] | None = None,
+        ports: Iterable[int] | None = None,
     ) -> None:
         """`zookeeper` is host:port/chroot, a chroot that nobody else uses."""
         self.zookeeper = zookeeper
         self.directory = directory
         self.kinds = dict(members)
-        self.ports = dict(zip(members, free_ports(len(members)), strict=True))
+        self.ports = dict(zip(members, ports or free_ports(len(members)), strict=True))
         self._settings = {**SETTINGS, **(settings or {})}
         super().__init__({broker: self._member(broker, kind) for broker, kind in members.items()})
         self._nodes = KazooClient(hosts=zookeeper)

@@ -27,7 +27,9 @@ class OurBroker(Member):
 
     def command(self) -> list[str]:
         command = [sys.executable, "-m", "odradek", "broker", "--id", str(self.id)]
-        command += ["--store", self._store, "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--store", self._store]
+        if "listeners" not in self._settings:
+            command += ["--host", "127.0.0.1", "--port", str(self.port)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         return command
