@@ -265,6 +265,7 @@ def test_clients_log_in_again_before_their_session_ends(secured: Secured) -> Non
     """Several sessions long, librdkafka and kafka-python produce without an error."""
     AdminClient({"bootstrap.servers": secured.process.bootstrap}).poll(0)
     errors: list[object] = []
+    outcomes: list[object] = []
     settings = librdkafka_settings(secured, "SASL_SSL", SCRAM[0], PASSWORD)
     producer = Producer({**settings, "error_cb": errors.append})
     python = KafkaProducer(
@@ -273,10 +274,11 @@ def test_clients_log_in_again_before_their_session_ends(secured: Secured) -> Non
     end = time.monotonic() + 2.6 * REAUTHENTICATION_MS / 1000
     sent = 0
     while time.monotonic() < end:
-        producer.produce("again", b"x", on_delivery=lambda error, _: error and errors.append(error))
+        producer.produce("again", b"x", on_delivery=lambda error, _: outcomes.append(error))
         assert producer.flush(TIMEOUT_S) == 0
         python.send("again", b"y").get(TIMEOUT_S)
         sent += 1
     python.close()
+    assert outcomes == [None] * sent
     assert sent
     assert not errors

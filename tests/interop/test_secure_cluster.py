@@ -16,6 +16,7 @@ from tests.interop.harness.mixed import APACHE, OURS
 from tests.interop.harness.secure import SecureMixedCluster
 from tests.interop.harness.toolbox import Toolbox
 from tests.interop.harness.traffic import Traffic, check_nothing_lost, read_all
+from tests.interop.test_one_cluster import some_more
 
 DESCRIBE = ("--describe", "--owner-principal", "User:alice")
 MEMBERS = {1: OURS, 2: OURS, 3: APACHE}
@@ -34,7 +35,7 @@ def cluster(
 
 def logs_in(cluster: SecureMixedCluster, broker: int, user: str, password: str = "") -> bool:
     try:
-        AdminClient(cluster.librdkafka(broker, user, password)).list_topics(timeout=5)
+        AdminClient({**cluster.librdkafka(broker, user, password)}).list_topics(timeout=5)
     except KafkaException:
         return False
     return True
@@ -49,11 +50,9 @@ def test_either_leads_controls_and_is_killed(cluster: SecureMixedCluster) -> Non
     with Traffic(cluster.bootstrap_servers, "t") as traffic:
         for controller in (3, 1):
             cluster.make_controller(controller)
-            start = traffic.count
-            wait_until(lambda start=start: traffic.count > start + 100, "more records")
+            some_more(traffic)
             cluster.kill(controller)
-            start = traffic.count
-            wait_until(lambda start=start: traffic.count > start + 100, "records without it")
+            some_more(traffic)
             cluster.start(controller)
             cluster.wait_for_isr("t")
     check_nothing_lost(traffic, read_all(cluster.bootstrap_servers, "t", 2))
