@@ -632,6 +632,27 @@ class TestConfigurations:
         }
         assert await other.configs.get("ips", "10.0.0.1") == {}
 
+    async def test_two_writers_of_one_entity_both_count(self, cluster, other, fence) -> None:
+        def adding(name: str):
+            return lambda config: {**config, name: "1"}
+
+        writers = (cluster, other, cluster, other)
+        for round_ in range(3):
+            await asyncio.gather(
+                *(
+                    writer.configs.change("users", "u", adding(f"{round_}-{number}"))
+                    for number, writer in enumerate(writers)
+                )
+            )
+        assert len(await other.configs.get("users", "u")) == 12
+
+        def refusing(config: dict[str, str]) -> dict[str, str]:
+            raise KeyError("no")
+
+        with pytest.raises(KeyError):
+            await cluster.configs.change("users", "u", refusing)
+        assert len(await other.configs.get("users", "u")) == 12
+
     async def test_changes_are_replayed_in_order(self, cluster, other, fence, recorder) -> None:
         watch = recorder()
         assert await other.configs.changes.after(watch=watch) == []

@@ -24,6 +24,7 @@ __all__ = [
     "TOPIC",
     "Change",
     "alter_each",
+    "change",
     "check_keys",
     "decode_passwords",
     "resource_response",
@@ -129,6 +130,21 @@ async def write(
     """Writes all settings of an entity and tells every broker. Raises KafkaError."""
     try:
         await broker.store.configs.set(kind, entity, settings)
+    except NoController as error:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
+    await broker.store.configs.changes.notify(f"{kind}/{entity}")
+
+
+async def change(
+    broker: "Broker",
+    kind: ConfigKind,
+    entity: str,
+    changed: Callable[[dict[str, str]], Mapping[str, str]],
+) -> None:
+    """Like `write`, but keeps what another writer changes meanwhile: a user's node has quotas and
+    credentials in it, which come by different requests."""
+    try:
+        await broker.store.configs.change(kind, entity, changed)
     except NoController as error:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
     await broker.store.configs.changes.notify(f"{kind}/{entity}")

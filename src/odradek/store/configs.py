@@ -7,11 +7,13 @@ The writer then leaves a notification (`changes`: ``topics/t``, ``users/u/client
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from odradek.store import paths, payloads
 from odradek.store.api import (
+    BadVersion,
     Check,
+    Create,
     NodeExists,
     NoNode,
     Operation,
@@ -20,7 +22,7 @@ from odradek.store.api import (
     parent_of,
 )
 from odradek.store.change_nodes import ChangeNodes
-from odradek.store.nodes import Nodes
+from odradek.store.nodes import ATTEMPTS_MAX, Nodes
 
 
 class NoController(StoreError):
@@ -65,20 +67,52 @@ class Configs:
         """Write all settings of an entity. The notification is the caller's next step."""
         path = paths.config(kind, entity)
         data = payloads.encode_config(config)
-        controller = await self._nodes.read(paths.CONTROLLER)
-        if controller is None or payloads.decode_controller(controller[0])[1] > 0:
-            raise NoController(path, f"there is no controller of ours: {path} was not written")
-        write: list[Operation] = [Check(paths.CONTROLLER, controller[1].version), Set(path, data)]
+        check = await self._check_controller(path)
         try:
-            await self._nodes.session.multi(write)
-        except NoNode as missing:
-            if missing.path == paths.CONTROLLER:
-                raise NoController(path, f"the controller left: {path} was not written") from None
+            await self._write([check, Set(path, data)])
+        except NoNode:
             await self._nodes.ensure(parent_of(path))
             try:
                 await self._nodes.session.create(path, data)
             except NodeExists:
-                await self._nodes.session.multi(write)
+                await self._write([check, Set(path, data)])
+
+    async def change(
+        self, kind: str, entity: str, change: Callable[[dict[str, str]], Mapping[str, str]]
+    ) -> None:
+        """Change the settings of an entity under the version they were read at, so that those of
+        another writer are kept. `change` is asked again when another writer was faster; what it
+        raises, ends this. The notification is the caller's next step.
+        """
+        path = paths.config(kind, entity)
+        await self._nodes.ensure(parent_of(path))
+        for _ in range(ATTEMPTS_MAX):
+            check = await self._check_controller(path)
+            node = await self._nodes.read(path)
+            before = {} if node is None else payloads.decode_config(node[0], path)
+            data = payloads.encode_config(change(before))
+            write = Create(path, data) if node is None else Set(path, data, node[1].version)
+            try:
+                await self._write([check, write])
+            except (BadVersion, NodeExists, NoNode):
+                continue
+            return
+        raise StoreError(path, f"{path} changed {ATTEMPTS_MAX} times while it was read")
+
+    async def _check_controller(self, path: str) -> Check:
+        controller = await self._nodes.read(paths.CONTROLLER)
+        if controller is None or payloads.decode_controller(controller[0])[1] > 0:
+            raise NoController(path, f"there is no controller of ours: {path} was not written")
+        return Check(paths.CONTROLLER, controller[1].version)
+
+    async def _write(self, operations: list[Operation]) -> None:
+        try:
+            await self._nodes.session.multi(operations)
+        except NoNode as missing:
+            if missing.path == paths.CONTROLLER:
+                where = operations[-1].path
+                raise NoController(where, f"the controller left: {where} was not written") from None
+            raise
 
     async def set_offline(self, kind: str, entity: str, config: Mapping[str, str]) -> None:
         """Write all settings of an entity while no broker runs: they read them when they start."""

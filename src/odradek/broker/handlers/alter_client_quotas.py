@@ -2,9 +2,10 @@
 (KIP-546, KIP-612)."""
 
 import math
+from functools import partial
 from ipaddress import ip_address
 
-from odradek.broker.config_updates import write
+from odradek.broker.config_updates import change as change_settings
 from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.quotas import CONNECTION_RATE, QUOTA_NAMES, WHOLE_QUOTAS
 from odradek.store.paths import DEFAULT_ENTITY, ConfigKind, desanitize, sanitize
@@ -44,7 +45,16 @@ async def _alter(
     broker: Broker, entry: AlterClientQuotasRequestEntryData, validate_only: bool
 ) -> None:
     kind, name = _entity(entry)
-    config = await broker.store.configs.get(kind, name)
+    changed = partial(_changed, kind, entry)
+    if validate_only:
+        changed(await broker.store.configs.get(kind, name))
+    else:
+        await change_settings(broker, kind, name, changed)
+
+
+def _changed(
+    kind: ConfigKind, entry: AlterClientQuotasRequestEntryData, config: dict[str, str]
+) -> dict[str, str]:
     for change in entry.ops:
         if change.key not in ({CONNECTION_RATE} if kind is ConfigKind.IPS else QUOTA_NAMES):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {change.key}")
@@ -52,8 +62,7 @@ async def _alter(
             config.pop(change.key, None)
         else:
             config[change.key] = _value(change.key, change.value)
-    if not validate_only:
-        await write(broker, kind, name, config)
+    return config
 
 
 def _value(quota: str, value: float) -> str:

@@ -6,8 +6,9 @@ docs/spec/security.md, section 3.4.
 """
 
 from collections import Counter
+from functools import partial
 
-from odradek.broker.config_updates import write
+from odradek.broker.config_updates import change as change_settings
 from odradek.broker.handler import Broker, RequestContext
 from odradek.security.scram import (
     ITERATIONS_MAX,
@@ -67,8 +68,10 @@ async def _alter(broker: Broker, user: str, changes: list[Change]) -> None:
             ErrorCode.DUPLICATE_RESOURCE,
             "A user credential cannot be altered twice in the same request",
         )
-    node = sanitize(user)
-    settings = await broker.store.configs.get(ConfigKind.USERS, node)
+    await change_settings(broker, ConfigKind.USERS, sanitize(user), partial(_changed, changes))
+
+
+def _changed(changes: list[Change], settings: dict[str, str]) -> dict[str, str]:
     for change in changes:
         mechanism = BY_CODE.get(change.mechanism)
         if mechanism is None:
@@ -80,7 +83,7 @@ async def _alter(broker: Broker, user: str, changes: list[Change]) -> None:
                 ErrorCode.RESOURCE_NOT_FOUND,
                 "Attempt to delete a user credential that does not exist",
             )
-    await write(broker, ConfigKind.USERS, node, settings)
+    return settings
 
 
 def _credential(mechanism: ScramMechanism, change: ScramCredentialUpsertion) -> ScramCredential:
