@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import pytest
@@ -84,10 +84,20 @@ async def offload(work: Callable[[], Any]) -> Any:
     return work()
 
 
-class Port(FrameProtocol):
-    """The receiving side of followers' connections: three APIs, answered in order."""
+class Served(Protocol):
+    """What answers the requests that arrive at a port, and keeps them for the test to look at."""
 
-    def __init__(self, node: "Node") -> None:
+    ports: set["Port"]
+    requests: list[Any]
+    versions: list[tuple[int, int]]  # API key and version of each request
+
+    def serve(self, request: Any, version: int) -> Any: ...
+
+
+class Port(FrameProtocol):
+    """The receiving side of brokers' connections: requests are answered in order."""
+
+    def __init__(self, node: Served) -> None:
         super().__init__(1 << 26)
         self._node = node
         self._answers: deque[tuple[int, int, Any]] = deque()

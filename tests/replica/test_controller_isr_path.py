@@ -45,13 +45,15 @@ class ControllerSocket:
         self.asked: list[AlterPartitionRequest] = []
         self.ports: set[Port] = set()
         self.requests: list[Any] = []
-        self.versions: tuple[int, int] | None = (0, 3)
+        self.versions: list[tuple[int, int]] = []
+        # Of AlterPartition, as ApiVersions has them; None: not served.
+        self.offered: tuple[int, int] | None = (0, 3)
         self.answer: Answer = self.accept
         self.connections = 0
 
     async def start(self) -> "ControllerSocket":
         loop = asyncio.get_running_loop()
-        self.server = await loop.create_server(lambda: Port(self), "127.0.0.1", 0)  # type: ignore[arg-type]
+        self.server = await loop.create_server(lambda: Port(self), "127.0.0.1", 0)
         self.port = self.server.sockets[0].getsockname()[1]
         self.announce()
         return self
@@ -70,12 +72,12 @@ class ControllerSocket:
         )
         return UpdateMetadataBroker(id=self.id, endpoints=[endpoint])
 
-    def serve(self, request: Any) -> Any:
+    def serve(self, request: Any, version: int) -> Any:
         if isinstance(request, ApiVersionsRequest):
             self.connections += 1
             keys = []
-            if self.versions is not None:
-                low, high = self.versions
+            if self.offered is not None:
+                low, high = self.offered
                 key = ApiKey.ALTER_PARTITION
                 keys = [ApiVersion(api_key=key, min_version=low, max_version=high)]
             return ApiVersionsResponse(api_keys=keys)
@@ -267,6 +269,28 @@ def test_refused_for_an_ineligible_replica_it_is_tried_again_later(simulate: Any
     simulate(story, config=THROUGH_CONTROLLER)
 
 
+def test_an_ineligible_replica_does_not_keep_another_from_joining(simulate: Any) -> None:
+    async def story(world: Any) -> None:
+        leader, *_ = await world.start(1, 2, 3)
+        await world.elect(1, [1], [1, 2, 3], without=[2, 3])
+        leader.append(b"a")
+        controller = await ControllerSocket(world).start()
+        refused = controller.error(ErrorCode.INELIGIBLE_REPLICA)
+
+        def answer(request: AlterPartitionRequest, number: int) -> Any:
+            is_ineligible = 2 in request.topics[0].partitions[0].new_isr
+            return (refused if is_ineligible else controller.accept)(request, number)
+
+        controller.answer = answer
+        leaving, other = Puppet(leader, 2), Puppet(leader, 3)
+        for _ in range(4):  # in less time than one that was refused is not proposed again
+            await catch_up(leaving, times=1)
+            await catch_up(other, times=1)
+        assert leader.role().isr.committed == (1, 3)
+
+    simulate(story, config=THROUGH_CONTROLLER)
+
+
 def test_refused_by_a_controller_that_knows_better_it_waits_to_hear_it(simulate: Any) -> None:
     async def story(world: Any) -> None:
         leader, puppet, controller = await led(world)
@@ -316,13 +340,13 @@ def test_what_cannot_be_decided_now_is_asked_again_after_a_pause(simulate: Any) 
             await catch_up(puppet, times=20)
             assert 5 <= len(controller.asked) - asked <= 21, "in 1 s, every 50 ms"
             assert leader.role().isr.in_flight
-        controller.versions = None  # as a broker that does not know the request
+        controller.offered = None  # as a broker that does not know the request
         controller.answer = controller.error(ErrorCode.NOT_CONTROLLER)
         await asyncio.sleep(1)
         asked = len(controller.asked)
         await asyncio.sleep(1)
         assert len(controller.asked) == asked
-        controller.versions, controller.answer = (0, 0), controller.accept
+        controller.offered, controller.answer = (0, 0), controller.accept
         await world.until(lambda: leader.role().isr.committed == (1, 2))
         assert (await world.stored()).partition_epoch == 1
 
@@ -432,7 +456,7 @@ def test_topics_by_id_and_the_newcomer_by_its_incarnation(simulate: Any) -> None
         assert by_name.topics[0].topic_name == "t"
         leader.logs.assign_topic_id(leader.log(), topic_id)
         for highest in (3, 2, 1):
-            controller.versions = (0, highest)
+            controller.offered = (0, highest)
             for port in list(controller.ports):
                 port.close()
             asked = len(controller.asked)

@@ -434,11 +434,12 @@ class LeaderSocket:
         self.answers = list(answers)
         self.ports: set[Port] = set()
         self.requests: list[Any] = []
+        self.versions: list[tuple[int, int]] = []
 
     async def lead(self, leader_epoch: int = 5) -> None:
         """Broker 1, which is this one, leads; broker 2 is to follow."""
         loop, world = asyncio.get_running_loop(), self.world
-        server = await loop.create_server(lambda: Port(self), "127.0.0.1", 0)  # type: ignore[arg-type]
+        server = await loop.create_server(lambda: Port(self), "127.0.0.1", 0)
         port, live = server.sockets[0].getsockname()[1], world.live
         endpoint = UpdateMetadataEndpoint(
             host="127.0.0.1", port=port, listener="PLAINTEXT", security_protocol=0
@@ -448,7 +449,7 @@ class LeaderSocket:
         for _ in range(leader_epoch - world.states[T0].leader_epoch):
             await world.elect(1, [1])
 
-    def serve(self, request: Any) -> Any:
+    def serve(self, request: Any, version: int) -> Any:
         if isinstance(request, FetchRequest) and request.topics and self.answers:
             data = self.answers.pop(0)
             topic = FetchableTopicResponse(topic="t", partitions=[data])

@@ -676,7 +676,7 @@ BUGS = [
         "a follower joins the ISR below the start of the leader's epoch",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         join_below_the_epochs_start,
-        4,
+        2,
         lost_leaders,
     ),
     Bug(

@@ -58,6 +58,8 @@ class Follower:
     caught_up_at: float = NEVER
     fetched_at: float = NEVER
     leader_end_at_fetch: int = 0
+    # Refused as a member: not proposed again before this time.
+    ineligible_until: float = NEVER
     source: FetchSource | None = field(default=None, repr=False, compare=False)
 
     def record_fetch(self, offset: int, log_start: int, leader_end: int, now: float) -> None:

@@ -29,7 +29,6 @@ from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceQueue
 from odradek.replica.leader.divergence import diverges
 from odradek.replica.leader.fetch_state import FetchItem, FollowerLink
 from odradek.replica.leader.isr import (
-    NEVER,
     Committed,
     Follower,
     IsrState,
@@ -94,7 +93,6 @@ class LeaderRole:
         self._counted = Condition.NOT_LED
         self.isr: IsrState = Committed(tuple(state.isr))
         self._pending: IsrChange | None = None
-        self._no_expansion_until = NEVER
         log = replica.open_log
         self.epoch_start = log.end_offset
         log.assign_epoch(self.epoch, log.end_offset)
@@ -311,7 +309,7 @@ class LeaderRole:
         if not may_join(follower, self.isr, log.high_watermark, self.epoch_start):
             return
         context = self._context
-        if not context.is_alive(follower.id) or context.now() < self._no_expansion_until:
+        if not context.is_alive(follower.id) or context.now() < follower.ineligible_until:
             return
         if not link.is_proven:
             self._context.isr_changes.identify(link)
@@ -364,11 +362,14 @@ class LeaderRole:
             self.isr = Committed(self.isr.committed)
             if result.partition_epoch is not None:
                 self.partition_epoch = result.partition_epoch
-            if not result.is_other_incarnation:
-                # A member is shutting down, for example; what it fetches meanwhile asks no more.
-                self._no_expansion_until = self._context.now() + INELIGIBLE_S
-            elif change.joining in self.followers:
-                self.followers[change.joining] = Follower(change.joining)
+            if change.joining in self.followers:
+                if result.is_other_incarnation:
+                    self.followers[change.joining] = Follower(change.joining)
+                else:
+                    # It is shutting down, for example: what it fetches meanwhile asks no more, and
+                    # does not keep another follower from joining.
+                    until = self._context.now() + INELIGIBLE_S
+                    self.followers[change.joining].ineligible_until = until
             self._note_followers_outside_isr()
 
     def _note_followers_outside_isr(self) -> None:
