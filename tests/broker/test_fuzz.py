@@ -31,10 +31,13 @@ TURNS_MAX = 30
 class Nowhere(asyncio.Transport):
     """A transport whose client never complains and never reads to the end."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
         super().__init__({"peername": ("10.0.0.1", 1)})
-        self._connection = connection
+        self._protocol = protocol
         self._is_closed = False
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
 
@@ -51,17 +54,16 @@ class Nowhere(asyncio.Transport):
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
 
     abort = close
 
 
 def connect(broker: Broker) -> ClientConnection:
-    connection = ClientConnection(
-        broker.connections, broker.routes, broker.security.of("PLAINTEXT")
-    )
-    connection.connection_made(Nowhere(connection))
-    return connection
+    arrival = broker.connections.arrival(broker.security.of("PLAINTEXT"))
+    arrival.connection_made(Nowhere(arrival))
+    assert isinstance(arrival.guest, ClientConnection)
+    return arrival.guest
 
 
 def frame_of(random: Random) -> bytes:

@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.broker.clusters import batch_of, cluster, fetch_request, produce, produce_request
 
-from odradek.broker.connection import ClientConnection
 from odradek.wire.frames import FrameProtocol
 from odradek.wire.header import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
@@ -61,7 +60,7 @@ async def test_a_response_written_in_part_goes_on_where_it_stopped(tmp_path: Pat
         await made.create_topic("t")
         await produce(await made.connect(1), "t", b"value" * 20)
         connections = made.brokers[1].connections
-        (security,) = {each._security for each in connections._open}
+        security = made.brokers[1].security.of("PLAINTEXT")
         loop = asyncio.get_running_loop()
 
         async def stream(stops_at: int, blocks_at_once: bool) -> bytes:
@@ -69,8 +68,8 @@ async def test_a_response_written_in_part_goes_on_where_it_stopped(tmp_path: Pat
             theirs.setblocking(False)
             stuttering = StutteringSocket(ours.detach(), stops_at)
             stuttering.setblocking(False)
-            transport, connection = await loop.connect_accepted_socket(
-                lambda: ClientConnection(connections, connections._routes, security), stuttering
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: connections.arrival(security), stuttering
             )
             if blocks_at_once:
                 transport.set_write_buffer_limits(0)
@@ -80,7 +79,7 @@ async def test_a_response_written_in_part_goes_on_where_it_stopped(tmp_path: Pat
             while answers < len(session()):
                 received += await loop.sock_recv(theirs, 1 << 16)
                 answers = whole_frames(received)
-            connection.close()
+            transport.close()
             received += await loop.sock_recv(theirs, 1)  # nothing comes after them
             theirs.close()
             return bytes(received)

@@ -103,16 +103,16 @@ class Certificates:
         assert security.tls is not None
         old, new = certificate_names(before), certificate_names(after)
         may = {
-            kind: config.listener_value(name, f"ssl.allow.{kind}.changes") == "true"
-            for kind in ("dn", "san")
+            setting: config.listener_value(name, setting) == "true"
+            for setting in ("ssl.allow.dn.changes", "ssl.allow.san.changes")
         }
-        if old.subject.lower() != new.subject.lower() and not may["dn"]:
+        if old.subject.lower() != new.subject.lower() and not may["ssl.allow.dn.changes"]:
             raise ValueError(
                 f"the certificate's subject is {new.subject} instead of {old.subject}:"
                 " ssl.allow.dn.changes is false"
             )
         lost = old.alternatives - new.alternatives
-        if lost and not may["san"]:
+        if lost and not may["ssl.allow.san.changes"]:
             names = ", ".join(f"{kind} {value}" for kind, value in sorted(lost))
             raise ValueError(f"the certificate lacks {names}: ssl.allow.san.changes is false")
         if name not in self._clients:

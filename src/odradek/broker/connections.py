@@ -100,7 +100,7 @@ class Connections:
         """Opens the listening socket, not yet accepting; the listener with the port it got."""
         listener = security.listener
         server = await self._loop.create_server(
-            partial(Arrival, self._arrivals, listener.name, partial(self._protocol, security)),
+            partial(self.arrival, security),
             listener.host or None,
             listener.port,
             backlog=self._config.integer("socket.listen.backlog.size"),
@@ -109,6 +109,11 @@ class Connections:
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
         return replace(listener, port=port)
+
+    def arrival(self, security: ListenerSecurity) -> Arrival:
+        """What speaks on a socket that a listener has just accepted."""
+        name = security.listener.name
+        return Arrival(self._arrivals, name, partial(self._protocol, security))
 
     def _protocol(
         self, security: ListenerSecurity, arrival: Arrival
