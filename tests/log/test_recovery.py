@@ -319,7 +319,8 @@ def test_files_without_their_log_are_removed() -> None:
     _, disk, contents = filled()
     for suffix in (".index", ".timeindex", ".txnindex"):
         overwrite(disk, name(7777, suffix), b"x" * 34)
-    overwrite(disk, f"{DIRECTORY}/partition.metadata", b"version: 0\n")
+    metadata = b"version: 0\ntopic_id: 4xfU3e5pRUqvBiPXSDBIFw"
+    overwrite(disk, f"{DIRECTORY}/partition.metadata", metadata)
     log = open_log(disk, clean=True)
     assert everything(log) == contents
     left = disk.list_dir(DIRECTORY)
