@@ -4,7 +4,6 @@ Each is a mistake one could make, or has made. `python -m tests.sim.planted` cou
 seeds it takes to find each; the table in docs/simulation.md is made of that.
 """
 
-import itertools
 import random
 import statistics
 import sys
@@ -586,7 +585,7 @@ def answer_with_the_epoch_before() -> Patches:
 
 
 def mix_both_ways() -> Patches:
-    """A leader writes its state itself and asks the controller, in turns."""
+    """A leader writes itself that a follower leaves, and asks the controller to let it join."""
     original = ReplicaManager._isr_path
 
     class Mixed:
@@ -594,10 +593,15 @@ def mix_both_ways() -> Patches:
         retry_s = 0.05
 
         def __init__(self, asked: Any, written: Any) -> None:
-            self.paths = itertools.cycle([asked, written])
+            self.asked, self.written = asked, written
 
         async def write(self, proposals: Any) -> Any:
-            return await next(self.paths).write(proposals)
+            return [
+                (await (self.written if each.change.joining is None else self.asked).write([each]))[
+                    0
+                ]
+                for each in proposals
+            ]
 
     def mixed(self: Any, broker_id: int, store: Any, config: Any) -> Any:
         silent = mock.Mock()  # no notification either
