@@ -30,7 +30,8 @@ def test_a_topics_life(odradek: CommandLine) -> None:
     assert [part["id"] for part in described["partitions"]] == [0, 1, 2]
     assert [part["leader"] for part in described["partitions"]] == [1, 1, 1]
     table = odradek("topics", "describe", "life")
-    assert "life  3 partitions  max.message.bytes=1000" in table
+    assert f"life  3 partitions  max.message.bytes=1000  id {described['id']}" in table
+    assert len(described["id"]) == 22
     odradek("topics", "delete", "life", "--yes")
     assert "life" not in {item["name"] for item in odradek.json("topics", "list")}
 

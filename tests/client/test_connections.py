@@ -43,7 +43,8 @@ async def test_the_highest_common_version_is_taken() -> None:
     )
     assert older.version_of(ApiKey.METADATA) == 5
     assert older.version_of(ApiKey.PRODUCE) == 11
-    assert older.version_of(ApiKey.FETCH) == 12, "later ones name topics by id"
+    assert older.version_of(ApiKey.FETCH) == 17
+    assert older.version_of(ApiKey.FETCH, 12) == 12, "later ones name topics by id"
 
 
 async def test_messages_that_changed_their_shape_stay_with_the_old_one() -> None:

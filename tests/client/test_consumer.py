@@ -68,7 +68,14 @@ class Played(Client):
             return {}
         raise ConnectionError("no broker has the start of the log")
 
-    async def ask(self, node: int, message: Message, *, timeout: float | None = None) -> Any:
+    async def ask(
+        self,
+        node: int,
+        message: Message,
+        *,
+        timeout: float | None = None,
+        version_max: int | None = None,
+    ) -> Any:
         """One record at each offset, for ever; a second goes by for each."""
         assert isinstance(message, FetchRequest)
         self.fetched.append(node)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.reader import EARLIEST, Batches, OffsetAt
+from odradek.client.reader import EARLIEST, Batches, OffsetAt, TopicRecreated
 from odradek.spark.errors import DataLoss, MalformedRecord
 from odradek.spark.options import source_options
 from odradek.spark.range_reader import DOUBTS_MAX, RangeBounds, RangeReader
@@ -86,6 +86,15 @@ def test_what_is_gone_from_the_end_is_loss_or_left_out() -> None:
     # It has them and does not hand them out: nothing is lost.
     with pytest.raises(KafkaError, match="OFFSET_NOT_AVAILABLE"):
         offsets(Log(NOTHING_YET), 5, 60, failOnDataLoss="false")
+
+
+def test_another_topic_of_the_name_is_loss_or_left_out() -> None:
+    def log() -> Log:
+        return Log(fetched(5, 10, batch(5, 5)), TopicRecreated(PARTITION))
+
+    with pytest.raises(DataLoss, match=r"offsets 10 to 60 of t-3 .* was deleted and created again"):
+        offsets(log(), 5, 60)
+    assert offsets(log(), 5, 60, failOnDataLoss="false") == list(range(5, 10))
 
 
 def test_a_leader_that_does_not_know_its_end_yet_is_asked_again() -> None:

@@ -162,7 +162,7 @@ async def _read_alone(
     starts = await resolve(client, wanted.position, parts, wanted.isolation)
     ends = await _ends(client, wanted, parts)
     budget = _Budget(wanted.records_max)
-    async with Consumer(client, isolation=wanted.isolation) as consumer:
+    async with Consumer(client, isolation=wanted.isolation, follows_name=wanted.follow) as consumer:
         await consumer.assign(starts)
         while _leave_finished(consumer, ends):
             for batches in await _poll(consumer, wanted):
@@ -200,7 +200,7 @@ async def _read_generation(
     ends = await _ends(client, wanted, parts)
     done: dict[TopicPartition, int] = {}
     next_commit = loop.time() + COMMIT_S
-    async with Consumer(client, isolation=wanted.isolation) as consumer:
+    async with Consumer(client, isolation=wanted.isolation, follows_name=wanted.follow) as consumer:
         await consumer.assign(starts)
         try:
             while not member.must_rejoin and _leave_finished(consumer, ends):

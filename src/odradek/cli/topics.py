@@ -159,7 +159,7 @@ def describe(
             [
                 {
                     **_summary(found[name]),
-                    "id": str(found[name].id),
+                    "id": _id(found[name]),
                     "configs": configs.get(name, {}),
                     "partitions": listing.rows,
                 }
@@ -170,10 +170,19 @@ def describe(
     for name, listing in shown.items():
         own = " ".join(f"{key}={value}" for key, value in configs.get(name, {}).items())
         count = plural(len(found[name].partitions), "partition")
-        click.echo(f"{name}  {count}  {own}".rstrip())
+        topic_id = _id(found[name])
+        heading = [name, count, own, f"id {topic_id}" if topic_id else ""]
+        click.echo("  ".join(filter(None, heading)))
         listing.show(as_json=False)
     if unhealthy and not shown:
         click.echo("every partition has a leader and all its replicas in sync")
+
+
+def _id(topic: "Topic") -> str | None:
+    """As Kafka's tools print it; None on a cluster without topic ids."""
+    from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id
+
+    return None if topic.id == NO_TOPIC_ID else format_topic_id(topic.id)
 
 
 def _partitions(partitions: "Iterable[Partition]", unhealthy: bool) -> Listing:

@@ -18,6 +18,7 @@ from odradek.client.reader import (
     Isolation,
     OffsetAt,
     PartitionReader,
+    TopicRecreated,
     UndecodableBatch,
     offsets_at,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "RecordMetadata",
     "Resource",
     "ResourceType",
+    "TopicRecreated",
     "TransactionalProducer",
     "Transactions",
     "UndecodableBatch",

@@ -101,10 +101,17 @@ class Client:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node} is not alive")
         return await self._connections.get(self.metadata.nodes[node].address)
 
-    async def ask(self, node: int, message: Message, *, timeout: float | None = None) -> Any:
+    async def ask(
+        self,
+        node: int,
+        message: Message,
+        *,
+        timeout: float | None = None,
+        version_max: int | None = None,
+    ) -> Any:
         """One broker's answer. A broken connection is an error like any other: it may pass."""
         connection = await self.connection(node)
-        return await connection.request(message, timeout=timeout)
+        return await connection.request(message, timeout=timeout, version_max=version_max)
 
     async def ask_any(self, message: Message) -> Any:
         """The answer of any broker: of one we are connected to, else in random order."""

@@ -2,7 +2,8 @@
 
 The first request on every connection is ApiVersions, and every later one goes in the highest
 version that both sides know. So the same code talks to us, to Apache Kafka 3.9 and to 4.x. Where a
-message changed its shape and the old shape is still served everywhere, we stay with the old one.
+message changed its shape and the old shape is still served everywhere, we stay with the old one; a
+caller that can speak of a topic only by name says up to which version.
 """
 
 import asyncio
@@ -23,10 +24,8 @@ from odradek.wire.schema import Message
 DEFAULT_PORT = 9092
 CONNECT_TIMEOUT_S = 10.0
 
-# The last version before the shape changed: later ones name several topics, groups or keys at once,
-# or a topic by nothing but its id.
+# The last version before the shape changed: later ones name several topics, groups or keys at once.
 OLD_SHAPE = {
-    ApiKey.FETCH: 12,
     ApiKey.DELETE_TOPICS: 5,
     ApiKey.OFFSET_FETCH: 7,
     ApiKey.FIND_COORDINATOR: 3,
@@ -74,23 +73,28 @@ class BrokerConnection:
         self.connection = connection
         self.versions = versions
 
-    def version_of(self, api_key: int) -> int:
-        """The highest version that both sides know; UNSUPPORTED_VERSION if there is none."""
+    def version_of(self, api_key: int, version_max: int | None = None) -> int:
+        """The highest version that both sides know, `version_max` at most; UNSUPPORTED_VERSION if
+        there is none."""
         return common_version(
             self.versions,
             api_key,
-            ours_max=OLD_SHAPE.get(ApiKey(api_key)),
+            ours_max=OLD_SHAPE.get(ApiKey(api_key), version_max),
             peer=self.connection.peer,
         )
 
-    def start(self, message: Message, *, timeout: float | None = None) -> "asyncio.Future[Any]":
+    def start(
+        self, message: Message, *, timeout: float | None = None, version_max: int | None = None
+    ) -> "asyncio.Future[Any]":
         """Send a request now; the future is its response."""
-        version = self.version_of(message.API_KEY)
+        version = self.version_of(message.API_KEY, version_max)
         return self.connection.start(message, version, timeout=timeout)
 
-    async def request(self, message: Message, *, timeout: float | None = None) -> Any:
+    async def request(
+        self, message: Message, *, timeout: float | None = None, version_max: int | None = None
+    ) -> Any:
         """The response to `message`; ConnectionError or TimeoutError if there is none."""
-        return await self.start(message, timeout=timeout)
+        return await self.start(message, timeout=timeout, version_max=version_max)
 
     async def send_no_response(self, message: Message, *, timeout: float) -> None:
         """Send what the broker will not answer, Produce with acks=0, and wait until it has left.

@@ -6,6 +6,7 @@ metadata, which runs in the background, backing off, while the others are read.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from math import inf
 from typing import Any, NamedTuple, Self
@@ -18,6 +19,7 @@ from odradek.client.reader import (
     Batches,
     Isolation,
     PartitionReader,
+    TopicRecreated,
     UndecodableBatch,
     offsets_at,
 )
@@ -25,6 +27,8 @@ from odradek.client.retries import RetryBudget, is_retriable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.records import Headers, Record
 from odradek.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 FetchTask = asyncio.Task[dict[TopicPartition, Batches | KafkaError]]
 
@@ -62,14 +66,18 @@ class Consumer:
         *,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         out_of_range: int | None = EARLIEST,
+        follows_name: bool = True,
         fetch_bytes: int = FETCH_BYTES,
         wait_ms: int = FETCH_WAIT_MS,
     ) -> None:
         """`out_of_range` is where to go on when a position is outside the log: EARLIEST, LATEST,
-        or None to raise OFFSET_OUT_OF_RANGE."""
+        or None to raise OFFSET_OUT_OF_RANGE. A topic that was deleted and created again is read
+        from its start, or raises TopicRecreated without `follows_name`; on a cluster without topic
+        ids it is read on at the same offset, if it has that."""
         self.client = client
         self.isolation = isolation
         self.out_of_range = out_of_range
+        self.follows_name = follows_name
         self.positions: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._reader = PartitionReader(
@@ -102,6 +110,8 @@ class Consumer:
     async def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, from an offset, EARLIEST or LATEST on."""
         await self.close()
+        for part in offsets:
+            self._reader.release(part)
         self.positions = {part: offset for part, offset in offsets.items() if offset >= 0}
         ends = {part: offset for part, offset in offsets.items() if offset < 0}
         found = await offsets_at(self.client, ends, isolation=self.isolation)
@@ -257,15 +267,22 @@ class Consumer:
         return True
 
     async def _recover(self, part: TopicPartition, error: KafkaError) -> Exception | None:
-        """Go on elsewhere when a position is outside the log; any other error is for the caller."""
-        if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE or self.out_of_range is None:
+        """Go on elsewhere when a position is outside the log, or of another log; any other error is
+        for the caller."""
+        if isinstance(error, TopicRecreated):
+            go_on_at = EARLIEST if self.follows_name else None
+        else:
+            is_outside = error.error is ErrorCode.OFFSET_OUT_OF_RANGE
+            go_on_at = self.out_of_range if is_outside else None
+        if go_on_at is None:
             return error
         try:
-            found = await offsets_at(
-                self.client, {part: self.out_of_range}, isolation=self.isolation
-            )
+            found = await offsets_at(self.client, {part: go_on_at}, isolation=self.isolation)
         except (OSError, TimeoutError, KafkaError) as failure:
             return failure  # not raised here: other partitions may have brought something
+        if isinstance(error, TopicRecreated):
+            logger.warning("%s; reading it from offset %d", error.message, found[part].offset)
+            self._reader.release(part)
         self.positions[part] = found[part].offset
         return None
 

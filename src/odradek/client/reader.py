@@ -3,6 +3,10 @@
 A fetch goes to the leader of a partition, or to the replica that the leader prefers for our rack.
 `PartitionReader.batches(partition, start, until)` reads exactly the offsets [start, until), which
 is what a Spark task wants: it requests the next piece before it hands out the last.
+
+Where the cluster has topic ids, a partition is read of one topic for good: an offset means nothing
+in another topic that was created under the name of a deleted one. Below, by name, nothing tells the
+two apart but an offset that the new log does not have.
 """
 
 import asyncio
@@ -12,6 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import inf
 from typing import NamedTuple
+from uuid import UUID
 
 from odradek.client.client import Client
 from odradek.client.retries import STALE_METADATA, error_code, is_retriable
@@ -31,6 +36,7 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from odradek.wire.records import ControlType, Record, decode_records, decode_transaction_end
+from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 LATEST = -1
@@ -43,6 +49,8 @@ FETCH_WAIT_MS = 500
 LEADER_ONLY_S = 10.0
 # A wait must be over well before the connection counts as dead.
 ANSWER_MARGIN_S = 10.0
+# The last version of Fetch that names topics; later ones have their ids instead.
+FETCH_BY_NAME_MAX = 12
 
 
 class Isolation(IntEnum):
@@ -65,6 +73,17 @@ class UndecodableBatch(KafkaError):
         self.partition = tp
         self.base_offset = header.base_offset
         self.next_offset = header.next_offset
+
+
+class TopicRecreated(KafkaError):
+    """The topic that was being read was deleted, and another has its name now."""
+
+    def __init__(self, tp: TopicPartition) -> None:
+        super().__init__(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"topic {tp.topic!r} was deleted and created again: partition {tp} is another log now",
+        )
+        self.partition = tp
 
 
 class OffsetAt(NamedTuple):
@@ -206,6 +225,8 @@ class PartitionReader:
         self.wait_ms = wait_ms
         self.min_bytes = min_bytes
         self._read_from: dict[TopicPartition, ReadFrom] = {}
+        # The topic that each partition is read of, where the cluster has ids.
+        self._topic_ids: dict[TopicPartition, UUID] = {}
         self._fetches = 0
         self._fetched_bytes = 0
 
@@ -222,16 +243,31 @@ class PartitionReader:
             return preferred
         return self.client.metadata.leader(partition)
 
+    def bind(self, partition: TopicPartition, topic_id: UUID) -> None:
+        """Read this partition of the topic with this id; else it is the one of the first fetch."""
+        self._topic_ids[partition] = topic_id
+
+    def release(self, partition: TopicPartition) -> None:
+        """Let the next fetch read the topic that has the name then."""
+        self._topic_ids.pop(partition, None)
+
+    def _topic_id(self, partition: TopicPartition) -> UUID:
+        """Which topic to read; NO_TOPIC_ID where the cluster knows topics by name alone."""
+        topic = self.client.metadata.topics.get(partition.topic)
+        if topic is None or topic.id == NO_TOPIC_ID:
+            return NO_TOPIC_ID
+        return self._topic_ids.setdefault(partition, topic.id)
+
     async def fetch(
         self, node: int, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Batches | KafkaError]:
         """One fetch from one broker: what it has of each partition, or why not; nothing at all
         while we are over a quota."""
-        topics: dict[str, list[FetchPartition]] = {}
-        for (topic, partition), offset in offsets.items():
-            topics.setdefault(topic, []).append(
+        topics: dict[tuple[str, UUID], list[FetchPartition]] = {}
+        for tp, offset in offsets.items():
+            topics.setdefault((tp.topic, self._topic_id(tp)), []).append(
                 FetchPartition(
-                    partition=partition,
+                    partition=tp.partition,
                     fetch_offset=offset,
                     partition_max_bytes=self.partition_bytes,
                 )
@@ -244,11 +280,20 @@ class PartitionReader:
             isolation_level=self.isolation,
             # A leader that knew our rack would send us back to the replica that was no help.
             rack_id="" if any(map(self._is_leader_only, offsets)) else self.client.rack,
-            topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+            topics=[
+                FetchTopic(topic=name, topic_id=topic_id, partitions=parts)
+                for (name, topic_id), parts in topics.items()
+            ],
         )
+        names = {topic_id: name for name, topic_id in topics}
         timeout = max(self.client.timeout_s, self.wait_ms / 1000 + ANSWER_MARGIN_S)
         try:
-            response: FetchResponse = await self.client.ask(node, request, timeout=timeout)
+            response: FetchResponse = await self.client.ask(
+                node,
+                request,
+                timeout=timeout,
+                version_max=FETCH_BY_NAME_MAX if NO_TOPIC_ID in names else None,
+            )
         except (OSError, TimeoutError, KafkaError):
             for part in offsets:
                 self._give_up(node, part)
@@ -259,8 +304,9 @@ class PartitionReader:
         results: dict[TopicPartition, Batches | KafkaError] = {}
         sent_to: dict[TopicPartition, int] = {}
         for topic_response in response.responses:
+            name = topic_response.topic or names[topic_response.topic_id]
             for data in topic_response.partitions:
-                part = TopicPartition(topic_response.topic, data.partition_index)
+                part = TopicPartition(name, data.partition_index)
                 results[part] = self._read(node, part, offsets[part], data)
                 if data.preferred_read_replica >= 0:
                     sent_to[part] = data.preferred_read_replica
@@ -296,6 +342,8 @@ class PartitionReader:
         self, node: int, partition: TopicPartition, offset: int, data: PartitionData
     ) -> Batches | KafkaError:
         error = error_code(data.error_code)
+        if error in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
+            return self._without_topic(node, partition)
         if error is not ErrorCode.NONE:
             where = f"partition {partition} at offset {offset}"
             if self._give_up(node, partition) and error is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -314,6 +362,20 @@ class PartitionReader:
                 )
             self._read_from[partition] = state.sent_to(data.preferred_read_replica)
         return self._whole_batches(partition, offset, data)
+
+    def _without_topic(self, node: int, partition: TopicPartition) -> KafkaError:
+        """The broker has no topic with our id: it has not heard of it yet, or the topic is gone.
+
+        Only the broker's word and the metadata together say that it is gone: the metadata may be
+        of a broker that has not heard of the deletion, nor of the new topic."""
+        self._give_up(node, partition)
+        topic = self.client.metadata.topics.get(partition.topic)
+        if topic is not None and topic.id not in (NO_TOPIC_ID, self._topic_ids.get(partition)):
+            return TopicRecreated(partition)
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            f"partition {partition}: broker {node} does not know the id of its topic",
+        )
 
     def _whole_batches(
         self, partition: TopicPartition, offset: int, data: PartitionData

@@ -26,6 +26,7 @@ STALE_METADATA = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
 RETRIABLE = STALE_METADATA | {

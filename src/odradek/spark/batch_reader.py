@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from odradek.client.reader import EARLIEST, LATEST
 from odradek.spark.errors import OptionError, plainly
 from odradek.spark.filters import Wanted, wanted_by
-from odradek.spark.lookup import Lookup, Offsets
+from odradek.spark.lookup import Chosen, Lookup, Offsets
 from odradek.spark.options import SourceOptions
 from odradek.spark.range_reader import RangePartition, partitions_of, read_range
 from odradek.spark.ranges import OffsetRange, split
@@ -57,22 +57,24 @@ class BatchReader(DataSourceReader):
         with plainly():
             lookup = Lookup(self._options)
             try:
-                ranges = plan(lookup, self._options, self._wanted)
+                chosen = lookup.chosen()
+                ranges = plan(lookup, chosen, self._options, self._wanted)
             finally:
                 lookup.close()
         # Spark reads an empty list as one task that knows what to do.
-        return partitions_of(ranges) or [InputPartition(None)]
+        return partitions_of(ranges, chosen.topic_ids) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         if isinstance(partition, RangePartition):
             yield from read_range(self._options, partition.bounds)
 
 
-def plan(lookup: Lookup, options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
+def plan(
+    lookup: Lookup, chosen: Chosen, options: SourceOptions, wanted: Wanted
+) -> list[OffsetRange]:
     """The tasks' ranges. Those at the ends of the log keep EARLIEST and LATEST."""
-    partitions = lookup.chosen().partitions
-    start = lookup.resolve(options.start, partitions, is_start=True)
-    end = lookup.resolve(options.end, partitions, is_start=False)
+    start = lookup.resolve(options.start, chosen.partitions, is_start=True)
+    end = lookup.resolve(options.end, chosen.partitions, is_start=False)
     found_start, found_end = lookup.concrete(start), lookup.concrete(end)
     for partition in sorted(found_start):
         if found_start[partition] > found_end[partition]:

@@ -3,16 +3,27 @@
 A leader that moves or a broker that dies is the client's business: it asks again until the range is
 read or the time is over. Only offsets that the log does not have are data loss, and
 `failOnDataLoss` says what follows. docs/spec/spark-kafka-format.md section 3.
+
+A range is planned for a topic by its id, where the cluster has ids: a topic that was deleted and
+created again in between has offsets of the same numbers, and none of them is read.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
 
-from odradek.client.reader import EARLIEST, LATEST, Batches, PartitionReader, offsets_at
+from odradek.client.reader import (
+    EARLIEST,
+    LATEST,
+    Batches,
+    PartitionReader,
+    TopicRecreated,
+    offsets_at,
+)
 from odradek.spark import memory
 from odradek.spark.errors import DataLoss, plainly
 from odradek.spark.lookup import connect, isolation_of
@@ -45,6 +56,7 @@ class RangeBounds:
     partition: int
     start: int
     end: int
+    topic_id: str | None = None
 
 
 class RangePartition(InputPartition):
@@ -55,8 +67,13 @@ class RangePartition(InputPartition):
         self.bounds = bounds
 
 
-def partitions_of(ranges: list[OffsetRange]) -> list[InputPartition]:
-    return [RangePartition(RangeBounds(*r.topic_partition, r.start, r.end)) for r in ranges]
+def partitions_of(ranges: list[OffsetRange], topic_ids: Mapping[str, str]) -> list[InputPartition]:
+    return [
+        RangePartition(
+            RangeBounds(*r.topic_partition, r.start, r.end, topic_ids.get(r.topic_partition.topic))
+        )
+        for r in ranges
+    ]
 
 
 def read_range(options: SourceOptions, bounds: RangeBounds) -> "Iterator[pa.RecordBatch]":
@@ -73,6 +90,7 @@ class RangeReader:
         self._options = options
         self._cluster = cluster
         self._partition = TopicPartition(bounds.topic, bounds.partition)
+        self._topic_id = None if bounds.topic_id is None else UUID(bounds.topic_id)
         self._start = self._concrete(bounds.start)
         self._end = self._concrete(bounds.end)
         self._doubts = 0
@@ -94,6 +112,9 @@ class RangeReader:
                     yield from decoder.decode(batches.records, batches.aborted)
                     self._start = max(decoder.start, batches.next_offset)
                 return
+            except TopicRecreated as error:
+                self._lose_the_rest(error.message, error)
+                return
             except KafkaError as error:
                 if error.error not in NOT_THERE:
                     raise
@@ -109,6 +130,8 @@ class RangeReader:
             wait_ms=int(settings.get("fetch.max.wait.ms", FETCH_WAIT_MS)),
             min_bytes=int(settings.get("fetch.min.bytes", 1)),
         )
+        if self._topic_id is not None:
+            reader.bind(self._partition, self._topic_id)
         return self._cluster.iterate(
             reader.batches(
                 self._partition,
@@ -144,8 +167,17 @@ class RangeReader:
             f"offsets {self._start} to {self._end} of {self._partition} cannot be read: the log "
             f"has {earliest} to {latest}"
         )
+        if self._start < earliest < self._end:
+            self._lose(text, error, earliest)
+        else:
+            self._lose(text, error, self._end)
+
+    def _lose_the_rest(self, reason: str, error: KafkaError) -> None:
+        where = f"offsets {self._start} to {self._end} of {self._partition}"
+        self._lose(f"{where} cannot be read: {reason}", error, self._end)
+
+    def _lose(self, text: str, error: KafkaError, go_on_at: int) -> None:
         if self._options.fail_on_data_loss:
             raise DataLoss("COULD_NOT_READ_OFFSET_RANGE", text) from error
-        left = earliest if self._start < earliest < self._end else self._end
-        logger.warning("%s; going on at offset %d", text, left)
-        self._start = left
+        logger.warning("%s; going on at offset %d", text, go_on_at)
+        self._start = go_on_at

@@ -132,7 +132,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if unknown:
                 earliest = self._cluster().earliest(unknown)
                 ranges += [OffsetRange(tp, earliest[tp], until.offsets[tp]) for tp in unknown]
-            return partitions_of(split(ranges, options.min_partitions, options.max_records))
+            return partitions_of(
+                split(ranges, options.min_partitions, options.max_records), until.identity.topic_ids
+            )
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, RangePartition)
