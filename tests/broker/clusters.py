@@ -50,8 +50,10 @@ class Cluster:
         self.server = MemoryServer(clock=wall_clock_ms)
         self.brokers: dict[int, Broker] = {}
         self._connections: list[Connection] = []
+        self._starts = 0
 
     async def start(self, broker_id: int, **settings: str) -> Broker:
+        self._starts += 1
         written = {dotted(name): value for name, value in settings.items()}
         broker = Broker(
             BrokerConfig(
@@ -65,7 +67,8 @@ class Cluster:
             MemoryStore(self.server, session_timeout_ms=6000),
             disk=RealDisk(),
             clock=wall_clock_ms,
-            rng=random.Random(broker_id),
+            # Another after a restart: topic ids are drawn from it.
+            rng=random.Random(f"{broker_id}, start {self._starts}"),
             offload=on_the_spot,
             boot_id="the tests' own",
         )

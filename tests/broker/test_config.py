@@ -328,6 +328,7 @@ def test_the_inter_broker_protocol_takes_what_kafka_takes_in_our_range() -> None
     def replica_protocol(text: str) -> ProtocolVersion:
         return BrokerConfig({"inter.broker.protocol.version": text}).make(ReplicaConfig).protocol
 
+    assert BrokerConfig({}).make(ReplicaConfig).protocol is ProtocolVersion.V3_9_IV0
     assert replica_protocol("3.5") is replica_protocol("3.5.1") is replica_protocol("3.5-IV2")
     for text in ("4.0", "3.5-iv2", "2.5"):
         with pytest.raises(KafkaError, match=r"2\.6-IV0 to 3\.9-IV0") as caught:

@@ -18,9 +18,10 @@ from odradek.wire.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
-from odradek.wire.topic_ids import NO_TOPIC_ID
+from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id
+from odradek.wire.topics import TopicPartition
 
-from .clusters import Cluster, cluster, until
+from .clusters import Cluster, cluster, produce, until
 
 UNKNOWN = UUID(int=99)
 
@@ -117,3 +118,27 @@ async def test_at_2_6_there_are_no_ids(tmp_path: Path) -> None:
         assert await id_in_store(made, "t") is None
         (topic,) = await described(connection, MetadataRequestTopic(name="t"))
         assert topic.topic_id == NO_TOPIC_ID
+
+
+async def test_what_was_made_at_2_6_is_upgraded_by_its_first_start_at_the_default(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path, inter_broker_protocol_version="2.6") as made:
+        await made.create_topic("t")
+        await produce(await made.connect(1), "t", b"old")
+        file = tmp_path / "1" / "t-0" / "partition.metadata"
+        assert not file.exists()
+        del made.settings["inter.broker.protocol.version"]
+        ids = []
+        for _ in range(2):
+            await made.stop(1)
+            await made.start(1)
+            await until(lambda: made.brokers[1].cache.topic_id("t") != NO_TOPIC_ID)
+            topic_id = await id_in_store(made, "t")
+            assert topic_id is not None
+            ids.append(topic_id)
+            connection = await made.connect(1)
+            await produce(connection, "t", b"new")
+            assert file.read_text().endswith(format_topic_id(ids[-1]))
+        assert ids[0] == ids[1]
+        assert made.brokers[1].logs.logs[TopicPartition("t", 0)].end_offset == 3

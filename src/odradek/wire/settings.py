@@ -247,7 +247,7 @@ _BROKER = (
     Setting(
         "inter.broker.protocol.version",
         Kind.STRING,
-        "2.6",
+        str(ProtocolVersion.latest()),
         "What this broker sends to others and stores; raise it when all run this release.",
         valid=_is_protocol_version,
         rule=f"a version from {ProtocolVersion.oldest()} to {ProtocolVersion.latest()}",

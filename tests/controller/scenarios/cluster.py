@@ -212,7 +212,10 @@ class PuppetCluster:
         if id in self.with_controller:
             journal = Journal(lambda: 0)
             journal.listen(lambda entry: self._heard(id, entry))
-            config = ControllerConfig(auto_leader_rebalance_enable=False)
+            # Puppets write the ISR themselves, as leaders do at the oldest protocol.
+            config = ControllerConfig(
+                auto_leader_rebalance_enable=False, protocol=ProtocolVersion.oldest()
+            )
             for name, value in self.config.items():
                 setattr(config, name, value)
             controller = Controller(

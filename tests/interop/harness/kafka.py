@@ -29,7 +29,7 @@ PERFORMANCE = [
 ]
 STOCK = ["-Xmx1G", "-Xms1G", *PERFORMANCE]
 STOCK_ZOOKEEPER = ["-Xmx512M", "-Xms512M", *PERFORMANCE]
-OURS_TOO = "2.6"  # the inter-broker protocol that ours speak
+OLDEST_PROTOCOL = "2.6"  # of those that ours speak, too
 LOGGING = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
@@ -83,7 +83,7 @@ class KafkaBroker(Member):
         settings: Mapping[str, object] | None = None,
         *,
         jvm: Sequence[str] = HEAP,
-        protocol: str | None = OURS_TOO,
+        protocol: str | None = OLDEST_PROTOCOL,
     ) -> None:
         """`protocol` is the inter-broker protocol's version, None for Kafka's default."""
         super().__init__(broker_id, port, directory, directory.with_suffix(".kafka.log"))

@@ -12,7 +12,12 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from tests.interop.harness.kafka import QUICK_START, KafkaBroker, wait_until_unregistered
+from tests.interop.harness.kafka import (
+    OLDEST_PROTOCOL,
+    QUICK_START,
+    KafkaBroker,
+    wait_until_unregistered,
+)
 from tests.interop.harness.members import TIMEOUT_S, Members, NotInTime, wait_until
 from tests.interop.harness.ours import OurBroker
 from tests.interop.harness.processes import Member
@@ -34,6 +39,7 @@ class Kind(Enum):
 APACHE, OURS = Kind.APACHE, Kind.OURS
 
 SETTINGS: Mapping[str, object] = {
+    "inter.broker.protocol.version": OLDEST_PROTOCOL,
     "zookeeper.session.timeout.ms": 3000,
     "offsets.topic.replication.factor": 3,
     "offsets.topic.num.partitions": 3,
