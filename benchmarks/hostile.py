@@ -36,6 +36,8 @@ from odradek.wire.messages.delete_records import (
 )
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -209,6 +211,28 @@ async def elements(addresses: list[Address], seconds: float, sockets: Sockets) -
         await repeated(addresses[0], seconds / 3, message, version)
 
 
+async def topics(addresses: list[Address], seconds: float, sockets: Sockets) -> None:
+    """Metadata of 2,000 topics that are to be created, three times."""
+    wanted = [MetadataRequestTopic(name=f"unwanted-{number}") for number in range(2000)]
+    request = framed(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 8)
+    await sockets.each(addresses, 3, request)
+    await asyncio.sleep(seconds)
+
+
+async def joins(addresses: list[Address], seconds: float, sockets: Sockets) -> None:
+    """30 members that join a group, each with 10 MB of metadata."""
+    protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(10_000_000))
+    request = JoinGroupRequest(
+        group_id="hostile",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    await sockets.each(addresses, 30, framed(request, 3))
+    await asyncio.sleep(seconds)
+
+
 async def flood(addresses: list[Address], seconds: float, sockets: Sockets) -> None:
     """20 connections that send small requests as fast as they can, and read nothing."""
     frames = framed(MetadataRequest(topics=[]), 9) * 2000
@@ -239,11 +263,12 @@ async def crowd(addresses: list[Address], seconds: float, sockets: Sockets) -> N
 
 
 async def control(addresses: list[Address], seconds: float, sockets: Sockets) -> None:
-    """Control requests of a controller that nobody has elected, and shutdowns of others."""
+    """Control requests of a controller that was never elected, and shutdowns of others."""
     for address in addresses:
         for message, version in (
             (UpdateMetadataRequest(controller_id=99, controller_epoch=1_000_000), 6),
             (UpdateMetadataRequest(controller_id=99, controller_epoch=1_000_000), 0),
+            (LeaderAndIsrRequest(controller_id=99, controller_epoch=1_000_000), 4),
             (StopReplicaRequest(controller_id=1, controller_epoch=1), 0),
             (ControlledShutdownRequest(broker_id=1), 0),
             (ControlledShutdownRequest(broker_id=2, broker_epoch=-1), 3),
@@ -272,7 +297,7 @@ ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         *(idle, claims, halves, loris, unread, parked, million, within, elements),
-        *(flood, churn, crowd, control, poison),
+        *(topics, joins, flood, churn, crowd, control, poison),
     )
 }
 
@@ -468,13 +493,17 @@ def line_of(row: Row) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bootstrap", help="host:port of one broker; else a cluster of our own")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each attack")
     parser.add_argument("--probe", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS], default=[])
+    parser.add_argument("attacks", nargs="*", metavar="attack", help=", ".join(ATTACKS))
     options = parser.parse_args(arguments if arguments is not None else [])
     attacks = options.attacks or list(ATTACKS)
+    if unknown := [name for name in attacks if name not in ATTACKS]:
+        parser.error(f"no attack {unknown[0]!r}: there are {', '.join(ATTACKS)}")
     if options.bootstrap is not None:
         host, _, port = options.bootstrap.rpartition(":")
         address = host, int(port)

@@ -8,7 +8,7 @@ import pytest
 from tests.broker.clusters import Cluster, cluster, fetch_request, produce, until
 from tests.broker.test_connection import Raw
 
-from odradek.broker import memory
+from odradek.broker import connections, memory
 from odradek.broker.connection import STARTS_PER_TURN
 from odradek.broker.handlers.metadata import CREATED_MAX
 from odradek.broker.memory import Budget, Turns, offenders
@@ -138,6 +138,23 @@ async def test_a_request_of_too_many_elements_ends_its_connection_and_no_other(
         assert len(response.topics) == ELEMENTS_MAX
         raw.close()
         caplog.clear()
+
+
+async def test_memory_is_given_back_after_a_request_of_many_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back = []
+    monkeypatch.setattr(connections, "return_free_memory", lambda: given_back.append(True))
+    monkeypatch.setattr(connections, "LAST_TRIM_S", 0.0)
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        well = await made.connect(1)
+        await produce(well, "t", bytes(500_000))
+        await well.request(MetadataRequest(topics=[]), 9)
+        assert not given_back, "what stays in its buffer leaves nothing behind"
+        names = [MetadataRequestTopic(name=f"t{number:09}") for number in range(10_000)]
+        await well.request(MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
+        await until(lambda: given_back)
 
 
 async def test_a_flood_leaves_every_other_client_its_turn(tmp_path: Path) -> None:

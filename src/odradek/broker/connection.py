@@ -47,6 +47,10 @@ HELD_BYTES_MAX = 16 * 1024 * 1024
 # The same for answers that are still waited for, as large as they may get.
 EXPECTED_BYTES_MAX = 128 * 1024 * 1024
 
+# A request of this size other than Produce, whose records stay in their buffer, becomes so many
+# small objects that the allocator keeps megabytes of pages for their like.
+MANY_OBJECTS_BYTES = 100_000
+
 # Requests of one connection that start in one turn of the loop.
 STARTS_PER_TURN = 4
 
@@ -336,6 +340,8 @@ class ClientConnection(FrameProtocol):
                 return
             header, offset = decode_request_header(frame)
             request = route.decode(memoryview(frame)[offset:])
+            if len(frame) > MANY_OBJECTS_BYTES and key != ApiKey.PRODUCE:
+                self._connections.trim_later()
         except DecodeError as error:
             logger.warning("%s: closing, a request that cannot be read: %s", self.peer, error)
             self.close()

@@ -169,6 +169,13 @@ class Connections:
 
     # Memory
 
+    def trim_later(self) -> None:
+        """Gives the allocator's free memory back to the system when this has not been asked for
+        some time: after a burst, not in it."""
+        if self._last_trim is not None:
+            self._last_trim.cancel()
+        self._last_trim = self._loop.call_later(LAST_TRIM_S, return_free_memory)
+
     def _relieve_soon(self) -> None:
         if self._relief is None:
             self._relief = self._loop.call_later(RELIEF_S, self._relieve)
@@ -180,10 +187,8 @@ class Connections:
         budgets = (self.request_budget, self.response_budget)
         if not any(budget.is_under_pressure for budget in budgets):
             return_free_memory()
-            if self._last_trim is not None:
-                self._last_trim.cancel()
             # Some of it is free only once the garbage collector has been by.
-            self._last_trim = self._loop.call_later(LAST_TRIM_S, return_free_memory)
+            self.trim_later()
             return
         now = self._loop.time()
         self._disconnect(
