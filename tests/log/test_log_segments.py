@@ -202,7 +202,8 @@ class ListingDisk(RealDisk):
     """Knows the files that are open."""
 
     def __init__(self) -> None:
-        self.opened: set[str] = set()
+        super().__init__()
+        self.opened: set[RealFile] = set()
 
     def open(self, path: str, create: bool = False) -> RealFile:
         disk = self
@@ -210,10 +211,10 @@ class ListingDisk(RealDisk):
         class Listed(RealFile):
             def close(self) -> None:
                 super().close()
-                disk.opened.discard(self.path)
+                disk.opened.discard(self)
 
         file = Listed(path, create)
-        self.opened.add(path)
+        self.opened.add(file)
         return file
 
 
@@ -226,7 +227,7 @@ def test_a_segment_that_is_full_and_flushed_holds_no_file(tmp_path: Path) -> Non
             log.append_as_leader(batch(time_ms=2000 * log.end_offset), 0)
 
     def opened() -> list[int]:
-        return sorted(int(Path(path).stem) for path in disk.opened)
+        return sorted(int(Path(file.path).stem) for file in disk.opened)
 
     backfill(3)
     flush = log.start_flush()

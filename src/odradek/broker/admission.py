@@ -16,7 +16,7 @@ from typing import NamedTuple
 from odradek.replica.throttle import WINDOW_S, Rate
 from odradek.security.principal import host_text
 
-__all__ = ["AdmissionControl", "ConnectionLimits", "Rejection", "Wait"]
+__all__ = ["UNLIMITED", "AdmissionControl", "ConnectionLimits", "Rejection", "Wait"]
 
 DEFAULT_ADDRESS = "<default>"
 UNLIMITED = 2**31 - 1

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.admission import AdmissionControl, ConnectionLimits
+from odradek.broker.admission import UNLIMITED, AdmissionControl, ConnectionLimits
 from odradek.broker.arrivals import Arrival, Arrivals, Guest
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection
@@ -80,14 +80,20 @@ class Connections:
         self.admission = AdmissionControl(self._loop.time, self.broker_listeners or frozenset())
         waiting_max = config.integer("socket.listen.backlog.size")
         self._arrivals = Arrivals(self.admission, waiting_max)
+        self._descriptors_max = UNLIMITED
         self._take_limits(frozenset())
         config.on_change(self._take_limits)
+
+    def limit(self, descriptors_max: int) -> None:
+        """So many descriptors there are for connections, whatever the settings say."""
+        self._descriptors_max = descriptors_max
+        self._take_limits(frozenset())
 
     def _take_limits(self, changed: frozenset[str]) -> None:
         config = self._config
         overrides = config.text("max.connections.per.ip.overrides")
         self.admission.limits = ConnectionLimits(
-            config.integer("max.connections"),
+            min(config.integer("max.connections"), self._descriptors_max),
             config.integer("max.connections.per.ip"),
             connection_limits(overrides or ""),
             config.by_listener("max.connections"),

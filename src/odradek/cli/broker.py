@@ -102,20 +102,19 @@ def broker(
         raise click.ClickException(error.message) from None
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
-    _allow_many_files()
-    reason = asyncio.run(_run(settings, url, stop_on_eof))
+    files_max = _allow_many_files()
+    reason = asyncio.run(_run(settings, url, stop_on_eof, files_max))
     if reason is not None:
         raise click.ClickException(reason)
 
 
-def _allow_many_files() -> None:
-    """Every segment of a log is an open file, and every connection another; systems give a process
-    few of them unless it asks.
-    """
+def _allow_many_files() -> int | None:
+    """How many descriptors the process may have, after asking for all that it can have: systems
+    give few unless asked. None is no limit."""
     try:
         import resource
     except ImportError:  # no such limit on this system
-        return
+        return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -123,12 +122,18 @@ def _allow_many_files() -> None:
             soft = hard
         except (ValueError, OSError) as error:
             logger.warning("open files stay limited to %d: %s", soft, error)
-    if soft != resource.RLIM_INFINITY and soft < FILES_ENOUGH:
+    if soft == resource.RLIM_INFINITY:
+        return None
+    if soft < FILES_ENOUGH:
+        from odradek.broker.descriptors import divide_descriptors
+
         logger.warning(
-            "this process may open %d files, one for each segment of a log and for each connection;"
-            " raise the limit (ulimit -n) for more than a few hundred partitions",
+            "this process may open %d files: %d files of logs are kept open, and %d connections"
+            " taken; raise the limit (ulimit -n) for more",
             soft,
+            *divide_descriptors(soft),
         )
+    return soft
 
 
 def _written(file: str | None, assignments: tuple[str, ...]) -> dict[str, str]:
@@ -183,11 +188,14 @@ def _store_of(settings: "BrokerConfig", home: Home | None) -> str:
     return f"sqlite:{home.cluster}/{STORE_FILE}"
 
 
-async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> str | None:
+async def _run(
+    settings: "BrokerConfig", store_url: str, stop_on_eof: bool, files_max: int | None
+) -> str | None:
     """Run a broker until a signal, or until it fails: then the reason is returned."""
     from random import SystemRandom
 
     from odradek import __version__
+    from odradek.broker.descriptors import SPARES, divide_descriptors
     from odradek.broker.server import Broker, StartFailed
     from odradek.broker.unclean_start import machine_boot_id
     from odradek.log.disk import RealDisk
@@ -213,11 +221,12 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
         from odradek.testing.faulty_broker import FaultyBroker
 
         kind = FaultyBroker
+    shares = divide_descriptors(files_max)
     try:
         broker = kind(
             settings,
             store,
-            disk=RealDisk(),
+            disk=RealDisk(shares.files, SPARES),
             clock=wall_clock_ms,
             rng=SystemRandom(),  # nonces of logins come from it, too
             offload=lambda work: loop.run_in_executor(None, work),
@@ -226,6 +235,7 @@ async def _run(settings: "BrokerConfig", store_url: str, stop_on_eof: bool) -> s
     except KafkaError as error:  # a listener's settings do not fit together
         return error.message
     broker.version = __version__
+    broker.connections.limit(shares.connections)
     if broker.security.certificates is not None:
         loop.add_signal_handler(signal.SIGHUP, broker.security.certificates.reload)
     broker.failed.add_done_callback(lambda failed: stop_requested.set())

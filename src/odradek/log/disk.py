@@ -16,7 +16,10 @@ import fcntl
 import os
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
+
+from odradek.log.open_files import FILES_MAX, OpenFiles
 
 Buffer = bytes | bytearray | memoryview
 
@@ -38,7 +41,8 @@ class File(Protocol):
 
     def read(self, position: int, length: int) -> bytes: ...
 
-    def write_at(self, position: int, data: Buffer) -> None: ...
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write whole."""
 
     def truncate(self, size: int) -> None:
         """Cut, or extend with zeros."""
@@ -57,6 +61,10 @@ class Lock(Protocol):
 
 class Disk(Protocol):
     """One file system. Paths are strings; names in a directory come sorted."""
+
+    @property
+    def open_files(self) -> OpenFiles:
+        """The files that stay open between uses: who keeps one adds itself."""
 
     def open(self, path: str, create: bool = False) -> File:
         """Open for reading and writing; FileNotFoundError if it is not there and not created."""
@@ -95,11 +103,14 @@ class Disk(Protocol):
 
 
 class RealFile:
-    """A file of the operating system, reached by position only: no seek, no buffer of our own."""
+    """A file of the operating system, reached by position only: no seek, no buffer of our own.
+
+    It is closed when nothing refers to it any more, at the latest."""
 
     __slots__ = ("_descriptor", "_size", "path")
 
     def __init__(self, path: str, create: bool) -> None:
+        self._descriptor = -1
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._descriptor = os.open(path, flags, 0o644)
         self._size = os.fstat(self._descriptor).st_size
@@ -114,16 +125,13 @@ class RealFile:
 
     def append(self, data: Buffer | Sequence[Buffer]) -> None:
         if isinstance(data, bytes | bytearray | memoryview):
-            length = len(data)
-            if os.pwrite(self._descriptor, data, self._size) != length:
-                # Short writes are rare (a signal, a disk about to be full); start over, whole.
-                self._write_rest(self._size, data)
-        else:
-            length = sum(map(len, data))
-            if len(data) > BUFFERS_PER_WRITE_MAX or (
-                os.pwritev(self._descriptor, data, self._size) != length
-            ):
-                self._write_rest(self._size, b"".join(data))
+            self.write_at(self._size, data)
+            return
+        length = sum(map(len, data))
+        if len(data) > BUFFERS_PER_WRITE_MAX or (
+            os.pwritev(self._descriptor, data, self._size) != length
+        ):
+            self._write_rest(self._size, b"".join(data))
         self._size += length
 
     def _write_rest(self, position: int, data: Buffer) -> None:
@@ -140,8 +148,12 @@ class RealFile:
         return data
 
     def write_at(self, position: int, data: Buffer) -> None:
-        self._write_rest(position, data)
-        self._size = max(self._size, position + len(data))
+        end = position + len(data)
+        if os.pwrite(self._descriptor, data, position) != end - position:
+            # Short writes are rare (a signal, a disk about to be full); start over, whole.
+            self._write_rest(position, data)
+        if end > self._size:
+            self._size = end
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
@@ -157,6 +169,8 @@ class RealFile:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+    __del__ = close
 
 
 class RealLock:
@@ -182,10 +196,17 @@ class RealLock:
 class RealDisk:
     """The operating system's file system."""
 
-    __slots__ = ()
+    __slots__ = ("_open_files",)
+
+    def __init__(self, files_max: int = FILES_MAX, spares: int = 0) -> None:
+        self._open_files = OpenFiles(files_max, spares, partial(RealFile, os.devnull, False))
+
+    @property
+    def open_files(self) -> OpenFiles:
+        return self._open_files
 
     def open(self, path: str, create: bool = False) -> RealFile:
-        return RealFile(path, create)
+        return self._open_files.opening(partial(RealFile, path, create))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -194,7 +215,7 @@ class RealDisk:
         return os.path.isdir(path)
 
     def list_dir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(self._open_files.opening(partial(os.listdir, path)))
 
     def make_dirs(self, path: str) -> None:
         """Records are not encrypted: what is made here is its owner's alone."""
@@ -212,7 +233,7 @@ class RealDisk:
         os.remove(path)
 
     def remove_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+        self._open_files.opening(partial(shutil.rmtree, path))
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
@@ -225,24 +246,32 @@ class RealDisk:
         return facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        return self._open_files.opening(partial(_read, path))
 
     def write_atomically(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        self._open_files.opening(partial(_write_synced, temporary, data))
         os.replace(temporary, path)
         self.sync_dir(os.path.dirname(path))
 
     def sync_dir(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = self._open_files.opening(partial(os.open, path, os.O_RDONLY))
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def lock(self, path: str) -> RealLock:
-        return RealLock(path)
+        return self._open_files.opening(partial(RealLock, path))
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

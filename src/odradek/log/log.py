@@ -15,7 +15,6 @@ Rules
 Everything runs on the loop. Only `Flush.sync` may run elsewhere.
 """
 
-import errno
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 from odradek.log import retention
 from odradek.log.config import LogConfig
-from odradek.log.disk import Disk, File
+from odradek.log.disk import Disk
 from odradek.log.host import LogHost
 from odradek.log.indexes import AbortedTransaction
 from odradek.log.partition_metadata import PartitionMetadata
@@ -106,23 +105,17 @@ class UnexpectedOffset(Exception):
 @dataclass(frozen=True, slots=True)
 class Flush:
     """One flush up to `end_offset`. `sync` blocks and may run off the loop: it touches files only,
-    nothing of the log; `Log.finish_flush` then says on the loop that it was done. If the directory
-    was renamed meanwhile it was not: then another must follow."""
+    nothing of the log, and opens each for itself, because the log's may be closed for others;
+    `Log.finish_flush` then says on the loop that it was done. If the directory was renamed
+    meanwhile it was not: then another must follow."""
 
     disk: Disk
     directory: str
     end_offset: int
     truncations: int
-    files: list[File]
     paths: list[str]
 
     def sync(self) -> None:
-        for file in self.files:
-            try:
-                file.sync()
-            except OSError as error:
-                if error.errno != errno.EBADF:
-                    raise  # A file closed meanwhile was deleted, or flushed by another.
         for path in self.paths:
             try:
                 opened = self.disk.open(path)
@@ -534,14 +527,13 @@ class Log:
         with self._storage():
             for segment in dirty:
                 segment.write_indexes()
-            files = [segment.file for segment in dirty]
-        paths = [path for segment in dirty for path in segment.index_paths()]
+        paths = [path for segment in dirty for path in segment.paths()]
         paths += [
             self.producers.snapshot_path(offset)
             for offset in self.producers.snapshots
             if offset > self.recovery_point
         ]
-        return Flush(self.disk, self.directory, self.end_offset, self.truncations, files, paths)
+        return Flush(self.disk, self.directory, self.end_offset, self.truncations, paths)
 
     def flush(self, *, force: bool = False) -> None:
         """Make everything appended so far survive a crash."""

@@ -116,6 +116,7 @@ class Segment:
         "suffix",
         "time_index",
         "transaction_index",
+        "was_used",
     )
 
     def __init__(
@@ -144,6 +145,7 @@ class Segment:
             disk, self.path(TRANSACTION_INDEX_SUFFIX), base_offset
         )
         self._file: File | None = None
+        self.was_used = False
         self._bytes_since_index = 0
         self._index_room: int | None = None
         # The first batch's timestamp, which says when the segment is old enough to be rolled;
@@ -154,7 +156,7 @@ class Segment:
             for kind in SUFFIXES:
                 if disk.exists(self.path(kind)):
                     disk.remove(self.path(kind))
-            self._file = disk.open(self.path(LOG_SUFFIX), create=True)
+            self._open_file(create=True)
             self.size = 0
         else:
             self.size = disk.size(self.path(LOG_SUFFIX))
@@ -167,10 +169,22 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """Opened on first use: a segment that is not read costs no descriptor."""
-        if self._file is None:
-            self._file = self._disk.open(self.path(LOG_SUFFIX))
-        return self._file
+        """Opened on use, for it may have been closed for others since: see open_files.py. So it is
+        not to be kept, and written to by position."""
+        file = self._file
+        if file is None:
+            file = self._open_file()
+        self.was_used = True
+        return file
+
+    def _open_file(self, create: bool = False) -> File:
+        file = self._file = self._disk.open(self.path(LOG_SUFFIX), create)
+        self._disk.open_files.add(self)
+        return file
+
+    def let_go(self) -> None:
+        """Others need the descriptor. Who has the file in use still has it open."""
+        self._file = None
 
     # Growing
 
@@ -179,7 +193,7 @@ class Segment:
     ) -> None:
         """Write the buffer, which is exactly the batches of these headers, at the end."""
         position = self.size
-        self.file.append(buffer)
+        self.file.write_at(position, buffer)
         size = len(buffer)
         assert headers[-1].end_position - headers[0].position == size
         self.size = position + size
@@ -512,14 +526,16 @@ class Segment:
         self.offset_index.flush()
         self.time_index.flush()
 
-    def index_paths(self) -> list[str]:
-        return [self.offset_index.path, self.time_index.path, self.transaction_index.path]
+    def paths(self) -> list[str]:
+        """Its files, the log first."""
+        return [self.path(suffix) for suffix in SUFFIXES]
 
     def close_file(self) -> None:
-        """Let go of the file without writing anything."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Close the file without writing anything."""
+        self._disk.open_files.discard(self)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def delete(self) -> None:
         self.close_file()

@@ -5,6 +5,8 @@ What happens to it
 - A host that loses power keeps, of each file, what was synced and any prefix of the writes since;
   the last of them may be torn, with zeros or nothing where the rest was to be.
 - Names (create, rename, remove) are kept in order and at once, as on a journalling file system.
+- A process has few descriptors: files of logs are closed and opened again all the time, and now and
+  then none is left for a moment.
 - A disk can be full, and a directory can fail: all below it is EIO until repaired.
 - A file of a log directory can be damaged while no process uses it: shortened, lengthened, gone,
   zeroed or flipped at its end. In the middle of a closed segment only lengths change, because
@@ -16,10 +18,16 @@ import posixpath
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from odradek.log.disk import Buffer
+from odradek.log.open_files import OpenFiles
 
 from .loop import Process
+
+# How many files of logs a process keeps open, and which of its attempts to open one fails.
+FILES_MAX = 4
+OUT_OF_DESCRIPTORS_EVERY = 64
 
 # What the loss of which a log directory can make good, or at least notices.
 DAMAGEABLE = (
@@ -99,6 +107,7 @@ class SimDisk:
         self.failed: set[str] = set()
         self.used_bytes = 0
         self.syncs = 0
+        self.opens = 0
 
     def mounted(self, process: Process) -> "MountedDisk":
         return MountedDisk(self, process)
@@ -176,38 +185,44 @@ class _SimFile:
         self._disk = disk
         self._path = path
         self._content = content
+        self._is_open = True
 
     @property
     def size(self) -> int:
         return len(self._content.data)
+
+    def _check(self) -> None:
+        if not self._is_open:
+            raise OSError(errno.EBADF, "file is closed", self._path)
+        self._disk.check(self._path)
 
     def append(self, data: Buffer | Sequence[Buffer]) -> None:
         single = isinstance(data, bytes | bytearray | memoryview)
         self.write_at(self.size, data if single else b"".join(data))  # type: ignore[arg-type]
 
     def read(self, position: int, length: int) -> bytes:
-        self._disk.check(self._path)
+        self._check()
         with memoryview(self._content.data) as view:
             return bytes(view[position : position + length])
 
     def write_at(self, position: int, data: Buffer) -> None:
-        self._disk.check(self._path)
+        self._check()
         self._disk.claim(max(0, position + len(data) - self.size), self._path)
         self._content.write(position, bytes(data))
         self._content.modified_ms = self._disk.clock()
 
     def truncate(self, size: int) -> None:
-        self._disk.check(self._path)
+        self._check()
         self._disk.claim(size - self.size, self._path)
         self._content.cut(size)
 
     def sync(self) -> None:
-        self._disk.check(self._path)
+        self._check()
         self._disk.syncs += 1
         self._content.sync()
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._is_open = False
 
 
 class _SimLock:
@@ -225,9 +240,16 @@ class MountedDisk:
     def __init__(self, disk: SimDisk, process: Process) -> None:
         self._disk = disk
         self._process = process
+        self.open_files = OpenFiles(FILES_MAX)
 
     def open(self, path: str, create: bool = False) -> _SimFile:
+        return self.open_files.opening(partial(self._open, path, create))
+
+    def _open(self, path: str, create: bool) -> _SimFile:
         self._disk.check(path)
+        self._disk.opens += 1
+        if self._disk.opens % OUT_OF_DESCRIPTORS_EVERY == 0 and self.open_files:
+            raise OSError(errno.EMFILE, "too many open files", path)
         if create and path not in self._disk.files:
             self._require_dir(posixpath.dirname(path))
             self._disk.files[path] = _Content(modified_ms=self._disk.clock())
