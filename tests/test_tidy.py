@@ -81,7 +81,7 @@ WIDE_CLASSES = {
 }
 
 # Words that end in -ing and are the ordinary English noun for the thing.
-ING_NOUNS = {"balancing"}
+ING_NOUNS = {"balancing", "pacing"}
 # Modules that are still to be renamed.
 ING_MODULES = words("client.blocking")
 

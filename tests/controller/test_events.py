@@ -177,6 +177,8 @@ async def test_kafkas_names_of_the_events_this_dialect_has() -> None:
         "ZkPartitionReassignment",
         "ApiPartitionReassignment",
         "PartitionReassignmentIsrChange",
+        "PaceMoves",  # ours
+        "PlanMovesReceived",  # ours
         "ListPartitionReassignments",
         "IsrChangeNotification",
         "AlterPartitionReceived",

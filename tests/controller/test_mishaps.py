@@ -21,7 +21,7 @@ BUSY = TopicPartition("busy", 0)
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     """One broker that can be the controller, and one move at a time."""
-    made = Cluster(reassignment_partitions_in_flight_max=1)
+    made = Cluster(moves_cluster=1)
     await made.open([1, 2, 3], [1])
     yield made
     await made.close()

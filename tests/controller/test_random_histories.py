@@ -25,7 +25,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.cluster = Cluster(reassignment_partitions_in_flight_max=2)
+        self.cluster = Cluster(moves_cluster=2)
         self.steps: list[str] = []
         self.epochs: dict[TopicPartition, int] = {}
         self.topics_made = 0

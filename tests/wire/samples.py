@@ -41,7 +41,7 @@ def sample(struct: type[Struct], version: int, random: Random, depth: int = 0) -
 
 def sample_field(field: Field, version: int, random: Random, depth: int) -> object:
     if field.tag is not None and field.tag >= OUR_TAGS:
-        return False  # kio does not know it; Kafka skips it
+        return field.default  # kio does not know it; Kafka skips it
     if field.nullable_in(version) and random.random() < 0.25:
         return None
     if field.kind.struct is not None:

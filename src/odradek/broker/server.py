@@ -485,6 +485,7 @@ class Broker:
         if UNCLEAN in changed and config.flag(UNCLEAN):
             self.controller.enable_unclean_leader_election()
         if changed:
+            self.controller.config.pace(config.integer)
             self.logs.default_config = config.log_config()
             for topic in {of.topic for of in self.logs.logs}:
                 self.logs.update_topic_config(topic, self.settings.topic_config(topic))

@@ -33,11 +33,13 @@ class ActiveController(Term):
 
     def close(self) -> None:
         super().close()
+        self.reassigner.pacer.close()
         self.confirmations.refuse(self.broker_id)
 
     def statistics(self) -> dict[str, object]:
         return {
             **self.context.statistics(),
             "waiting_reassignments": len(self.reassigner.queue),
+            "moves_of_plans": len(self.reassigner.pacer.queue),
             "channels": self.channels.statistics(),
         }

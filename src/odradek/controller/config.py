@@ -3,6 +3,7 @@
 The value is shared and not frozen: what Kafka lets change while a broker runs is changed here.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek.wire.connection import ConnectionSecurity
@@ -12,7 +13,7 @@ from odradek.wire.settings import configured
 
 @dataclass(slots=True)
 class ControllerConfig:
-    """Kafka's names in snake case; the last three are ours, where Kafka has no limit."""
+    """Kafka's names in snake case; those after `request_timeout_ms` are ours."""
 
     inter_broker_listener_name: str = "PLAINTEXT"
     # How that listener of other brokers is connected to; None: in plain text.
@@ -30,7 +31,23 @@ class ControllerConfig:
     request_timeout_ms: int = configured("controller.socket.timeout.ms")
     # The first check after an election comes sooner: leadership is often scattered then.
     leader_imbalance_first_check_seconds: int = 5
+    # The default of topics: a plan's moves slow down where a partition is at its minimum.
+    min_insync_replicas: int = configured("min.insync.replicas")
     # How many partitions may be on the move at a time; the others wait their turn.
-    reassignment_partitions_in_flight_max: int = 1_000
+    moves_cluster: int = configured("odradek.moves.cluster")
+    # These limit the moves of plans alone.
+    moves_per_broker: int = configured("odradek.moves.per.broker")
+    moves_per_broker_max: int = configured("odradek.moves.per.broker.max")
+    moves_bytes_per_broker: int = configured("odradek.moves.bytes.per.broker")
+    moves_leaderships: int = configured("odradek.moves.leaderships")
     # How many waiting partitions are kept in one node of the store.
     reassignment_partitions_per_node_max: int = 1_000
+
+    def pace(self, setting: Callable[[str], int]) -> None:
+        """Take over the settings of moves that have changed while this broker runs."""
+        self.min_insync_replicas = setting("min.insync.replicas")
+        self.moves_cluster = setting("odradek.moves.cluster")
+        self.moves_per_broker = setting("odradek.moves.per.broker")
+        self.moves_per_broker_max = setting("odradek.moves.per.broker.max")
+        self.moves_bytes_per_broker = setting("odradek.moves.bytes.per.broker")
+        self.moves_leaderships = setting("odradek.moves.leaderships")

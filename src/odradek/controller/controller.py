@@ -41,6 +41,7 @@ from odradek.store.cluster import ClusterStore
 from odradek.store.controller_nodes import ControllerTerm
 from odradek.store.nodes import ControllerMoved
 from odradek.store.payloads import LeaderAndIsr
+from odradek.store.plan_moves import PlannedMove
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
@@ -167,6 +168,15 @@ class Controller:
     ) -> dict[TopicPartition, PartitionOutcome]:
         """Move partitions to other replicas; None cancels a move."""
         request = events.ApiPartitionReassignment(moves, requester)
+        self._queue.put(request)
+        return await request.reply
+
+    async def move_for_plan(
+        self, plan: str, moves: Mapping[TopicPartition, PlannedMove | None], requester: str = ""
+    ) -> dict[TopicPartition, PartitionOutcome]:
+        """Move partitions for a plan, in this order and paced; None takes one out of the plan, and
+        what is under way of it ends."""
+        request = events.PlanMovesReceived(plan, moves, requester)
         self._queue.put(request)
         return await request.reply
 

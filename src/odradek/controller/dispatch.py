@@ -38,6 +38,8 @@ async def process(active: ActiveController, event: TermEvent) -> None:
             await topics.reassignment_requested(active)
         case events.PartitionReassignmentIsrChange():
             await topics.reassigning_changed(active)
+        case events.PaceMoves():
+            await active.reassigner.pace_moves()
         case events.UncleanLeaderElectionEnable():
             active.note("unclean leader election enabled for all topics")
             await brokers.retry_offline(active)
@@ -65,6 +67,9 @@ async def serve(active: ActiveController, request: AnyApiRequest) -> None:
             targets = (f"{tp}:{'cancel' if to is None else list(to)}" for tp, to in moves.items())
             active.note(f"ApiPartitionReassignment {abbreviated(targets, ' ')}")
             request.succeed(await active.reassigner.request(moves))
+        case events.PlanMovesReceived(plan=plan, moves=planned):
+            active.note(f"PlanMoves plan={plan} {abbreviated(map(str, planned), ' ')}")
+            request.succeed(await active.reassigner.request_for_plan(plan, planned))
         case events.ListPartitionReassignments():
             request.succeed(active.reassigner.listed(request.partitions))
         case events.AlterPartitionReceived():

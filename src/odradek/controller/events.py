@@ -8,6 +8,8 @@ Events that only say "look again" are equal if they look at the same thing, and 
 once: the handler reads the present state anyway. Responses and requests equal nothing but
 themselves. docs/spec, section 4.3 of the controller's behaviour.
 
+PaceMoves and PlanMovesReceived are ours.
+
 Of the kinds of that section there is no UpdateFeatures, because a ZooKeeper-mode broker supports no
 feature, and no ShutdownEventThread: the queue is a task, and `close` ends it.
 """
@@ -23,6 +25,7 @@ from odradek.controller.elections import ElectionType
 from odradek.controller.outcomes import PartitionOutcome
 from odradek.controller.reassignment import Target
 from odradek.store.payloads import LeaderAndIsr
+from odradek.store.plan_moves import PlannedMove
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -124,6 +127,11 @@ class PartitionReassignmentIsrChange:
 
 
 @dataclass(frozen=True, slots=True)
+class PaceMoves:
+    """It is time to look how the moves of plans go."""
+
+
+@dataclass(frozen=True, slots=True)
 class UncleanLeaderElectionEnable:
     """The default configuration now accepts loss."""
 
@@ -167,6 +175,7 @@ TermEvent = (
     | AutoPreferredReplicaLeaderElection
     | ZkPartitionReassignment
     | PartitionReassignmentIsrChange
+    | PaceMoves
     | UncleanLeaderElectionEnable
     | TopicUncleanLeaderElectionEnable
     | LeaderAndIsrResponseReceived
@@ -231,6 +240,17 @@ class ApiPartitionReassignment(ApiRequest[dict[TopicPartition, PartitionOutcome]
         self.moves = moves
 
 
+class PlanMovesReceived(ApiRequest[dict[TopicPartition, PartitionOutcome]]):
+    """Move partitions for a plan, in this order and paced; None takes one out of the plan."""
+
+    def __init__(
+        self, plan: str, moves: Mapping[TopicPartition, PlannedMove | None], requester: str = ""
+    ) -> None:
+        super().__init__(requester)
+        self.plan = plan
+        self.moves = moves
+
+
 class ListPartitionReassignments(ApiRequest[dict[TopicPartition, ReplicaAssignment]]):
     """The moves in progress, of these partitions or of all."""
 
@@ -276,6 +296,7 @@ AnyApiRequest = (
     ControlledShutdown
     | ElectLeaders
     | ApiPartitionReassignment
+    | PlanMovesReceived
     | ListPartitionReassignments
     | AlterPartitionReceived
     | AllocateProducerIds

@@ -144,7 +144,7 @@ async def start_partitions(active: ActiveController) -> None:
 async def _resume_reassignments(active: ActiveController) -> None:
     """First what the legacy node asks for, then what earlier controllers had begun."""
     context = active.context
-    await active.reassigner.queue.load()
+    await active.reassigner.load()
     await active.reassigner.drop_deleted_topics()
     begun = list(context.reassigning)
     asked = await active.store.requests.reassignment(active.watches[WatchKind.REASSIGNMENT])

@@ -15,6 +15,7 @@ from odradek.controller.deletion import TopicDeletions
 from odradek.controller.elections import Strategy
 from odradek.controller.journal import EntryKind
 from odradek.controller.outcomes import SUCCESS, PartitionOutcome
+from odradek.controller.pacer import Pacer, Tried
 from odradek.controller.partition_state_machine import PartitionStateMachine
 from odradek.controller.reassignment import Step, Target
 from odradek.controller.reassignment_queue import ReassignmentQueue
@@ -23,6 +24,7 @@ from odradek.controller.term import Term, WatchKind
 from odradek.store.api import StoreError
 from odradek.store.nodes import NO_NODE, Refused
 from odradek.store.payloads import TopicNode
+from odradek.store.plan_moves import PlannedMove
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -49,9 +51,18 @@ class Reassigner:
         self._partitions = partitions
         self._replicas = replicas
         self._deletion = deletion
-        self._in_flight_max = term.config.reassignment_partitions_in_flight_max
-        assert self._in_flight_max > 0
         self.queue = ReassignmentQueue(term)
+        self.pacer = Pacer(term)
+
+    @property
+    def _in_flight_max(self) -> int:
+        return self._term.config.moves_cluster
+
+    async def load(self) -> None:
+        """Learn what waited under an earlier controller."""
+        await self.queue.load()
+        await self.pacer.queue.load()
+        await self.pacer.learn_min_isr(tp.topic for tp in self.pacer.queue)
 
     # Requests
 
@@ -74,7 +85,7 @@ class Reassigner:
                 continue
             assignment = reassignment.wanted(current, target)
             if assignment is None:
-                waits = tp in self.queue
+                waits = tp in self.queue or tp in self.pacer.queue
                 results[tp] = SUCCESS if waits else NOT_MOVING
                 if waits:
                     cancelled_waiting.append(tp)
@@ -84,6 +95,7 @@ class Reassigner:
             else:
                 results[tp] = UNKNOWN
         await self.queue.remove([*cancelled_waiting, *accepted])
+        await self.pacer.queue.remove([*cancelled_waiting, *accepted])
         for tp in cancelled_waiting:
             self._record(tp, "cancelled before it started")
         admission = reassignment.admit(
@@ -100,12 +112,48 @@ class Reassigner:
         await self.start_waiting()
         return {tp: results[tp] for tp in asked}
 
+    async def request_for_plan(
+        self, plan: str, asked: Mapping[TopicPartition, PlannedMove | None]
+    ) -> dict[TopicPartition, PartitionOutcome]:
+        """Move in this order and paced, or take partitions out of the plan; answers for each.
+
+        What waits to move elsewhere is replaced; what moves already goes on from where it arrives.
+        """
+        context = self._context
+        results: dict[TopicPartition, PartitionOutcome] = {}
+        accepted: dict[TopicPartition, PlannedMove] = {}
+        stopped = []
+        for tp, move in asked.items():
+            current = context.assignment(tp)
+            if move is None:
+                is_ours = self.pacer.queue.plan_of(tp) == plan
+                results[tp] = SUCCESS if is_ours else NOT_MOVING
+                if is_ours:
+                    stopped.append(tp)
+            elif not current.replicas or self._is_being_deleted(tp):
+                results[tp] = UNKNOWN
+            elif error := reassignment.invalid_target(move.replicas, current, context.live_brokers):
+                results[tp] = error
+            else:
+                results[tp] = SUCCESS
+                accepted[tp] = move
+        await self.queue.remove(accepted)
+        await self.pacer.queue.remove([*stopped, *accepted])
+        for tp in stopped:
+            self._record(tp, f"taken out of plan {plan}")
+        await self.pacer.learn_min_isr(tp.topic for tp in accepted)
+        await self.pacer.queue.add(plan, accepted)
+        await self.start_waiting()
+        return results
+
     def listed(
         self, tps: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """What moves or waits to move, of these partitions or of all."""
+        """What moves or waits to move, of these partitions or of all. For a plan's that is the step
+        under way, or else all that is left."""
         context = self._context
-        waiting = {tp: self.queue.target(tp) for tp in self.queue}
+        waiting = {tp: self.pacer.queue[tp].replicas for tp in self.pacer.queue}
+        waiting |= {tp: self.queue.target(tp) for tp in self.queue}
         found = {}
         for tp in [*context.reassigning, *waiting] if tps is None else tps:
             assignment = context.assignment(tp)
@@ -169,7 +217,7 @@ class Reassigner:
                 self.queue, context.reassigning, self._in_flight_max
             )
             if not chosen:
-                return
+                break
             moves: Moves = {}
             for tp in chosen:
                 current = context.assignment(tp)
@@ -177,14 +225,47 @@ class Reassigner:
                     moves[tp] = current.reassign_to(self.queue.target(tp))
             await self._move(moves)
             await self.queue.started(chosen)
+        await self._start_for_plans()
+
+    async def _start_for_plans(self) -> None:
+        """Take the moves of plans as far as there is room: the next step of each, and when there is
+        none left, the leadership."""
+        tried: Tried = set()
+        while due := self.pacer.due(tried):
+            tried.update(due.steps.items())
+            tried.update((tp, None) for tp in due.elections)
+            for tp, step in due.steps.items():
+                self._record(tp, f"step of plan {self.pacer.queue.plan_of(tp)}: {list(step)}")
+            await self._move(
+                {tp: self._context.assignment(tp).reassign_to(to) for tp, to in due.steps.items()}
+            )
+            await self._partitions.move(
+                [self._partition(tp) for tp in due.elections],
+                partition_states.ONLINE,
+                Strategy.PREFERRED,
+            )
+            for tp in due.arrived:
+                self._record(tp, f"done for plan {self.pacer.queue.plan_of(tp)}")
+            await self.pacer.queue.remove(due.arrived)
+        self.pacer.schedule()
+
+    async def pace_moves(self) -> None:
+        """Look how the moves of plans go; take back steps to brokers that are gone."""
+        lost = await self.pacer.observe()
+        for tp in lost:
+            self._record(tp, "taken back: the broker of the new replica is gone; it waits")
+        origins = {tp: self._context.assignment(tp) for tp in lost}
+        await self._move({tp: of.reassign_to(of.origin) for tp, of in origins.items()})
+        await self.start_waiting()
 
     async def drop_deleted_topics(self) -> None:
         """Remove from the queue what belongs to topics that are deleted or are to be."""
-        await self.queue.remove(
-            tp
-            for tp in self.queue.named()
-            if self._is_being_deleted(tp) or not self._context.assignment(tp).replicas
-        )
+
+        def is_gone(tp: TopicPartition) -> bool:
+            return self._is_being_deleted(tp) or not self._context.assignment(tp).replicas
+
+        await self.queue.remove(filter(is_gone, self.queue.named()))
+        await self.pacer.queue.remove([tp for tp in self.pacer.queue if is_gone(tp)])
 
     # Moving
 

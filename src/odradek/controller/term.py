@@ -5,6 +5,7 @@ later one. Every write of a term is fenced by the version of `/controller_epoch`
 with.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
@@ -28,6 +29,8 @@ from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndI
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataResponse
 from odradek.wire.topics import TopicPartition
+
+SHRINKS_KEPT = 10_000
 
 
 class WatchKind(Enum):
@@ -124,6 +127,8 @@ class Term:
         )
         # Partitions being reassigned whose state was written and not yet looked at.
         self.changed_states: set[TopicPartition] = set()
+        # ISRs that shrank, the leader and who was lost: what the moves of plans are paced by.
+        self.shrinks: deque[tuple[TopicPartition, int, set[int]]] = deque(maxlen=SHRINKS_KEPT)
 
     def close(self) -> None:
         self.watches.close()
@@ -213,6 +218,9 @@ class Term:
         if state == partition.leader_and_isr:
             return
         before = partition.leader_and_isr
+        lost = set() if before is None else set(before.isr) - set(state.isr)
+        if lost:
+            self.shrinks.append((partition.tp, state.leader, lost))
         self.journal.record(
             EntryKind.LEADERSHIP,
             before="" if before is None else format_state(before),

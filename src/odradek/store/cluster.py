@@ -48,6 +48,7 @@ from odradek.store.payloads import (
     LeaderAndIsr,
     TopicNode,
 )
+from odradek.store.plan_moves import PlanMoves
 from odradek.store.tokens import TokenNodes
 from odradek.wire.topics import TopicPartition
 
@@ -67,7 +68,7 @@ class ClusterStore:
     """Typed access through one session of a store.
 
     Brokers, topics and partition states are here; what else the cluster keeps is in stores of its
-    own: `controller`, `requests`, `notifications`, `configs`, `acls` and
+    own: `controller`, `requests`, `plan_moves`, `notifications`, `configs`, `acls` and
     `tokens`.
     """
 
@@ -76,6 +77,7 @@ class ClusterStore:
         self._nodes = nodes = Nodes(session, clock)
         self.controller = ControllerNodes(nodes)
         self.requests = AdminRequests(nodes)
+        self.plan_moves = PlanMoves(nodes)
         self.notifications = NotificationNodes(nodes)
         self.configs = Configs(nodes)
         self.acls = Acls(nodes)

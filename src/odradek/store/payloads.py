@@ -142,7 +142,7 @@ def typed(of: Json, key: str, kind: type[T], path: str) -> T:
     return value
 
 
-def _ints(value: object, key: str, path: str) -> tuple[int, ...]:
+def integers(value: object, key: str, path: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(map(_is_int, value)):
         raise InvalidPayload(path, f"{key} must be an array of numbers, not {value!r}")
     return tuple(value)
@@ -262,7 +262,7 @@ def decode_topic(name: str, data: bytes | None) -> TopicNode:
     def by_partition(key: str) -> dict[int, tuple[int, ...]]:
         lists = typed(of, key, dict, path) if key in of else {}
         try:
-            return {int(number): _ints(ids, key, path) for number, ids in lists.items()}
+            return {int(number): integers(ids, key, path) for number, ids in lists.items()}
         except ValueError as error:
             raise InvalidPayload(path, f"a partition of {key} is not a number") from error
 
@@ -301,7 +301,7 @@ def decode_state(of: TopicPartition, data: bytes | None, version: int) -> Leader
     return LeaderAndIsr(
         leader=integer(value, "leader", path),
         leader_epoch=integer(value, "leader_epoch", path),
-        isr=_ints(value.get("isr"), "isr", path),
+        isr=integers(value.get("isr"), "isr", path),
         controller_epoch=integer(value, "controller_epoch", path),
         partition_epoch=version,
         recovering=recovery == 1,
@@ -356,7 +356,7 @@ def decode_reassignment(data: bytes | None) -> dict[TopicPartition, tuple[int, .
         partition = TopicPartition(
             typed(entry, "topic", str, path), integer(entry, "partition", path)
         )
-        moves[partition] = _ints(entry.get("replicas"), "replicas", path)
+        moves[partition] = integers(entry.get("replicas"), "replicas", path)
     return moves
 
 

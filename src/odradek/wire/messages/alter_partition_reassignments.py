@@ -1,13 +1,24 @@
-"""AlterPartitionReassignments (45), v0: move partitions to other brokers, or stop moving them."""
+"""AlterPartitionReassignments (45), v0: move partitions to other brokers, or stop moving them.
+
+The tagged fields are ours: moves of a plan, which the controller carries out in the order of the
+plan and paces. A Kafka controller ignores tags that it does not know and would start them all at
+once: a client asks first whether the controller knows them.
+"""
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Struct, int16, int32, int64, since
+
+PLAN_TAG = 20_293
+POSITION_TAG = 20_294
+BYTES_TAG = 20_295
 
 
 class ReassignablePartition(Struct):
     partition_index: int32 = since(0)
     replicas: list[int32] | None = since(0, default=None)  # null cancels
+    plan_position: int32 = since(0, tag=POSITION_TAG)  # where it stands in the plan
+    replica_bytes: int64 = since(0, tag=BYTES_TAG)  # how much one new replica has to copy
 
 
 class ReassignableTopic(Struct):
@@ -18,6 +29,8 @@ class ReassignableTopic(Struct):
 class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 0), flexible=0):
     timeout_ms: int32 = since(0, default=60000)
     topics: list[ReassignableTopic] = since(0)
+    # With a plan, null replicas take a partition out of it, and a step that has begun ends.
+    plan_id: str | None = since(0, tag=PLAN_TAG, default=None)
 
 
 class ReassignablePartitionResponse(Struct):
