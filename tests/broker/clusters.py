@@ -44,6 +44,7 @@ class Cluster:
             "transaction.state.log.num.partitions": "2",
             "transaction.state.log.min.isr": "1",
             "controlled.shutdown.retry.backoff.ms": "10",
+            "odradek.telemetry.interval.ms": "0",
             **settings,
         }
         # The clock of its brokers, or they take every notification for an old one.

@@ -40,7 +40,7 @@ class BrokerProcess:
         if not any(setting.startswith("listeners=") for setting in self.settings):
             command += ["--port", str(self.port)]
         command += self.options
-        for setting in self.settings:
+        for setting in ("odradek.telemetry.interval.ms=0", *self.settings):
             command += ["--set", setting]
         self._process = subprocess.Popen(
             command,

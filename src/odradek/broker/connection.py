@@ -359,6 +359,7 @@ class ClientConnection(FrameProtocol):
             self._slots.append(slot)
             self._expected_bytes += reply.bytes_max
             reply.future.add_done_callback(partial(self._found, slot, route, request, context))
+            route.worked(context, self._loop.time() - context.started)
         else:
             self._run(reply, route, request, context)
 
@@ -392,7 +393,7 @@ class ClientConnection(FrameProtocol):
     # Answers
 
     def _answer_now(self, route: Route, answer: Message | None, context: RequestContext) -> None:
-        route.answered(answer, context, self._loop.time())
+        route.answered(answer, context, context.started, self._loop.time())
         if answer is None:
             self._unanswered(context)
             return
@@ -429,11 +430,12 @@ class ClientConnection(FrameProtocol):
             return
         assert slot.waiting is not None
         self._expected_bytes -= slot.waiting.bytes_max
+        resumed = self._loop.time()
         try:
             answer = slot.waiting.finish(future.result())
         except Exception as error:
             answer = self._refused(route, request, context, error)
-        route.answered(answer, context, self._loop.time())
+        route.answered(answer, context, resumed, self._loop.time())
         self._settle(slot, answer, context)
 
     def _settle(self, slot: _Slot, answer: Message | None, context: RequestContext) -> None:
@@ -497,7 +499,8 @@ class ClientConnection(FrameProtocol):
                 answer = self._refused(route, request, context, error)
             finally:
                 self._task = None
-            route.answered(answer, context, self._loop.time())
+            # What a coroutine worked is not told from what it waited, and is not counted.
+            route.answered(answer, context, now := self._loop.time(), now)
             if self.is_open:
                 self._settle(slot, answer, context)
 

@@ -53,6 +53,13 @@ class Histogram:
             below, lower = below + count, upper
         return BOUNDS_US[-1] / US_PER_S
 
+    def since(self, before: "Histogram") -> "Histogram":
+        """What was added after an earlier reading of the same times."""
+        added = Histogram()
+        added.counts = [a - b for a, b in zip(self.counts, before.counts, strict=True)]
+        added.sum_us = self.sum_us - before.sum_us
+        return added
+
     @staticmethod
     def merged(histograms: "Iterable[Histogram]") -> "Histogram":
         merged = Histogram()

@@ -59,6 +59,7 @@ class RequestContext:
         "close_after",
         "connection",
         "header",
+        "is_follower",
         "may_have_errors",
         "size_bytes",
         "started",
@@ -77,6 +78,8 @@ class RequestContext:
         self.size_bytes = size_bytes
         # Set by a handler that has no other way to tell its client of a failure (acks=0).
         self.close_after = False
+        # Whether it replicates: its time is then counted apart from that of clients.
+        self.is_follower = False
         # For how long the client is asked to be quiet, and is not listened to.
         self.throttle_ms = 0
         # In the loop's time, when the request began to be served.
@@ -116,10 +119,12 @@ class Route:
     """One version of one API, with its decoder and its handler."""
 
     __slots__ = (
+        "busy_s",
         "controller_only",
         "count",
         "decode",
         "errors",
+        "follower_busy_s",
         "handle",
         "key",
         "module",
@@ -147,10 +152,23 @@ class Route:
         self.count = 0
         self.times = Histogram()
         self.errors: dict[int, int] = {}
+        # What the loop worked on requests, without the time that they waited.
+        self.busy_s = 0.0
+        self.follower_busy_s = 0.0
 
-    def answered(self, answer: Message | None, context: RequestContext, now: float) -> None:
-        """Counts a request that has been served: its time, and the errors in its response."""
+    def worked(self, context: RequestContext, seconds: float) -> None:
+        if context.is_follower:
+            self.follower_busy_s += seconds
+        else:
+            self.busy_s += seconds
+
+    def answered(
+        self, answer: Message | None, context: RequestContext, resumed: float, now: float
+    ) -> None:
+        """Counts a request that has been served: its time, the part of it since the work on it was
+        resumed, and the errors in its response."""
         self.times.add(now - context.started)
+        self.worked(context, now - resumed)
         if answer is not None and context.may_have_errors:
             for code in error_finder(ApiKey(self.key))(answer):
                 self.errors[code] = self.errors.get(code, 0) + 1

@@ -78,6 +78,7 @@ from odradek.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from odradek.broker.delegation_tokens import TokenFollower
     from odradek.broker.http_service import HttpService
+    from odradek.broker.telemetry import Telemetry
 
 __all__ = ["Broker", "StartFailed"]
 
@@ -153,6 +154,7 @@ class Broker:
         self.routes = self.make_routes()
         self.connections: Connections = Connections(config, self.routes)
         self._http: HttpService | None = None
+        self._telemetry: Telemetry | None = None
         self._informed = asyncio.Event()
         self._expects_topics = False
         # Of the state topics that existed when this broker started.
@@ -227,6 +229,7 @@ class Broker:
         self.transactions.start()
         await self._wait_until_informed()
         self.connections.serve()
+        self._start_telemetry()
         logger.info("broker %d serves %s", self.id, ", ".join(map(str, self.endpoints)))
 
     async def _listen(self, security: ListenerSecurity) -> Listener:
@@ -253,6 +256,14 @@ class Broker:
                 f" {error.strerror}"
             ) from None
         self.config.http_listener_bound(port)
+
+    def _start_telemetry(self) -> None:
+        if self.config.integer("odradek.telemetry.interval.ms") == 0:
+            return
+        from odradek.broker.telemetry import Telemetry
+
+        self._telemetry = Telemetry(self, self._disk, self._offload)
+        self._telemetry.start()
 
     async def _open_logs(self) -> None:
         config = self.config
@@ -509,6 +520,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Hands leaderships over, then ends everything and leaves clean directories."""
+        if self._telemetry is not None:
+            await self._telemetry.stop()
         if self.config.flag("controlled.shutdown.enable") and not self.failed.done():
             await hand_over_leaderships(self)
         self.connections.stop_accepting()
@@ -548,6 +561,7 @@ class Broker:
             "transactions": self.transactions.statistics(),
             "producer_ids": self.producer_ids.statistics(),
             "store": self.store.session.statistics(),
+            "telemetry": {} if self._telemetry is None else self._telemetry.statistics(),
         }
 
 

@@ -81,7 +81,10 @@ def up(
     if store.startswith(ZOOKEEPER_SCHEME):
         _require_zookeeper(store)
     signal.signal(signal.SIGTERM, _interrupt)
-    config: dict[str, object] = {"group.initial.rebalance.delay.ms": 3000}
+    config: dict[str, object] = {
+        "group.initial.rebalance.delay.ms": 3000,
+        "odradek.telemetry.interval.ms": 15_000,
+    }
     try:
         cluster = Cluster(
             brokers,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from odradek.log.log import Log
 from odradek.replica.leader.fetch_state import Wakeups, Watchers
-from odradek.replica.traffic import TopicCounters
+from odradek.replica.traffic import PartitionCounters, TopicCounters
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
@@ -23,6 +23,7 @@ class LocalReplica:
         "future_log",
         "high_watermark_before_loss",
         "last_append",
+        "load",
         "log",
         "tp",
         "wakeups",
@@ -36,6 +37,7 @@ class LocalReplica:
         self.log: Log | None = None
         # Of its topic, from the first append on: a topic that is not used has none.
         self.counters: TopicCounters | None = None
+        self.load = PartitionCounters()
         self.future_log: Log | None = None
         # How far this replica knew to be committed, if it was loaded with fewer records than that.
         # Kept on disk in place of the high watermark: it must survive a restart.

@@ -47,6 +47,8 @@ class Partition:
         self._partition_epoch = NO_EPOCH
         # The last ISR heard of: the next leader was elected from it, or uncleanly.
         self._last_known_isr: tuple[int, ...] = ()
+        # By a reassignment that is under way.
+        self.is_being_added = False
         # Released because it is elsewhere now (control_requests.py, rule 5), not heard of since.
         self.moved_away = False
 
@@ -155,6 +157,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self._partition_epoch = state.partition_epoch
         self._last_known_isr = tuple(state.isr)
+        self.is_being_added = self._context.broker_id in state.adding_replicas
         return True
 
     def _known_isr(self) -> tuple[int, ...]:

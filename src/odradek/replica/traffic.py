@@ -4,12 +4,14 @@ A topic gets counters of its own when records of it are first written or read, u
 ones share those of OTHER. A topic never changes sides and is never forgotten, not even when it is
 deleted, so no counter ever falls. What fails makes no counters: clients can name any topic.
 docs/spec/console.md section 5.
+
+A partition has counters of its own for telemetry, which live as long as its replica here.
 """
 
 from collections.abc import Iterator
 from operator import attrgetter
 
-__all__ = ["OTHER", "TOPICS_MAX", "TopicCounters", "Traffic"]
+__all__ = ["OTHER", "TOPICS_MAX", "PartitionCounters", "TopicCounters", "Traffic"]
 
 # No topic can be called this.
 OTHER = "(other)"
@@ -40,6 +42,33 @@ class TopicCounters:
         self.fetches = 0
         self.failed_produces = 0
         self.failed_fetches = 0
+
+
+class PartitionCounters:
+    """Of one replica on this broker. Only ever added to: what was sent and received in a while is
+    the difference between two readings."""
+
+    __slots__ = ("bytes_in", "bytes_out", "follower_out", "messages", "reported", "requests")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.follower_out = 0
+        self.messages = 0
+        # Of producers and consumers.
+        self.requests = 0
+        # The reading that telemetry has published last, with the size of the log.
+        self.reported: tuple[int, ...] | None = None
+
+    def reading(self, size: int) -> tuple[int, ...]:
+        return (
+            self.bytes_in,
+            self.bytes_out,
+            self.follower_out,
+            self.messages,
+            self.requests,
+            size,
+        )
 
 
 class Traffic:

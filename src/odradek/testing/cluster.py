@@ -67,6 +67,7 @@ METADATA_VERSION = 9
 DESCRIBE_CONFIGS_VERSION = 3
 BROKER_RESOURCE = 4
 HTTP_LISTENER = "odradek.http.listener"
+TELEMETRY_INTERVAL = "odradek.telemetry.interval.ms"
 CLIENT_ID = "odradek-cluster"
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -122,6 +123,8 @@ class Cluster:
             HTTP_LISTENER: f"{HOST}:0",
             # On one machine a retry can follow soon, and a test is waiting for the shutdown.
             "controlled.shutdown.retry.backoff.ms": 250,
+            # No topic appears that the test has not made.
+            TELEMETRY_INTERVAL: 0,
             **({"odradek.faults.enable": True} if faults else {}),
             **(config or {}),
         }

@@ -138,7 +138,9 @@ class _ControlRoute(Route):
         self.handle = self._handle
         self._routes = routes
 
-    def answered(self, answer: Message | None, context: RequestContext, now: float) -> None:
+    def answered(
+        self, answer: Message | None, context: RequestContext, resumed: float, now: float
+    ) -> None:
         """Not counted: no metric is about this route."""
 
     @staticmethod

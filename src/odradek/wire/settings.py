@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from .errors import ErrorCode, KafkaError
 from .protocol_version import ProtocolVersion
+from .topics import TELEMETRY_TOPIC
 
 __all__ = [
     "BROKER_SETTINGS",
@@ -324,6 +325,21 @@ _BROKER = (
         "odradek.metrics.topics.max",
         1000,
         "Topics with metrics of their own; the others are added up.",
+        0,
+    ),
+    _number(
+        LONG,
+        "odradek.telemetry.interval.ms",
+        15000,
+        "How often this broker publishes what its partitions do; 0 is never.",
+        0,
+    ),
+    _text("odradek.telemetry.topic", TELEMETRY_TOPIC, "The topic that it is published to."),
+    _number(
+        LONG,
+        "odradek.network.capacity",
+        0,
+        "Bytes a second that this broker's network can carry; 0 asks the system.",
         0,
     ),
     _flag("odradek.faults.enable", False, "For tests: let them inject faults into answers."),

@@ -7,6 +7,8 @@ from .errors import ErrorCode, KafkaError
 
 TOPIC_NAME_LENGTH_MAX = 249
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+# Ours, and no internal topic of Kafka's: tools may write to it.
+TELEMETRY_TOPIC = "__odradek_telemetry"
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from tests.interop.harness.processes import Member
 
+# No topic appears that the test has not made.
+QUIET = {"odradek.telemetry.interval.ms": 0}
+
 
 class OurBroker(Member):
     """An Odradek broker, on a ZooKeeper if it and Apache Kafka's are to be one cluster."""
@@ -22,7 +25,7 @@ class OurBroker(Member):
     ) -> None:
         """`store` is ZooKeeper's host:port/chroot, or the URL of any store."""
         super().__init__(broker_id, port, directory, directory.with_suffix(".odradek.log"))
-        self._settings = {"log.dirs": directory, **(settings or {})}
+        self._settings = {"log.dirs": directory, **QUIET, **(settings or {})}
         self._store = store if is_url else f"zookeeper://{store}"
 
     def command(self) -> list[str]:

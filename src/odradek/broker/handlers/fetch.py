@@ -14,7 +14,7 @@ from uuid import UUID
 from odradek.broker.fetch_sessions import FetchSession
 from odradek.broker.handler import Broker, RequestContext
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById, PartitionAnswer
-from odradek.replica.traffic import Traffic
+from odradek.replica.manager import ReplicaManager
 from odradek.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -29,6 +29,7 @@ from odradek.wire.messages.fetch import (
 )
 from odradek.wire.reply import Reply
 from odradek.wire.topic_ids import NO_TOPIC_ID
+from odradek.wire.topics import TopicPartition
 
 IDS_SINCE = 13
 LEADERS_SINCE = 16
@@ -45,6 +46,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Re
         fetch_set, session = broker.fetch_sessions.open(request, by_id=version >= IDS_SINCE)
     except KafkaError as error:
         return Reply.now(FetchResponse(error_code=error.error))
+    context.is_follower = fetch_set.replica_id >= 0
     is_changed = bool(request.topics)
     if fetch_set.unresolved and fetch_set.resolve(broker.cache.topic_name):
         is_changed = True
@@ -153,7 +155,7 @@ def _finish(
     session_id = 0
     if session is not None:
         session_id = broker.fetch_sessions.keep(session) if session.is_new else session.id
-    context.may_have_errors = _count(broker.replicas.traffic, answers, is_follower)
+    context.may_have_errors = _count(broker.replicas, answers, is_follower)
     for _, data in answers:
         if data.records is None:
             data.records = b""
@@ -187,22 +189,36 @@ def _name_leaders(
     return list(leaders.values())
 
 
-def _count(traffic: Traffic, answers: list[PartitionAnswer], is_follower: bool) -> bool:
+def _count(replicas: ReplicaManager, answers: list[PartitionAnswer], is_follower: bool) -> bool:
     """Counts what is sent: a fetch that waits is read more than once. Returns whether anything
     failed."""
     has_errors = False
-    for tp, data in answers:
-        has_errors = has_errors or data.error_code != 0
-        if is_follower:
-            if data.records:
-                traffic.replication_bytes_out += len(data.records)
-        elif data.error_code:
-            traffic.fetch_failed(tp.topic)
-        else:
-            counters = traffic.of(tp.topic)
+    traffic = replicas.traffic
+    for named, data in answers:
+        if data.error_code:
+            has_errors = True
+            if not is_follower:
+                traffic.fetch_failed(named.topic)
+            continue
+        byte_count = len(data.records) if data.records else 0
+        if not is_follower:
+            counters = traffic.of(named.topic)
             counters.fetches += 1
-            if data.records:
-                counters.bytes_out += len(data.records)
+            counters.bytes_out += byte_count
+        elif byte_count:
+            traffic.replication_bytes_out += byte_count
+        else:
+            continue
+        tp = named if isinstance(named, TopicPartition) else TopicPartition(*named[:2])
+        partition = replicas.partitions.get(tp)
+        if partition is None:
+            continue  # It has gone since it was read.
+        load = partition.replica.load
+        if is_follower:
+            load.follower_out += byte_count
+        else:
+            load.requests += 1
+            load.bytes_out += byte_count
     return has_errors
 
 

@@ -196,10 +196,15 @@ class LeaderRole:
         counters = replica.counters
         if counters is None:
             counters = replica.counters = self._context.traffic.of(replica.tp.topic)
+        load = replica.load
         counters.produces += 1
+        load.requests += 1
         if info.size_bytes:
+            records = info.last_offset - info.first_offset + 1
             counters.bytes_in += info.size_bytes
-            counters.records_in += info.last_offset - info.first_offset + 1
+            counters.records_in += records
+            load.bytes_in += info.size_bytes
+            load.messages += records
         for follower in self.followers.values():
             if follower.log_end == old_end:
                 follower.leader_moves_on()
