@@ -125,7 +125,7 @@ class Host:
         try:
             self.broker = ObservedBroker(
                 self._read_along,
-                BrokerConfig({**QUIET, **self.world.config, **self._settings()}),
+                BrokerConfig({**self.world.config, **self._settings()}),
                 self.store,
                 disk=disk,
                 clock=self.clock,
@@ -249,7 +249,7 @@ class World:
         self.seed = seed
         self.listeners = listeners
         self.log_dirs = log_dirs
-        self.config = dict(config or {})
+        self.config = {**QUIET, **(config or {})}
         self.loop = SimLoop()
         self.network = Network(self.loop, self.dice("network"), latency_s)
         # The machine that has, or is to have, each broker id.
