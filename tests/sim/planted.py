@@ -19,10 +19,12 @@ from odradek.broker.handlers import fetch, produce
 from odradek.controller import (
     alter_partition,
     brokers,
+    failover,
     leadership,
     partition_states,
     replica_states,
     restarts,
+    topic_ids,
 )
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
@@ -30,7 +32,7 @@ from odradek.log import recovery
 from odradek.log.log import Log
 from odradek.log.producers import ProducerStates
 from odradek.log.shutdown_record import Differences
-from odradek.replica import control_requests
+from odradek.replica import control_decisions, control_requests
 from odradek.replica.control_requests import ControlRequests
 from odradek.replica.follower import fetcher
 from odradek.replica.follower.fetcher import ReplicaFetcher
@@ -611,6 +613,47 @@ def mix_both_ways() -> Patches:
     return attribute(ReplicaManager, "_isr_path", mixed)
 
 
+def lose_topic_ids() -> Patches:
+    """No bug of ours: before each term of a controller a tool rewrites the topics' nodes without
+    their ids, so the controller gives them others."""
+    original = topic_ids.give_ids
+
+    async def give_others(term: Any, nodes: Any) -> Any:
+        without = {name: replace(node, topic_id=None) for name, node in nodes.items()}
+        await term.store.update_topics(without, lambda name, _: without[name], term.fence)
+        return await original(term, without)
+
+    return attribute(failover.topic_ids, "give_ids", give_others)
+
+
+def set_aside_by_id_alone() -> Patches:
+    """A log with another id than its topic's is set aside, whoever needs it."""
+    original = control_decisions.is_stale_log
+
+    def is_other(broker_id: int, state: Any, facts: Any, topic_id: Any) -> bool:
+        ids = control_decisions.compare_ids(topic_id, facts)
+        if ids is control_decisions.Ids.DIFFER and facts.log is control_decisions.LogHere.LOADED:
+            return True
+        return original(broker_id, state, facts, topic_id)
+
+    return [
+        *lose_topic_ids(),
+        *attribute(control_decisions, "is_stale_log", is_other),
+        *attribute(control_requests, "is_stale_log", is_other),
+    ]
+
+
+def restarts_of_all(seed: int) -> Plan:
+    """All brokers are killed at once, and come back."""
+    rng = random.Random(seed)
+    faults = []
+    for at in (8.0, 30.0):
+        faults += [Fault(at, Kind.KILL, broker, 1, rng.uniform(0.5, 2.0)) for broker in (1, 2, 3)]
+    plan = draw_plan(seed, SECONDS)
+    load = replace(plan.load, producers=3, admin=False)
+    return replace(plan, brokers=3, replication=3, min_isr=2, faults=faults, log_dirs=1, load=load)
+
+
 def cut_off(seed: int) -> Plan:
     """A leader is isolated until it wants others out of the ISR, and deposed meanwhile."""
     rng = random.Random(seed)
@@ -667,6 +710,14 @@ BUGS = [
         mix_both_ways,
         3,
         lagging,
+        LATEST,
+    ),
+    Bug(
+        "a tool lost the topics' ids, and replicas set their logs aside for the new ones",
+        frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
+        set_aside_by_id_alone,
+        1,
+        restarts_of_all,
         LATEST,
     ),
     Bug(

@@ -3,11 +3,14 @@ the next, since any change of the product's timing makes another run of a seed."
 
 import logging
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import pytest
-from tests.sim.planted import BUGS, Bug, seeds_to_find
+from tests.sim.planted import BUGS, Bug, lose_topic_ids, seeds_to_find, set_aside_by_id_alone
 
 from odradek.sim.checkers import CHECKERS
+from odradek.sim.history import Violation
+from odradek.sim.run import run
 
 SEEDS_MAX = 6
 SEEN_BY_CLIENTS = {
@@ -26,6 +29,18 @@ def hunt(index: int) -> int | None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: Bug, repeatable: Executor) -> None:
     assert repeatable.submit(hunt, BUGS.index(bug)).result() is not None
+
+
+def violations_without_the_bug() -> list[Violation]:
+    logging.disable(logging.CRITICAL)
+    bug = next(bug for bug in BUGS if bug.patches is set_aside_by_id_alone)
+    with replace(bug, patches=lose_topic_ids).planted():
+        return run(bug.plan_for(bug.seed)).violations
+
+
+def test_topics_that_got_another_id_lose_nothing_but_their_service(repeatable: Executor) -> None:
+    """The planted bug that sets logs aside needs a tool that loses ids; the tool alone is safe."""
+    assert repeatable.submit(violations_without_the_bug).result() == []
 
 
 def test_every_invariant_has_a_bug_that_it_finds() -> None:
