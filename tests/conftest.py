@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from odradek.store.zookeeper_server import CannotStart, find_jars, find_java
+from odradek.java import NoJava, find_java
+from odradek.store.zookeeper_server import CannotStart, find_jars
 from odradek.testing.cluster import Cluster
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -39,9 +40,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Without Java there is no Spark session: its tests are skipped, and say why."""
     try:
-        find_java()
-    except CannotStart as error:
-        missing = pytest.mark.skip(reason=str(error).replace("ZooKeeper", "Spark", 1))
+        find_java("Spark")
+    except NoJava as error:
+        missing = pytest.mark.skip(reason=str(error))
         for item in items:
             if item.get_closest_marker("spark"):
                 item.add_marker(missing)
@@ -51,8 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def zookeeper_is_here() -> None:
     """Skips what needs a ZooKeeper where there is none. One that does not start is a failure."""
     try:
-        find_java(), find_jars()
-    except CannotStart as error:
+        find_java("ZooKeeper"), find_jars()
+    except (NoJava, CannotStart) as error:
         pytest.skip(str(error))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.apache_kafka.systems import APACHE, KRAFT, ON_ZOOKEEPER, OURS
-from odradek.store.zookeeper_server import find_java
+from odradek.java import find_java
 
 # By system, then by measure: one figure per repetition.
 Results = Mapping[str, Mapping[str, Sequence[float]]]
@@ -188,7 +188,9 @@ def machine() -> str:
         platform.processor(),
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    version = subprocess.run([str(find_java()), "-version"], capture_output=True, text=True)
+    version = subprocess.run(
+        [str(find_java("Apache Kafka")), "-version"], capture_output=True, text=True
+    )
     return (
         f"{datetime.now(UTC):%Y-%m-%d}; {os.cpu_count()} cores {model}, {memory:.0f} GiB,"
         f" Linux {platform.release()}; Python {platform.python_version()};"

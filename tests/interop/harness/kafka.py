@@ -11,7 +11,8 @@ from kazoo.client import KazooClient
 from tests.interop.harness.members import Members, wait_until
 from tests.interop.harness.processes import Member, bound_to_us
 
-from odradek.store.zookeeper_server import ZooKeeperServer, find_java
+from odradek.java import find_java
+from odradek.store.zookeeper_server import ZooKeeperServer
 from odradek.testing.cluster import _free_ports as free_ports
 
 LIB = Path(__file__).parent / "lib"
@@ -63,7 +64,7 @@ def java(
 ) -> list[str]:
     """The command that runs a main class of a version; `also` are more directories of classes."""
     classes = ":".join([*map(str, also), classpath(version)])
-    return [str(find_java()), *heap, *LOGGING, "-cp", classes, main, *arguments]
+    return [str(find_java("Apache Kafka")), *heap, *LOGGING, "-cp", classes, main, *arguments]
 
 
 def write_properties(path: Path, properties: Mapping[str, object]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark.session import DROPPED, PYTHON, NoJava, is_local, prepare_environment
+from odradek.java import NoJava
+from odradek.spark.session import DROPPED, PYTHON, is_local, prepare_environment
 
 
 def java_in(home: Path) -> Path:
