@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from odradek.client.blocking import Blocking
+from odradek.client.blocking_client import Blocking
 from odradek.client.values import NewTopic, check
 from odradek.spark.source import COLUMNS
 from odradek.testing.cluster import Cluster

@@ -81,10 +81,10 @@ WIDE_CLASSES = {
 # Words that end in -ing and are the ordinary English noun for the thing.
 ING_NOUNS = {"balancing", "pacing"}
 # Modules that are still to be renamed.
-ING_MODULES = words("client.blocking")
+ING_MODULES: set[str] = set()
 
 # Classes of the core that share their name with another class of the core.
-SAME_NAMES = words("Resource Entry Broker Kind Peer Partition Effect Source Authentication")
+SAME_NAMES = words("Broker Partition Effect")
 
 # Modules whose logger is not called `logger` yet.
 OTHER_LOGGERS: set[str] = set()
@@ -98,23 +98,12 @@ UNUSED = {
         "late transactions: for the metric that comes with the console",
     ),
     "send_offsets": "offered by the client to programs that read, process and write",
-    **dict.fromkeys(
-        words("unlisten"),
-        "the journal as a live view and over time: written for the console that comes next",
-    ),
     **dict.fromkeys(words("serialize deserialize"), "kazoo calls them on a request"),
     "wait_closed": "asyncio calls it on a server",
-    **dict.fromkeys(
-        words("OPERATIONS_OMITTED is_super_user parse_jaas_file"),
-        "security: landed before its last users",
-    ),
     **dict.fromkeys(
         words("to_file is_attainable move_from_dict next_plan_id IMPROVED UNATTAINABLE NOT_FOUND"),
         "plans: the value landed before what makes and carries them out",
     ),
-    "trim": "only a test uses it",
-    "collides": "only a test uses it",
-    "is_following": "only a test uses it",
 }
 
 # Attributes of the time module that read no clock of their own, and the class the core is handed.

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.broker.config import (
     BrokerConfig,
-    Entry,
+    DescribedSetting,
     Source,
     parse_assignments,
     validate_dynamic,
@@ -28,7 +28,7 @@ from odradek.wire.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, pars
 SOURCE = Path(__file__).parent.parent.parent / "src" / "odradek"
 
 
-def described(entries: Iterable[Entry], name: str) -> Entry:
+def described(entries: Iterable[DescribedSetting], name: str) -> DescribedSetting:
     return next(entry for entry in entries if entry.setting.name == name)
 
 

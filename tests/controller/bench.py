@@ -2,7 +2,7 @@
 
 from random import Random
 
-from odradek.controller.channels import Channels, Peer
+from odradek.controller.channels import ChannelPeer, Channels
 from odradek.controller.config import ControllerConfig
 from odradek.controller.events import TermEvent
 from odradek.controller.journal import Journal
@@ -27,7 +27,7 @@ class NoHost:
 
     rng = Random(1)
 
-    async def connect(self, host: str, port: int) -> Peer:
+    async def connect(self, host: str, port: int) -> ChannelPeer:
         raise ConnectionRefusedError
 
     def put_for_term(self, event: TermEvent, epoch: int) -> None:

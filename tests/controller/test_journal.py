@@ -162,15 +162,6 @@ def test_entries_are_numbered() -> None:
     assert [entry.sequence for entry in read_lines(map(line_of, journal.entries()))] == numbers
 
 
-def test_a_listener_that_leaves_hears_no_more() -> None:
-    journal, heard = Journal(lambda: 0), []
-    journal.listen(heard.append)
-    journal.record(EntryKind.CONTROLLER, after="first")
-    journal.unlisten(heard.append)
-    journal.record(EntryKind.CONTROLLER, after="second")
-    assert [entry.after for entry in heard] == ["first"]
-
-
 @given(
     st.builds(
         LeaderAndIsr,

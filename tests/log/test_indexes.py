@@ -38,7 +38,7 @@ def test_offset_entries_are_kafkas_bytes(tmp_path: Path) -> None:
     index = offset_index(tmp_path)
     index.append(1005, 4200)
     index.append(1300, 70000)
-    index.trim()
+    index.flush()
     assert Path(index.path).read_bytes() == bytes.fromhex("0000000500001068 0000012c00011170")
 
 
@@ -185,7 +185,7 @@ def test_the_padding_of_a_crashed_kafka_is_not_counted(tmp_path: Path, entries: 
     assert index.lookup(BASE + 10**6) == (BASE + entries, entries)
     assert times.last_entry == ((entries + 8, BASE + entries) if entries else (-1, BASE))
     index.append(BASE + 9999, 9999)
-    index.trim()
+    index.flush()
     assert Path(index.path).read_bytes() == data + struct.pack(">ii", 9999, 9999)
     times.close()
     assert Path(times.path).read_bytes() == time_data

@@ -147,7 +147,7 @@ class TestLeaderAndIsr:
             await world.elect(-1, [2], [1, 2])
             assert node.log().end_offset == 0
             assert node.append(b"x")[T0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert not node.replicas.fetchers.is_following(T0)
+            assert T0 not in node.replicas.fetchers
 
         simulate(story)
 
@@ -298,12 +298,12 @@ class TestUpdateMetadata:
             first, second = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2], without=[2])
             await second.replicas.control_requests.leader_and_isr(world.request(T0, is_new=True))
-            assert not second.replicas.fetchers.is_following(T0)
+            assert T0 not in second.replicas.fetchers
             await world.elect(2, [1, 2])
             assert second.partition().is_leader
             world.update_metadata()
             assert second.partition().is_leader
-            assert first.replicas.fetchers.is_following(T0)
+            assert T0 in first.replicas.fetchers
 
         simulate(story)
 
@@ -320,10 +320,10 @@ class TestUpdateMetadata:
             assert first.partition().is_leader
             # A follower that is moved away asks no more; one that stays goes on.
             await world.elect(2, [2, 4], [2, 4], without=[3])
-            assert second.replicas.fetchers.is_following(T0)
+            assert T0 in second.replicas.fetchers
             world.update_metadata()
-            assert not second.replicas.fetchers.is_following(T0)
-            assert third.replicas.fetchers.is_following(T0)
+            assert T0 not in second.replicas.fetchers
+            assert T0 in third.replicas.fetchers
 
         simulate(story)
 

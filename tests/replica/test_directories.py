@@ -134,7 +134,7 @@ class TestFailure:
             await leader.produce(b"a")
             follower.logs.fail_directory(directory_of(follower), OSError(5, "gone"))
             leader.append(b"b")
-            await world.until(lambda: not follower.replicas.fetchers.is_following(T0))
+            await world.until(lambda: T0 not in follower.replicas.fetchers)
             await world.until(lambda: leader.role().isr.committed == (1,))
 
         simulate(story)

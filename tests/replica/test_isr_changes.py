@@ -583,7 +583,7 @@ async def test_on_the_embedded_store_over_real_sockets(reality: Any, tmp_path: A
         state = await world.until_stored({1})
         assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 0, 2)
         await world.elect(2, [1], [1, 2])
-        assert leader.replicas.fetchers.is_following(T0)
+        assert T0 in leader.replicas.fetchers
 
 
 def test_a_session_that_goes_on_without_the_partition_proves_nothing(simulate: Any) -> None:

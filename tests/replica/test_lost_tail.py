@@ -56,7 +56,7 @@ def test_the_other_refuses_to_cut_when_it_does_not_know(simulate: Any) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=False)
         errors = await world.elect(1, [1])
         assert errors[1] == ErrorCode.NONE
-        await world.until(lambda: not second.replicas.fetchers.is_following(T0))
+        await world.until(lambda: T0 not in second.replicas.fetchers)
         assert first.log().end_offset == 5
         assert second.log().end_offset == 10
         assert second.replicas.statistics()["fetcher_failed"] == 1

@@ -288,9 +288,9 @@ def test_a_follower_waits_until_it_is_told_where_its_leader_is(simulate: Any) ->
         )
         assert [error.error_code for error in response.partition_errors] == [ErrorCode.NONE]
         assert follower.log().end_offset == 0
-        assert not follower.replicas.fetchers.is_following(T0)
+        assert T0 not in follower.replicas.fetchers
         world.update_metadata(to=2)
-        assert follower.replicas.fetchers.is_following(T0)
+        assert T0 in follower.replicas.fetchers
         await world.until(lambda: follower.contents() == leader.contents())
 
     simulate(story)

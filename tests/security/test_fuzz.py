@@ -20,7 +20,7 @@ from odradek.security.client import InvalidSecurity
 from odradek.security.client_settings import java_settings
 from odradek.security.distinguished_name import InvalidCertificate, subject_text
 from odradek.security.exchange import SaslError
-from odradek.security.jaas import InvalidJaas, parse_jaas_file
+from odradek.security.jaas import InvalidJaas, parse_jaas
 from odradek.security.key_material import InvalidStore, KeyMaterial, key_store, trust_store
 from odradek.security.mapping_rules import InvalidMappingRules, NoMatchingRule, PrincipalMapper
 from odradek.security.oauthbearer import InvalidToken, SignedTokens, parse_jwks
@@ -113,7 +113,7 @@ BROKER_PKCS12 = BROKER.pkcs12("pw")
 @given(st.text(max_size=60), st.text(alphabet="^(a*)+$/\\,LRULE:DEFAT.?|[]{}1", max_size=40))
 def test_texts_of_settings_are_read_or_refused(text: str, rules: str) -> None:
     with suppress(InvalidJaas):
-        parse_jaas_file(f"KafkaServer {{ {text} }};")
+        parse_jaas(f"a.Module required {text};")
     with suppress(InvalidSecurity, ValueError):
         java_settings({"sasl.jaas.config": text, "security.protocol": text}, lambda path: b"")
     with suppress(UnreadablePassword):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek import Cluster
-from odradek.client.blocking import Blocking
+from odradek.client.blocking_client import Blocking
 from odradek.client.reader import LATEST, offsets_at
 from odradek.client.values import NewTopic
 from odradek.testing.cluster import ClusterError

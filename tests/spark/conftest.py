@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from tests.interop.harness.processes import bound_to_us
 
-from odradek.client.blocking import Blocking
+from odradek.client.blocking_client import Blocking
 from odradek.client.producer import Producer
 from odradek.client.values import NewPartitions, NewTopic, check
 from odradek.testing.cluster import Cluster

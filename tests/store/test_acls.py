@@ -3,14 +3,14 @@
 import pytest
 
 from odradek.store import acls
-from odradek.store.acls import LITERAL, PREFIXED, AclEntry, Resource
+from odradek.store.acls import LITERAL, PREFIXED, AclEntry, StoredPattern
 from odradek.store.change_nodes import ChangeNotification
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import InvalidPayload
 
 ENTRY = AclEntry("User:alice", "Allow", "Read", "*")
 OTHER = AclEntry("User:bob", "Deny", "All", "10.0.0.1")
-TOPIC, PREFIX = Resource("Topic", "t"), Resource("TransactionalId", "p", PREFIXED)
+TOPIC, PREFIX = StoredPattern("Topic", "t"), StoredPattern("TransactionalId", "p", PREFIXED)
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ async def test_changes_are_told_in_order(cluster, recorder) -> None:
     await cluster.acls.notify_change(TOPIC)
     await watch.next()
     await cluster.session.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
-    await cluster.acls.notify_change(Resource("Cluster", "kafka-cluster"))
+    await cluster.acls.notify_change(StoredPattern("Cluster", "kafka-cluster"))
     assert await cluster.acls.changes[LITERAL].after(0) == [
-        ChangeNotification(2, Resource("Cluster", "kafka-cluster"))
+        ChangeNotification(2, StoredPattern("Cluster", "kafka-cluster"))
     ]
     await cluster.acls.notify_change(PREFIX)
     assert await cluster.acls.changes[PREFIXED].after() == [ChangeNotification(0, PREFIX)]
@@ -61,7 +61,7 @@ async def test_changes_are_told_in_order(cluster, recorder) -> None:
 
 def test_the_payloads_of_changes() -> None:
     assert acls.encode_acl_change(TOPIC) == b"TOPIC:t"
-    assert acls.decode_acl_change(LITERAL, b"TOPIC:a:b", "/p") == Resource("Topic", "a:b")
+    assert acls.decode_acl_change(LITERAL, b"TOPIC:a:b", "/p") == StoredPattern("Topic", "a:b")
     extended = (
         b'{"version":1,"resourceType":"TRANSACTIONAL_ID","name":"p","patternType":"PREFIXED"}'
     )

@@ -17,13 +17,13 @@ import pytest
 
 from odradek.store import kazoo_bridge, open_store, sqlite_tree, zookeeper
 from odradek.store.api import (
-    Authentication,
     AuthenticationFailed,
     ConnectionLost,
     Create,
     EventKind,
     SessionExpired,
     Set,
+    StoreLogin,
     StoreUnavailable,
     Tls,
     WatchEvent,
@@ -357,9 +357,7 @@ class TestZooKeeper:
 
     async def test_credentials_guard_what_their_owner_created(self, zookeeper_address: str) -> None:
         url = f"zookeeper://{zookeeper_address}/guarded"
-        alice = open_store(
-            url, authentication=[Authentication("digest", "alice:secret")], set_acl=True
-        )
+        alice = open_store(url, authentication=[StoreLogin("digest", "alice:secret")], set_acl=True)
         stranger = open_store(url)
         await alice.start()
         await stranger.start()

@@ -6,7 +6,7 @@ from uuid import UUID
 from odradek.wire.api import APIS
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages import consumer_protocol, offsets_topic
-from odradek.wire.schema import Field, Kind, Message, Struct, fields_of
+from odradek.wire.schema import Field, Message, Struct, WireType, fields_of
 
 INTERNAL: list[type[Message]] = [
     offsets_topic.OffsetCommitKey,
@@ -55,7 +55,7 @@ def sample_field(field: Field, version: int, random: Random, depth: int) -> obje
     return sample_value(field.kind, version, random, depth)
 
 
-def sample_value(kind: Kind, version: int, random: Random, depth: int) -> object:
+def sample_value(kind: WireType, version: int, random: Random, depth: int) -> object:
     if kind.element is not None:
         element = kind.element
         limit = len(SIZES) if element.struct is None and depth < 2 else 3

@@ -24,7 +24,7 @@ from odradek.security.acls import (
     word,
 )
 from odradek.store.acls import AclEntry as StoredEntry
-from odradek.store.acls import Resource as StoredPattern
+from odradek.store.acls import StoredPattern
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import InvalidPayload
 from odradek.wire.errors import ErrorCode, KafkaError

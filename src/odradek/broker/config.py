@@ -33,14 +33,14 @@ from odradek.wire.settings import (
     Kind,
     Scope,
     Setting,
+    SettingSource,
     Value,
     parse,
     prefixed,
     unknown_name,
 )
-from odradek.wire.settings import Source as SettingSource
 
-__all__ = ["BrokerConfig", "Entry", "Listener", "Source", "Synonym"]
+__all__ = ["BrokerConfig", "DescribedSetting", "Listener", "Source", "Synonym"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Synonym:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DescribedSetting:
     """A setting as DescribeConfigs tells it."""
 
     setting: Setting
@@ -324,7 +324,7 @@ class BrokerConfig:
 
     # Telling
 
-    def describe_broker(self) -> Iterator[Entry]:
+    def describe_broker(self) -> Iterator[DescribedSetting]:
         layers = {*self._dynamic, *self._dynamic_default, *self._static}
         of_listeners = sorted(name for name in layers if name not in BROKER_SETTINGS)
         for name in (*BROKER_SETTINGS, *of_listeners):
@@ -333,7 +333,7 @@ class BrokerConfig:
             if name in _DYNAMIC_ONLY and not synonyms:
                 continue
             text = self._written(name)
-            yield Entry(
+            yield DescribedSetting(
                 setting,
                 setting.default if text is None else text,
                 synonyms[0].source if synonyms else Source.DEFAULT,
@@ -341,19 +341,21 @@ class BrokerConfig:
                 synonyms,
             )
 
-    def describe_cluster_default(self) -> Iterator[Entry]:
+    def describe_cluster_default(self) -> Iterator[DescribedSetting]:
         """What is set for all brokers (`/config/brokers/<default>`)."""
         source = Source.DYNAMIC_DEFAULT_BROKER
         for name, text in self._dynamic_default.items():
-            yield Entry(_broker_setting(name), text, source, False, (Synonym(name, text, source),))
+            yield DescribedSetting(
+                _broker_setting(name), text, source, False, (Synonym(name, text, source),)
+            )
 
-    def describe_topic(self, overrides: Mapping[str, str]) -> Iterator[Entry]:
+    def describe_topic(self, overrides: Mapping[str, str]) -> Iterator[DescribedSetting]:
         for name, setting in TOPIC_SETTINGS.items():
             own = overrides.get(name)
             synonyms = tuple(self._synonyms(setting.synonyms[0][0]) if setting.synonyms else ())
             if own is not None:
                 synonyms = (Synonym(name, own, Source.TOPIC), *synonyms)
-            yield Entry(
+            yield DescribedSetting(
                 setting,
                 self._topic_default(setting) if own is None else own,
                 synonyms[0].source if synonyms else Source.DEFAULT,
@@ -364,7 +366,7 @@ class BrokerConfig:
             if name not in TOPIC_SETTINGS:
                 setting = Setting(name, Kind.UNKNOWN, None, "Not known here, and without effect.")
                 synonyms = (Synonym(name, own, Source.TOPIC),)
-                yield Entry(setting, own, Source.TOPIC, False, synonyms)
+                yield DescribedSetting(setting, own, Source.TOPIC, False, synonyms)
 
     def _synonyms(self, name: str) -> Iterator[Synonym]:
         """Every layer that has a say, strongest first (KIP-226), from the first that names this

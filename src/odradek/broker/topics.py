@@ -32,9 +32,9 @@ from odradek.store.configs import NoController
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topic_ids import NO_TOPIC_ID, new_topic_id
-from odradek.wire.topics import TopicPartition, validate_topic_name
+from odradek.wire.topics import TopicPartition, metric_name, validate_topic_name
 
-__all__ = ["NewTopic", "Permit", "Topics", "metric_name", "offsets_topic", "transactions_topic"]
+__all__ = ["NewTopic", "Permit", "Topics", "offsets_topic", "transactions_topic"]
 
 # Told how many partitions are about to be created or deleted; raises KafkaError if it may not be.
 Permit = Callable[[int], None]
@@ -352,11 +352,6 @@ def _check_count(count: int) -> None:
 
 def _exists(name: str) -> KafkaError:
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-
-
-def metric_name(topic: str) -> str:
-    """What Kafka's metrics call a topic, so that of those with the same there can be only one."""
-    return topic.replace(".", "_")
 
 
 def _name_error(name: str) -> ErrorCode | None:

@@ -5,7 +5,7 @@ chooses versions by what a broker says it serves, so that it works with Apache K
 """
 
 from odradek.client.admin import Admin
-from odradek.client.blocking import Blocking
+from odradek.client.blocking_client import Blocking
 from odradek.client.client import Client
 from odradek.client.consumer import Consumer, ConsumerRecord
 from odradek.client.groups import Groups

@@ -46,7 +46,7 @@ def versions_for(protocol: ProtocolVersion) -> Versions:
     }
 
 
-class Peer(Protocol):
+class ChannelPeer(Protocol):
     """What a channel needs of a connection."""
 
     on_lost: Callable[[], None]
@@ -59,7 +59,7 @@ class Peer(Protocol):
     def close(self) -> None: ...
 
 
-Connect = Callable[[str, int], Awaitable[Peer]]
+Connect = Callable[[str, int], Awaitable[ChannelPeer]]
 
 
 class Channel:
@@ -83,7 +83,7 @@ class Channel:
         self._on_reach = on_reach
         self._queue: deque[ControlRequest] = deque()
         self._wake = asyncio.Event()
-        self._connection: Peer | None = None
+        self._connection: ChannelPeer | None = None
         # Whether the connection was good for anything yet.
         self._proven = False
         # The broker no longer listens.
@@ -142,7 +142,7 @@ class Channel:
         self._proven = True
         return response
 
-    async def _reach(self) -> Peer:
+    async def _reach(self) -> ChannelPeer:
         if self._connection is not None and not self._connection.closed:
             return self._connection
         try:

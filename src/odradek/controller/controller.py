@@ -14,7 +14,7 @@ from random import Random
 from odradek.controller import dispatch, events
 from odradek.controller.active import ActiveController
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.channels import Connect, Peer
+from odradek.controller.channels import ChannelPeer, Connect
 from odradek.controller.config import ControllerConfig
 from odradek.controller.controller_election import ELECTED, ControllerElection
 from odradek.controller.elections import ElectionType
@@ -230,7 +230,7 @@ class Controller:
         if broker_id != self.broker_id and self._active is not None:
             self._active.put(events.BrokerChange())
 
-    async def connect(self, host: str, port: int) -> Peer:
+    async def connect(self, host: str, port: int) -> ChannelPeer:
         return await self._connect(host, port)
 
     def _preempt(self, event: Event) -> None:

@@ -128,9 +128,6 @@ class Journal:
         """Call this with every entry from now on: how a view follows the journal."""
         self._listeners.append(listener)
 
-    def unlisten(self, listener: Callable[[Entry], None]) -> None:
-        self._listeners.remove(listener)
-
     def flush(self) -> None:
         """Hand what was recorded since the last time to the sink, in one write."""
         if self._sink is None or not self._unflushed:

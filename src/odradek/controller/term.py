@@ -13,7 +13,7 @@ from random import Random
 from typing import Protocol
 
 from odradek.controller import events
-from odradek.controller.channels import Channels, ControlResponse, Peer, versions_for
+from odradek.controller.channels import ChannelPeer, Channels, ControlResponse, versions_for
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext, Partition
 from odradek.controller.events import TermEvent
@@ -83,7 +83,7 @@ class Host(Protocol):
 
     rng: Random
 
-    async def connect(self, host: str, port: int) -> Peer:
+    async def connect(self, host: str, port: int) -> ChannelPeer:
         """Open a connection to a broker."""
         ...
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.client.blocking import Blocking
+from odradek.client.blocking_client import Blocking
 from odradek.client.reader import EARLIEST, LATEST, offsets_at
 from odradek.spark.pipeline.formats import HEADER_PREFIX
 from odradek.wire.records import Record

@@ -186,7 +186,7 @@ class Job(threading.Thread):
             self.failure = error
 
     def _start(self, stack: ExitStack) -> None:
-        from odradek.client.blocking import Blocking
+        from odradek.client.blocking_client import Blocking
         from odradek.spark.pipeline.runner import Run
         from odradek.spark.pipeline.spec import load
 

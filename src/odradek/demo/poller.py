@@ -13,7 +13,7 @@ from odradek.operations.overview import rate
 from odradek.testing.cluster import Cluster
 
 if TYPE_CHECKING:
-    from odradek.client.blocking import Blocking
+    from odradek.client.blocking_client import Blocking
     from odradek.operations.overview import Overview
 
 LOOK_S = 1.0
@@ -42,7 +42,7 @@ class ClusterPoller:
         self._thread.join()
 
     def _look_until_over(self) -> None:
-        from odradek.client.blocking import Blocking
+        from odradek.client.blocking_client import Blocking
 
         with Blocking(self._cluster.bootstrap_servers, timeout_s=ASK_TIMEOUT_S) as client:
             while not self._over.is_set():

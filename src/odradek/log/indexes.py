@@ -92,10 +92,6 @@ class SortedEntries:
         finally:
             file.close()
 
-    def trim(self) -> None:
-        """The file holds exactly the entries: what Kafka wants of a segment it will not write."""
-        self.flush()
-
     def close(self) -> None:
         self.flush()
 

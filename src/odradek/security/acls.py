@@ -23,7 +23,6 @@ from odradek.security.principal import Principal
 
 __all__ = [
     "CLUSTER_NAME",
-    "OPERATIONS_OMITTED",
     "AclEntry",
     "AclFilter",
     "AclOperation",
@@ -41,8 +40,6 @@ CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 WILDCARD_PRINCIPAL = "User:*"
 DECISIONS_MAX = 100_000
-# In a response: not asked for, or the client may not know.
-OPERATIONS_OMITTED = -(2**31)
 
 
 class ResourceType(IntEnum):
@@ -181,9 +178,6 @@ class Authorizer:
     @property
     def entries(self) -> Mapping[ResourcePattern, frozenset[AclEntry]]:
         return self._entries
-
-    def is_super_user(self, principal: Principal) -> bool:
-        return principal in self._super_users
 
     def allows(
         self,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["InvalidJaas", "JaasEntry", "Module", "jaas_text", "parse_jaas", "parse_jaas_file"]
+__all__ = ["InvalidJaas", "JaasEntry", "Module", "jaas_text", "parse_jaas"]
 
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 _FORBIDDEN = frozenset(
@@ -104,22 +104,6 @@ def jaas_text(module: str, **options: str) -> str:
 def _quoted(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def parse_jaas_file(text: str) -> dict[str, JaasEntry]:
-    """A JAAS file: `Section { module flag …; };`, by section."""
-    tokens = list(_tokens(text))
-    sections: dict[str, JaasEntry] = {}
-    at = 0
-    while at < len(tokens):
-        name = _word(tokens, at, "a section's name")
-        at = _mark(tokens, at + 1, "{")
-        entry, at = _entry(tokens, at)
-        at = _mark(tokens, _mark(tokens, at, "}"), ";")
-        if name in sections:
-            raise InvalidJaas(f"the section {name} stands twice")
-        sections[name] = entry
-    return sections
 
 
 def _entry(tokens: list[_Token], at: int) -> tuple[JaasEntry, int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from odradek.client.blocking import Blocking
+from odradek.client.blocking_client import Blocking
 from odradek.client.client import TIMEOUT_S, Client
 from odradek.client.groups import Groups
 from odradek.client.metadata import Metadata

@@ -35,7 +35,7 @@ from odradek.wire.topics import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.client.blocking import Blocking
+    from odradek.client.blocking_client import Blocking
 
 logger = logging.getLogger(__name__)
 

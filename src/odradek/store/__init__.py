@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from odradek.store.api import (
     DEFAULT_SESSION_TIMEOUT_MS,
-    Authentication,
     Store,
+    StoreLogin,
     Tls,
     wall_clock_ms,
 )
@@ -21,7 +21,7 @@ def open_store(
     *,
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
     clock: Callable[[], int] = wall_clock_ms,
-    authentication: Sequence[Authentication] = (),
+    authentication: Sequence[StoreLogin] = (),
     tls: Tls | None = None,
     set_acl: bool = False,
 ) -> Store:

@@ -42,8 +42,8 @@ class AclEntry(NamedTuple):
     host: str
 
 
-class Resource(NamedTuple):
-    """What an ACL is about: ``Resource("Topic", "t")``, or a prefix of names."""
+class StoredPattern(NamedTuple):
+    """What an ACL is about: ``StoredPattern("Topic", "t")``, or a prefix of names."""
 
     type: str
     name: str
@@ -74,15 +74,15 @@ class Acls:
                 await self._nodes.ensure(f"{root}/{resource_type}")
             await self.changes[pattern].prepare()
 
-    async def resources(self) -> list[Resource]:
+    async def resources(self) -> list[StoredPattern]:
         return [
-            Resource(resource_type, name, pattern)
+            StoredPattern(resource_type, name, pattern)
             for pattern, root in ROOTS.items()
             for resource_type in await self._nodes.names(root)
             for name in await self._nodes.names(f"{root}/{resource_type}")
         ]
 
-    async def get(self, resource: Resource) -> tuple[set[AclEntry], int | None]:
+    async def get(self, resource: StoredPattern) -> tuple[set[AclEntry], int | None]:
         """The entries of a resource and the version they stand at; None without a node.
 
         Raises InvalidPayload.
@@ -93,7 +93,7 @@ class Acls:
         return decode_acls(node[0], resource.path), node[1].version
 
     async def set(
-        self, resource: Resource, entries: Iterable[AclEntry], version: int | None
+        self, resource: StoredPattern, entries: Iterable[AclEntry], version: int | None
     ) -> int | None:
         """Write all entries if they still stand at this version; the new version, or None."""
         data = encode_acls(entries)
@@ -105,7 +105,7 @@ class Acls:
         except (NodeExists, BadVersion, NoNode):
             return None  # another writer was faster: read again
 
-    async def delete(self, resource: Resource, version: int) -> bool:
+    async def delete(self, resource: StoredPattern, version: int) -> bool:
         """Whether the entries still stood at this version, and are gone now."""
         try:
             await self._nodes.session.delete(resource.path, version)
@@ -113,7 +113,7 @@ class Acls:
             return False
         return True
 
-    async def notify_change(self, resource: Resource) -> None:
+    async def notify_change(self, resource: StoredPattern) -> None:
         await self.changes[resource.pattern].notify(resource)
 
 
@@ -143,7 +143,7 @@ def decode_acls(data: bytes | None, path: str) -> set[AclEntry]:
     }
 
 
-def encode_acl_change(resource: Resource) -> bytes:
+def encode_acl_change(resource: StoredPattern) -> bytes:
     name = RESOURCE_TYPES[resource.type]
     if resource.pattern == LITERAL:
         return f"{name}:{resource.name}".encode()
@@ -157,7 +157,7 @@ def encode_acl_change(resource: Resource) -> bytes:
     )
 
 
-def decode_acl_change(pattern: str, data: bytes | None, path: str) -> Resource:
+def decode_acl_change(pattern: str, data: bytes | None, path: str) -> StoredPattern:
     if pattern == LITERAL:
         resource_type, _, name = (data or b"").decode(errors="replace").partition(":")
     else:
@@ -171,4 +171,4 @@ def decode_acl_change(pattern: str, data: bytes | None, path: str) -> Resource:
     resource_type = resource_type.upper()
     if resource_type not in _PATH_NAMES or pattern not in ROOTS or not name:
         raise InvalidPayload(path, f"not a resource: {data!r}")
-    return Resource(_PATH_NAMES[resource_type], name, pattern)
+    return StoredPattern(_PATH_NAMES[resource_type], name, pattern)

@@ -137,8 +137,8 @@ Operation = Create | Set | Delete | Check
 Result = str | Stat | None
 
 
-class Authentication(NamedTuple):
-    """How to say who we are, e.g. ``Authentication("digest", "user:password")``."""
+class StoreLogin(NamedTuple):
+    """How to say who we are, e.g. ``StoreLogin("digest", "user:password")``."""
 
     scheme: str
     credential: str

@@ -25,7 +25,6 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAF
 
 from odradek.store.api import (
     DEFAULT_SESSION_TIMEOUT_MS,
-    Authentication,
     AuthenticationFailed,
     BadVersion,
     Check,
@@ -47,6 +46,7 @@ from odradek.store.api import (
     SingleWrites,
     Stat,
     StoreError,
+    StoreLogin,
     Tls,
     Watch,
     WatchEvent,
@@ -115,7 +115,7 @@ class ZooKeeperStore(SingleWrites):
         chroot: str = "/",
         *,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
-        authentication: Sequence[Authentication] = (),
+        authentication: Sequence[StoreLogin] = (),
         tls: Tls | None = None,
         set_acl: bool = False,
     ) -> None:

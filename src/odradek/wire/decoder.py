@@ -20,7 +20,7 @@ from uuid import UUID
 
 from .encoder import ARRAY_CODES, FIXED, SMALL_ARRAY
 from .errors import DecodeError
-from .schema import ELEMENTS_MAX, ZERO_UUID, Buffer, Field, Kind, Message, Struct, fields_of
+from .schema import ELEMENTS_MAX, ZERO_UUID, Buffer, Field, Message, Struct, WireType, fields_of
 
 # The fewest bytes a value of fixed size takes; anything else takes at least its size or count.
 FIXED_BYTES = {name: Packer(f">{code}").size for name, code in FIXED.items()}
@@ -76,7 +76,7 @@ class ArrayUnpackers(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
 ARRAY_UNPACKERS = {code: ArrayUnpackers(code) for code in ARRAY_CODES.values()}
 
 
-def fewest_bytes(kind: Kind, version: int, compact: bool) -> int:
+def fewest_bytes(kind: WireType, version: int, compact: bool) -> int:
     """The size of the smallest value of this type."""
     if kind.primitive in FIXED_BYTES:
         return FIXED_BYTES[kind.primitive]
@@ -210,7 +210,7 @@ class DecoderSource:
         self.add(f"pos = end{level}")
         self.depth -= 1
 
-    def add_value(self, kind: Kind, target: str, level: int, *, nullable: bool) -> None:
+    def add_value(self, kind: WireType, target: str, level: int, *, nullable: bool) -> None:
         if kind.primitive == "UUID":
             self.fixed.append(("16s", target))
             self.after.append(f"{target} = read_uuid({target})")
@@ -269,7 +269,7 @@ class DecoderSource:
         self.add(f"{target} = {read}")
         self.add("pos = end")
 
-    def add_array(self, element: Kind, target: str, level: int) -> None:
+    def add_array(self, element: WireType, target: str, level: int) -> None:
         fewest = fewest_bytes(element, self.version, self.compact)
         self.refuse(f"n * {fewest} > limit - pos", "an array that ends beyond the message")
         self.count("n")

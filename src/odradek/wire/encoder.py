@@ -21,7 +21,7 @@ from struct import error as PackError  # noqa: N812  # an exception, whatever it
 from typing import Any
 
 from .errors import EncodeError
-from .schema import UNSET, ZERO_UUID, Buffer, Field, Kind, Message, Struct, fields_of
+from .schema import UNSET, ZERO_UUID, Buffer, Field, Message, Struct, WireType, fields_of
 
 FIXED = {
     "bool": "?",
@@ -177,7 +177,7 @@ class EncoderSource:
             return
         self.add_value(field.kind, value, level, nullable=field.nullable_in(self.version))
 
-    def add_value(self, kind: Kind, value: str, level: int, *, nullable: bool) -> None:
+    def add_value(self, kind: WireType, value: str, level: int, *, nullable: bool) -> None:
         if kind.primitive in FIXED:
             code = FIXED[kind.primitive]
             self.fixed.append((code, f"{value}.bytes" if code == "16s" else value))
@@ -196,7 +196,7 @@ class EncoderSource:
         self.flush()
         self.depth -= 1
 
-    def add_sized(self, kind: Kind, value: str, level: int) -> None:
+    def add_sized(self, kind: WireType, value: str, level: int) -> None:
         """What begins with its size: a string, bytes, records or an array, not null."""
         if kind.element is not None:
             self.add_array(kind.element, value, level + 1)
@@ -225,7 +225,7 @@ class EncoderSource:
             self.fixed.append((code, "n"))
             self.flush()
 
-    def add_array(self, element: Kind, value: str, level: int) -> None:
+    def add_array(self, element: WireType, value: str, level: int) -> None:
         array = f"a{level}"
         self.add(f"{array} = {value}")
         self.add_size(f"len({array})", "i")

@@ -123,19 +123,19 @@ def since(
     return Declaration(first, until, default, nullable_since, tag, ignorable)
 
 
-class Kind(NamedTuple):
+class WireType(NamedTuple):
     """A type of the wire: a primitive, a struct, or an array of either."""
 
     primitive: str | None = None
     struct: type[Struct] | None = None
-    element: Kind | None = None
+    element: WireType | None = None
 
 
 class Field(NamedTuple):
     """A declaration whose annotation has been read. The default of an array is UNSET: a list."""
 
     name: str
-    kind: Kind
+    kind: WireType
     first: int
     last: int
     default: object
@@ -156,12 +156,12 @@ class Field(NamedTuple):
         return version >= self.nullable_since
 
 
-def read_kind(annotation: str, module: str) -> Kind:
+def read_kind(annotation: str, module: str) -> WireType:
     if annotation.startswith("list[") and annotation.endswith("]"):
-        return Kind(element=read_kind(annotation[5:-1], module))
+        return WireType(element=read_kind(annotation[5:-1], module))
     if annotation in DEFAULTS:
-        return Kind(primitive=annotation)
-    return Kind(struct=getattr(sys.modules[module], annotation))
+        return WireType(primitive=annotation)
+    return WireType(struct=getattr(sys.modules[module], annotation))
 
 
 def read_field(owner: type[Struct], name: str, declaration: Declaration) -> Field:

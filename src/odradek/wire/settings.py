@@ -31,7 +31,7 @@ __all__ = [
     "topic_configured",
 ]
 
-# The key of a field's `Source` in its metadata.
+# The key of a field's `SettingSource` in its metadata.
 SOURCE = "setting"
 
 Value: TypeAlias = bool | int | float | str | list[str] | None
@@ -853,7 +853,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingSource:
     """Which setting a field of a config dataclass has its value from, and how."""
 
     setting: Setting
@@ -875,7 +875,7 @@ def topic_configured(name: str) -> Any:
 
 def _field(setting: Setting, convert: Callable[[Any], object]) -> Any:
     default = convert(parse(setting, setting.default))
-    return dataclasses.field(default=default, metadata={SOURCE: Source(setting, convert)})
+    return dataclasses.field(default=default, metadata={SOURCE: SettingSource(setting, convert)})
 
 
 def _as_it_is(value: Value) -> Value:

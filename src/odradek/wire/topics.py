@@ -44,6 +44,6 @@ def validate_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
-def collides(name: str, other: str) -> bool:
-    """Whether two names differ only in '.' and '_', which metric names cannot tell apart."""
-    return name.replace(".", "_") == other.replace(".", "_")
+def metric_name(topic: str) -> str:
+    """What Kafka's metrics call a topic: two topics may not share one."""
+    return topic.replace(".", "_")

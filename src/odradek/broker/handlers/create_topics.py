@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from functools import partial
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.broker.topics import NewTopic, Permit, metric_name
+from odradek.broker.topics import NewTopic, Permit
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_topics import (
     CreatableTopic,
@@ -19,6 +19,7 @@ from odradek.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from odradek.wire.topics import metric_name
 
 CONTROLLER_ONLY = True
 ELEMENTS_MAX = 40_000  # 10,000 partitions with three replicas each

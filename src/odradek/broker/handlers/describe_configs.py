@@ -6,7 +6,7 @@ layer that has a say (KIP-226). A broker answers for itself only.
 
 from collections.abc import Iterator
 
-from odradek.broker.config import Entry, Source
+from odradek.broker.config import DescribedSetting, Source
 from odradek.broker.handler import Broker, RequestContext
 from odradek.store.paths import ConfigKind
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -57,7 +57,7 @@ async def _describe(
     )
 
 
-async def _entries(broker: Broker, resource: DescribeConfigsResource) -> Iterator[Entry]:
+async def _entries(broker: Broker, resource: DescribeConfigsResource) -> Iterator[DescribedSetting]:
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         validate_topic_name(name)
@@ -78,7 +78,9 @@ async def _entries(broker: Broker, resource: DescribeConfigsResource) -> Iterato
     )
 
 
-def _config_entry(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _config_entry(
+    entry: DescribedSetting, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.setting.name,

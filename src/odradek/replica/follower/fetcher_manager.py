@@ -78,7 +78,8 @@ class FetcherManager:
         self._by_partition.pop(partition.tp, None)
         self._failed += 1
 
-    def is_following(self, tp: TopicPartition) -> bool:
+    def __contains__(self, tp: object) -> bool:
+        """Whether records of this partition are being fetched."""
         return tp in self._by_partition
 
     def close_idle(self) -> None:
