@@ -1,9 +1,12 @@
 """`odradek up` as a user runs it: a process, Ctrl-C, and everything still there the next time."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +89,26 @@ def test_a_broker_that_dies_is_not_restarted(tmp_path: Path) -> None:
         os.kill(int(children[1]), signal.SIGKILL)
         assert "see the logs in" in read_until(cluster, "no broker is left")[-1]
         assert cluster.wait(60) == 1
+
+
+def test_a_console_comes_with_the_cluster_and_goes_with_it(tmp_path: Path) -> None:
+    """CONSOLE acceptance 1: one link, which shows the brokers; nothing is left at the end."""
+    port = free_ports_in_a_row(2)
+    with up(tmp_path, port, 2, "--console", "--console-port", "0") as cluster:
+        line = read_until(cluster, "console: ")[-1]
+        base, _, token = line.removeprefix("console: ").partition("/#token=")
+        request = urllib.request.Request(
+            f"{base}/api/v1/login",
+            json.dumps({"token": token}).encode(),
+            {"Content-Type": "application/json", "Origin": base},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["features"]["drills"]
+        read_until(cluster, "brokers 1,2")
+        cluster.send_signal(signal.SIGINT)
+        assert cluster.wait(60) == 0
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(base, timeout=60)
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ SCENE = Scene(
         QueryProgress("counts", 12, 500, 498.0, 0.0, 900, {"clicks": 99}, 6, 2_048),
         QueryProgress("dead_letters_clicks", rows_out=123),
     ],
+    link="http://127.0.0.1:34567/#token=" + "x" * 32,
     events=[(f"0:{at:02d}", f"event {at}", "") for at in range(60)],
 )
 
@@ -58,6 +59,7 @@ def test_it_shows_cluster_and_pipeline() -> None:
     assert "odradek" in drawn[0]
     assert drawn[0].endswith("running  0:23 of 0:30 ─╮")
     assert "12,345 sent, 45 under way" in text
+    assert f"console  {SCENE.link}" in text
     assert "11,900 in the table, 123 dead letters" in text
     assert "● 1" in text
     assert "○ 2" in text

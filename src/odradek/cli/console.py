@@ -64,6 +64,7 @@ PORT = 8092
     type=click.Path(file_okay=False, path_type=Path),
     help="Where token and audit are kept; default: ~/.local/state/odradek.",
 )
+@click.option("--held-by", type=int, hidden=True, help="A socket to the brokers' holder.")
 @click.option("--http-token", envvar="ODRADEK_HTTP_TOKEN", help="The brokers' odradek.http.token.")
 def console(**given: Any) -> None:
     """Serve a web console until Ctrl-C, and print the link that opens it.
@@ -115,6 +116,7 @@ def console_options(given: Mapping[str, Any]) -> "Options":
         audit_file=state / f"console-{given['port']}.audit",
         broker_token=given["http_token"],
         read_only=given["read_only"],
+        holder=given["held_by"],
     )
 
 

@@ -5,6 +5,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ BROKER_HEADINGS = ("broker", "address", "role", "leads", "holds", "size", "growt
 TOPIC_HEADINGS = ("topic", "partitions", "isr", "unhealthy", "records", "rate")
 
 
-@click.command(epilog="Example: odradek up --brokers 3 --data ./data --port 9092")
+@click.command(epilog="Example: odradek up --brokers 3 --data ./data --console")
 @click.option("--brokers", "-n", type=click.IntRange(1), default=3, show_default=True)
 @click.option(
     "--data",
@@ -56,6 +57,14 @@ TOPIC_HEADINGS = ("topic", "partitions", "isr", "unhealthy", "records", "rate")
 @click.option("--racks", help="A rack for each broker: a,b,c.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
 @click.option("--secure", is_flag=True, help="TLS, logins and permissions for clients.")
+@click.option("--console", "has_console", is_flag=True, help="A web console, too; see its link.")
+@click.option(
+    "--console-port",
+    type=click.IntRange(0, PORT_MAX),
+    default=8092,
+    show_default=True,
+    help="Port of the console; 0 takes a free one.",
+)
 @click.option("--plain", is_flag=True, help="Lines instead of a live view.")
 def up(
     brokers: int,
@@ -65,6 +74,8 @@ def up(
     racks: str | None,
     settings: tuple[str, ...],
     secure: bool,
+    has_console: bool,
+    console_port: int,
     plain: bool,
 ) -> None:
     """Run a cluster until Ctrl-C, then shut it down in order.
@@ -110,18 +121,27 @@ def up(
                 f"data and logs are in {cluster.data_dir}"
                 + ("" if data else ", which is removed at the end")
             )
-            if cluster.security_files is not None:
-                click.echo(
-                    f"clients log in: export {CONFIG_VARIABLE}={cluster.security_files.client_file}"
-                )
-            try:
-                _show(cluster, plain or not sys.stdout.isatty())
-            except KeyboardInterrupt:
-                _stop(cluster)
+            _serve(cluster, console_port if has_console else None, plain)
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
     except PermissionError as error:  # of a log in a directory that is not ours
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+
+
+def _serve(cluster: "Cluster", console_port: int | None, plain: bool) -> None:
+    """Until Ctrl-C, with a console if it has a port."""
+    from odradek.testing.console import HeldConsole
+
+    if cluster.security_files is not None:
+        click.echo(f"clients log in: export {CONFIG_VARIABLE}={cluster.security_files.client_file}")
+    with ExitStack() as stack:
+        if console_port is not None:
+            held = stack.enter_context(HeldConsole(cluster, console_port))
+            click.echo(f"console: {held.link}")
+        try:
+            _show(cluster, plain or not sys.stdout.isatty())
+        except KeyboardInterrupt:
+            _stop(cluster)
 
 
 def _require_zookeeper(store: str) -> None:

@@ -9,14 +9,17 @@ from odradek.console.accounts import Accounts
 from odradek.console.audit import Audit
 from odradek.console.charts import Charts
 from odradek.console.collector import Collector
+from odradek.console.drills import Drills
 from odradek.console.events import EventHub, States
 from odradek.console.group_lags import GroupLags
+from odradek.console.holder import Holder
 from odradek.console.journal import JournalBook, JournalReader, Kept
 from odradek.console.link import CLIENT_ID, Link
 from odradek.console.moves import Moves
 from odradek.console.options import Options
 from odradek.console.pipelines import TOPIC as PIPELINES_TOPIC
 from odradek.console.pipelines import Pipelines
+from odradek.console.problems import problems_of
 from odradek.console.searches import Searches
 from odradek.console.workers import Workers
 from odradek.controller.journal import EntryKind
@@ -68,9 +71,23 @@ class Console:
         self.moves = Moves(self.link, self.collector, moves_file)
         self.plans = Plans(self, KINDS)
         self.decoders: dict[str, dict[str, Any]] = {}
+        self._counted: tuple[object, int] = None, 0
         states: States = states_of(self)
         self.hub = EventHub(states, self.picture)
+        self.drills = self._open_drills()
         self._join()
+
+    def _open_drills(self) -> Drills | None:
+        """Only where the program that holds the brokers has started this console."""
+        if self.options.holder is None or self.options.read_only:
+            return None
+        return Drills(
+            Holder(self.options.holder),
+            self.link,
+            self.collector,
+            self.journal.book,
+            lambda id: self.hub.touch("drill", argument=id),
+        )
 
     def _join(self) -> None:
         self.collector.listen(self._changed)
@@ -87,6 +104,8 @@ class Console:
         return time.time_ns() // 1_000_000
 
     async def start(self) -> None:
+        if self.drills is not None:
+            await self.drills.holder.start()
         for part in (self.collector, self.group_lags, self.pipelines, self.moves):
             part.start()
 
@@ -94,6 +113,8 @@ class Console:
         self.hub.closing.set()
         self.hub.touch("overview", "journal")
         await self.searches.close()
+        if self.drills is not None:
+            await self.drills.close()
         parts = (self.journal, self.pipelines, self.moves, self.group_lags, self.collector)
         for part in parts:
             await part.close()
@@ -106,9 +127,17 @@ class Console:
         return {
             "age_s": collector.age_s,
             "ok": collector.is_answering,
-            "problems": collector.counts.offline + collector.counts.under_replicated,
+            "problems": self._count_problems(),
             "at_ms": self.now_ms(),
         }
+
+    def _count_problems(self) -> int:
+        """As many as the overview lists; counted again only if something was read since."""
+        collector = self.collector
+        version = (collector.version, self.group_lags.version, collector.failure)
+        if version != self._counted[0]:
+            self._counted = version, len(problems_of(self))
+        return self._counted[1]
 
     # What changes what
 

@@ -68,6 +68,10 @@ class Link:
             security=self._security,
         )
 
+    def open(self, client_id: str) -> Client:
+        """A further client, which the caller closes."""
+        return self._client(client_id)
+
     async def for_user(self, user: str) -> Api:
         """What makes the changes of one user."""
         name = "".join(each if each.isprintable() else "?" for each in user)[:CLIENT_ID_MAX]

@@ -30,6 +30,8 @@ class Options:
     audit_file: Path | None = None
     broker_token: str | None = None
     read_only: bool = False
+    # A socket to the program that holds the brokers' processes, by its descriptor.
+    holder: int | None = None
     cluster_name: str = "main"
     timeout_s: float = 10.0
     # What opening one screenful of records may take.

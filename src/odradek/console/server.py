@@ -53,6 +53,8 @@ class Server:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind((options.host, options.port))
+            # A browser that opens the link at once waits for its answer.
+            self._socket.listen()
         except OSError:
             self._socket.close()
             raise
@@ -81,10 +83,19 @@ def run(options: Options, announce: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, server.stop)
+        orphaned = asyncio.ensure_future(_when_alone(console, server))
         announce(link(options, port, None if console.gate.logins.accounts else token))
         await server.serve()
+        orphaned.cancel()
 
     asyncio.run(main())
+
+
+async def _when_alone(console: Console, server: Server) -> None:
+    """Without the program that holds the brokers there is no cluster left to look at."""
+    if console.drills is not None:
+        await console.drills.holder.gone.wait()
+        server.stop()
 
 
 def link(options: Options, port: int, token: str | None) -> str:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from odradek.demo.poller import ClusterPoller
 from odradek.demo.view import Scene, minutes
-from odradek.testing.cluster import Cluster
+from odradek.testing.cluster import Cluster, ClusterError
+from odradek.testing.console import HeldConsole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from odradek.spark.pipeline.runner import Run
 
 LOOK_S = 0.5
+# A free one: the usual port may be another console's.
+CONSOLE_PORT = 0
 CHAOS_PAUSE_S = 5.0
 RATES_KEPT = 200
 REPLICAS = 3
@@ -118,6 +121,7 @@ class Job(threading.Thread):
         self.report: Report | None = None
         self.failure: Exception | None = None
         self.pipeline: Run | None = None
+        self.link: str | None = None  # of the console
         self._home = home
         self._rate_per_s = rate_per_s
         self._seconds = seconds
@@ -157,6 +161,7 @@ class Job(threading.Thread):
             brokers=self._poller.brokers(),
             topics=self._poller.topics(),
             queries=self._queries,
+            link=self.link,
             events=list(self._events),
         )
 
@@ -194,6 +199,7 @@ class Job(threading.Thread):
         stack.enter_context(self._cluster)
         bootstrap = self._cluster.bootstrap_servers
         self._tell("three brokers are up; Spark takes a little longer")
+        self._open_console(stack)
         self._client = stack.enter_context(Blocking(bootstrap, client_id="odradek-demo"))
         self._create_topics()
         stack.enter_context(self._poller)
@@ -214,6 +220,15 @@ class Job(threading.Thread):
         stack.callback(follower.join)
         stack.callback(self._followed.set)
         self.pipeline.start()
+
+    def _open_console(self, stack: ExitStack) -> None:
+        """Beside the view; the stream does not need it."""
+        try:
+            self.link = stack.enter_context(HeldConsole(self._cluster, CONSOLE_PORT)).link
+        except ClusterError as error:
+            self._tell(str(error), "yellow")
+        else:
+            self._tell(f"console: {self.link}")
 
     def _open_spark(self) -> "SparkSession":
         from odradek.spark.session import open_session

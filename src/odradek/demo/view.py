@@ -68,6 +68,8 @@ class Scene:
     brokers: Sequence[BrokerLine] = ()
     topics: Sequence[TopicLine] = ()
     queries: "Sequence[QueryProgress]" = ()
+    # Of the console, where there is one.
+    link: str | None = None
     # When, what, and the colour of it.
     events: Sequence[tuple[str, str, str]] = ()
 
@@ -88,8 +90,11 @@ def draw(scene: Scene, width: int, height: int) -> "Group":
         _panel("cluster", _cluster(scene), width),
         _panel("pipeline", _pipeline(scene), width),
     ]
+    if scene.link is not None:
+        parts.append(Text(f"  console  {scene.link}", no_wrap=True, overflow="ellipsis"))
     # Two borders each, and what is inside them.
     used = 3 * 2 + 2 + (2 + len(scene.brokers) + len(scene.topics) + 1) + max(1, _rows(scene))
+    used += scene.link is not None
     room = max(0, min(EVENTS_MAX, height - used - 1))
     shown = list(scene.events)[-room:] if room else []
     parts += [

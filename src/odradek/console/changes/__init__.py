@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from odradek.console.changes import configs, groups, moves, records, security, topics
+from odradek.console.changes import configs, drills, groups, moves, records, security, topics
 from odradek.console.plans import Kind
 
 KINDS: Mapping[str, Kind] = {
@@ -12,4 +12,5 @@ KINDS: Mapping[str, Kind] = {
     **moves.KINDS,
     **records.KINDS,
     **security.KINDS,
+    **drills.KINDS,
 }

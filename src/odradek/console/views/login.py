@@ -52,7 +52,7 @@ def describe(console: Console, session: Session) -> SessionAnswer:
         },
         "features": {
             "journal": has_http,
-            "drills": False,
+            "drills": console.drills is not None,
             "metrics": has_http,
             "security": console.collector.has_security,
         },

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from odradek.console.views import brokers, controller, groups, overview, pipelines, topics
+from odradek.console.views import brokers, controller, drills, groups, overview, pipelines, topics
 
 if TYPE_CHECKING:
     from odradek.console.console import Console
@@ -30,5 +30,6 @@ def states_of(console: "Console") -> dict[str, Callable[[str], Any]]:
         "moves": lambda _: console.moves.answer(),
         "controller": lambda _: controller.state(console),
         "search": search,
+        "drill": lambda id: drills.state(console, id),
         "pipelines": lambda _: pipelines.state(console),
     }

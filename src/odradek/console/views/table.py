@@ -4,6 +4,7 @@ from odradek.console.routes import Route
 from odradek.console.views import (
     brokers,
     controller,
+    drills,
     finder,
     groups,
     live,
@@ -30,5 +31,6 @@ ROUTES: tuple[Route, ...] = (
     *settings.ROUTES,
     *pipelines.ROUTES,
     *controller.ROUTES,
+    *drills.ROUTES,
     *plans.ROUTES,
 )

@@ -5,6 +5,8 @@ import {
 
 const ACTIONS = [["kill", "kill (SIGKILL)"], ["stop", "stop (controlled shutdown)"], ["pause", "pause (SIGSTOP)"], ["resume", "resume"], ["start", "start"]];
 
+const LEVELS = { done: "good", running: "note", failed: "bad" };
+
 function Run({ brokers }) {
   const first = brokers[0]?.id ?? 1;
   return html`<${Action} name="drill" label="New drill" right="administer" primary danger verb="Run the drill" initial=${{ action: "kill", broker: first, seconds: 10 }}
@@ -12,7 +14,7 @@ function Run({ brokers }) {
     done=${(plan) => html`It runs: <${Link} to="drill" query=${{ id: plan.details.drill }}>timeline<//>.`}
     form=${(values, set) => html`<div class="form"><${Select} label="Action" value=${values.action} onValue=${(action) => set({ action })} options=${ACTIONS} />
       <${Select} label="Broker" value=${values.broker} onValue=${(broker) => set({ broker })} options=${brokers.map((each) => [each.id, `${each.id}${each.state === "controller" ? " (controller)" : ""}, leads ${count(each.leads)}`])} />
-      <${Input} label="Watched for, seconds" type="number" min="1" max="600" value=${values.seconds} onValue=${(seconds) => set({ seconds })} /></div>`} />`;
+      <${Input} label="Undone after, seconds" type="number" min="1" max="600" value=${values.seconds} onValue=${(seconds) => set({ seconds })} /></div>`} />`;
 }
 
 export function Drills() {
@@ -22,7 +24,7 @@ export function Drills() {
   return html`<${Page} title="Drills" facts=${["A probe writes and reads meanwhile; afterwards a timeline says what it felt."]} actions=${html`<${Run} brokers=${brokers.data?.items ?? []} />`}>
     <${Loaded} state=${state}>${({ items }) => html`<${Table} label="Drills" rows=${items} keyOf=${(row) => row.id} empty=${html`<${Empty} title="No drill was run yet.">Kill a broker, and see how long nobody could write.<//>`} columns=${[
       { id: "id", name: "drill", cell: (row) => html`<${Link} class="rowlink" to="drill" query=${{ id: row.id }}>${row.action} broker ${row.broker}<//>` },
-      { id: "state", name: "state", cell: (row) => html`<${State} level=${row.state === "done" ? "good" : "note"}>${row.state}<//>` },
+      { id: "state", name: "state", cell: (row) => html`<${State} level=${LEVELS[row.state]}>${row.state}<//>` },
       { id: "started", name: "started", cell: (row) => html`<${Moment} ms=${row.started_ms} />` },
       { id: "gap", name: "longest without a write", number: true, cell: (row) => duration(row.writes?.longest_gap_ms) },
       { id: "acknowledged", name: "acknowledged", number: true, cell: (row) => count(row.writes?.acknowledged) },
@@ -46,10 +48,11 @@ export function Drill() {
       { id: "p", name: "partition", cell: (row) => row.p }, { id: "from", name: "from", number: true, cell: (row) => duration(row.from_ms) }, { id: "ms", name: "without writes", number: true, cell: (row) => duration(row.ms) },
     ]} />`}<//>`;
   return html`<${Loaded} state=${state}>${(drill) => html`<${Page} title=${`Drill: ${drill.action} broker ${drill.broker}`} crumbs=${html`<${Link} to="drills">Drills<//>`}
-      facts=${[html`<${State} level=${drill.state === "done" ? "good" : "note"}>${drill.state}<//>`, html`<${Moment} ms=${drill.started_ms} />`, html`broker <${BrokerLink} id=${drill.broker} />`]}
+      facts=${[html`<${State} level=${LEVELS[drill.state]}>${drill.state}<//>`, html`<${Moment} ms=${drill.started_ms} />`, html`broker <${BrokerLink} id=${drill.broker} />`]}
       actions=${html`<select aria-label="Compare with" onChange=${(event) => change({ with: event.target.value })}><option value="">compare with…</option>${(all.data?.items ?? []).filter((each) => each.id !== drill.id).map((each) => html`<option value=${each.id} selected=${each.id === other}>${each.action} ${each.broker}, ${each.id}</option>`)}</select>
         <a class="button" download=${`drill-${drill.id}.json`} href=${address(`/drills/${encodeURIComponent(drill.id)}`)}>Save JSON</a><button onClick=${() => print()}>Print</button>
         <${Link} class="button" to="controller" query=${{ tab: "journal", from: isoOf(drill.started_ms - 1000), to: isoOf(drill.started_ms + 60000) }}>Journal of this minute<//>`}>
     ${drill.state === "running" && html`<${Notice}>It is running; what happens appears here.<//>`}
+    ${drill.error && html`<${Notice} level="bad" role="alert"><${Text}>${drill.error}<//><//>`}
     <div class="columns">${column(drill)}${compared.data && column(compared.data)}</div><//>`}<//>`;
 }
