@@ -3,7 +3,8 @@
     python -m tools.screenshots [--all] [--folder docs/images/console]
 
 The pictures of docs/console.md are 1280 pixels wide and light, the overview also dark. `--all` adds
-dark ones and narrow ones of every screen, for a person to look at. Needs Debian's chromium.
+dark ones and narrow ones of every screen, for a person to look at. The last are taken while a
+broker is down. Needs Debian's chromium.
 """
 
 import argparse
@@ -33,18 +34,43 @@ SCREENS = {
     "groups": "groups",
     "group": "group?id=billing",
     "reset": "group?id=billing&tab=reset",
-    "planner": "planner?mode=empty&brokers=3",
+    "planner": "planner?mode=replication&topics=payments&factor=3",
     "moves": "moves",
     "configs": f"configs?type=topic&name={ORDERS}",
     "clients": "clients",
     "security": "security",
     "pipelines": "pipelines",
+    "pipeline": "pipeline?name=clicks&query=events",
     "controller": "controller",
     "drills": "drills",
     "audit": "audit",
 }
+# These are taken with a broker down, so that there is something wrong to look at.
+UNWELL = ("overview", "controller", "partition")
+# Enough for rates, and for a line in the charts.
+SAMPLES_MS = 25_000
+SETTLE_MS = 1_500
+WAIT_MS = 30_000
 # Buttons to press once the screen is there: a plan is made, never started.
 PRESSED = {"reset": "Preview", "planner": "Plan"}
+
+
+# Done by the console before the pictures are taken.
+PLANS: tuple[dict[str, object], ...] = (
+    {"kind": "alter-configs", "type": "topic", "name": ORDERS, "set": {"min.insync.replicas": "2"}},
+    {"kind": "produce", "topic": "empty", "p": 0, "key": "k", "value": "v", "encoding": "text"},
+    {"kind": "reassign", "mode": "level", "topics": ["archive"], "throttle_bytes_per_s": 1_500},
+)
+CARRY_OUT = """async (body) => {
+  const post = async (path, body) => {
+    const answer = await fetch(`/api/v1${path}`, {method: "POST",
+      headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)});
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer.json();
+  };
+  const plan = await post("/plans", body);
+  await post(`/plans/${plan.id}/start`, {});
+}"""
 
 
 class Look(NamedTuple):
@@ -57,14 +83,16 @@ OTHERS = (Look(1280, "dark"), Look(700, "light"), Look(700, "dark"))
 
 
 def pictures(everything: bool) -> Iterator[tuple[Look, str]]:
-    for name in SCREENS:
-        yield NORMAL, name
+    looks = (NORMAL, *OTHERS) if everything else (NORMAL,)
+    for look in looks:
+        for name in SCREENS:
+            if name not in UNWELL:
+                yield look, name
+    for look in looks:
+        for name in UNWELL:
+            yield look, name
     if not everything:
         yield OTHERS[0], "overview"
-        return
-    for look in OTHERS:
-        for name in SCREENS:
-            yield look, name
 
 
 def open_context(browser: Browser, look: Look, link: str) -> BrowserContext:
@@ -75,18 +103,37 @@ def open_context(browser: Browser, look: Look, link: str) -> BrowserContext:
     )
     page = context.new_page()
     page.goto(link)
-    expect(page.locator("main h1")).to_be_visible(timeout=30_000)
+    expect(page.locator("main h1")).to_be_visible(timeout=WAIT_MS)
     return context
 
 
 def take(page: Page, address: str, name: str, file: Path) -> None:
     page.goto(f"{address}/c/main/{SCREENS[name]}")
-    expect(page.locator("main h1")).to_be_visible(timeout=30_000)
-    expect(page.locator("main .skeleton")).to_have_count(0, timeout=30_000)
+    expect(page.locator("main h1")).to_be_visible(timeout=WAIT_MS)
+    expect(page.locator("main .skeleton")).to_have_count(0, timeout=WAIT_MS)
+    expect(page.get_by_role("banner").get_by_text("connected")).to_be_visible(timeout=WAIT_MS)
     if name in PRESSED:
         page.get_by_role("main").get_by_role("button", name=PRESSED[name], exact=True).click()
-        expect(page.get_by_role("group", name="Plan")).to_be_visible(timeout=30_000)
+        expect(page.get_by_role("group", name="Plan")).to_be_visible(timeout=WAIT_MS)
+    # Grids, charts and tails come a moment after the screen.
+    page.wait_for_timeout(SETTLE_MS)
     page.screenshot(path=file)
+
+
+def change(page: Page, address: str) -> None:
+    """A setting, a record, and moves too slow to end soon: for the audit and the moves."""
+    page.goto(f"{address}/c/main/overview")
+    for plan in PLANS:
+        page.evaluate(CARRY_OUT, plan)
+
+
+def fail(page: Page, seeded: SeededConsole) -> None:
+    """Kill a broker that is not the controller, and wait until the overview says so."""
+    controller = seeded.cluster.controller_id()
+    seeded.cluster.kill(next(id for id in (3, 2) if id != controller))
+    page.goto(f"{seeded.address}/c/main/overview")
+    problems = page.get_by_role("list", name="Problems")
+    expect(problems).to_contain_text("under-replicated", timeout=WAIT_MS)
 
 
 def main() -> None:
@@ -98,19 +145,22 @@ def main() -> None:
     if chromium is None:
         raise SystemExit("no chromium: apt-get install chromium")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    with SeededConsole() as seeded, sync_playwright() as playwright:
+    with SeededConsole(lively=True) as seeded, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         contexts: dict[Look, BrowserContext] = {}
+        is_well = True
         for look, name in pictures(arguments.all):
             if look not in contexts:
                 contexts[look] = open_context(browser, look, seeded.link)
+                if look == NORMAL:
+                    change(contexts[look].pages[0], seeded.address)
+                    contexts[look].pages[0].wait_for_timeout(SAMPLES_MS)
+            page = contexts[look].pages[0]
+            if is_well and name in UNWELL:
+                fail(page, seeded)
+                is_well = False
             suffix = "" if look == NORMAL else f"-{look.scheme}-{look.width}"
-            take(
-                contexts[look].pages[0],
-                seeded.address,
-                name,
-                arguments.folder / f"{name}{suffix}.png",
-            )
+            take(page, seeded.address, name, arguments.folder / f"{name}{suffix}.png")
         browser.close()
 
 

@@ -24,14 +24,14 @@ FORBIDDEN = re.compile(
 
 
 def test_no_module_makes_markup_or_code_from_text() -> None:
-    """Acceptance 28: nothing that a client can send runs."""
+    """CONSOLE acceptance 28: nothing that a client can send runs."""
     for module in MODULES:
         found = FORBIDDEN.search(module.read_text())
         assert found is None, f"{module.name}: {found}"
 
 
 def test_no_file_names_another_host() -> None:
-    """Acceptance 3: no request to any other host."""
+    """CONSOLE acceptance 3: no request to any other host."""
     for path in [*MODULES, STATIC / "index.html", STATIC / "app.css"]:
         hosts = re.findall(r"(?:https?:)?//[a-z][\w.-]*\.[a-z]{2,}", path.read_text())
         assert hosts == [], path.name
@@ -62,7 +62,7 @@ def test_the_vendored_files_are_the_ones_that_were_fetched() -> None:
 
 
 def test_a_first_screen_is_light() -> None:
-    """Acceptance 2: at most 150 KB, gzipped."""
+    """CONSOLE acceptance 2: at most 150 KB, gzipped."""
     weights = {
         name: len(gzip.compress((STATIC / name).read_bytes())) for name in FIRST_SCREEN.split()
     }

@@ -103,9 +103,11 @@ class GroupLag:
         return tp, lags[tp] / total
 
 
-class _Time(NamedTuple):
+class _Commit(NamedTuple):
+    """Where a group goes on reading."""
+
+    tp: TopicPartition
     offset: int
-    timestamp_ms: int
 
 
 class GroupLags:
@@ -118,7 +120,8 @@ class GroupLags:
         self.version = 0
         self._visible: dict[str, float] = {}
         self._by_topic: dict[str, list[str]] = {}
-        self._times: OrderedDict[TopicPartition, _Time] = OrderedDict()
+        # The timestamp of the first record after a commit.
+        self._times: OrderedDict[_Commit, int] = OrderedDict()
         self._listed_s = -LIST_S
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -162,6 +165,8 @@ class GroupLags:
         self._by_topic = by_topic
 
     async def _forever(self) -> None:
+        # Ends are asked for where the picture says that the leaders are.
+        await self._collector.changed.wait()
         while True:
             try:
                 await self.read_some()
@@ -178,7 +183,7 @@ class GroupLags:
         """Those on a screen, and a share of the others."""
         now = _now()
         if now - self._listed_s >= LIST_S:
-            await self._read_list()
+            await self.read_list()
             self._listed_s = now
         for id in [id for id, seen in self._visible.items() if now - seen > VISIBLE_S]:
             del self._visible[id]
@@ -204,7 +209,8 @@ class GroupLags:
         ]
         return visible + turn
 
-    async def _read_list(self) -> None:
+    async def read_list(self) -> None:
+        """The groups there are."""
         listed = {group.id: group for group in await self._link.api.groups.list_groups()}
         changed = False
         for id in [id for id in self.groups if id not in listed]:
@@ -233,11 +239,17 @@ class GroupLags:
         for group in groups:
             group.ends = {tp: ends[tp] for tp in group.commits if tp in ends}
             group.read_s = now
-            group.history.append((now, group.lag or 0))
+            # A sum that lacks a partition is no point of a slope.
+            if all(tp in ends or self._is_gone(tp) for tp in group.commits):
+                group.history.append((now, group.lag or 0))
             while len(group.history) > 2 and now - group.history[0][0] > SLOPE_S:
                 group.history.popleft()
         await asyncio.gather(*(self._read_times(group) for group in groups))
         self._notify([group.id for group in groups])
+
+    def _is_gone(self, tp: TopicPartition) -> bool:
+        """Whether a commit is in a topic that was deleted since."""
+        return self._collector.table.find(tp.topic) is None
 
     def _notify(self, ids: list[str]) -> None:
         self.version += 1
@@ -330,23 +342,31 @@ class GroupLags:
         return found
 
     async def _read_times(self, group: GroupLag) -> None:
+        """Of partitions whose commit has not moved the time is known. Of the others some are asked
+        for, the largest lag first: many if the group is on a screen, else one."""
         lags = {tp: lag for tp, lag in group.lags().items() if lag}
+        unread = {tp: _Commit(tp, group.commits[tp]) for tp in lags}
+        stamps = {tp: self._remembered(commit) for tp, commit in unread.items()}
         many = TIMED_PARTITIONS if group.id in self._visible else TIMED_UNSEEN
-        chosen = sorted(lags, key=lags.__getitem__, reverse=True)[:many]
-        stamps = await asyncio.gather(*(self._time_of(tp, group.commits[tp]) for tp in chosen))
+        unknown = [tp for tp, stamp in stamps.items() if stamp is None]
+        chosen = sorted(unknown, key=lags.__getitem__, reverse=True)[:many]
+        found = await asyncio.gather(*(self._time_of(unread[tp]) for tp in chosen))
+        stamps.update(zip(chosen, found, strict=True))
         now_ms = self._collector.wall_ms()
         group.lag_s = {
             tp: max(0.0, (now_ms - stamp) / 1000)
-            for tp, stamp in zip(chosen, stamps, strict=True)
+            for tp, stamp in stamps.items()
             if stamp is not None
         }
 
-    async def _time_of(self, tp: TopicPartition, offset: int) -> int | None:
+    def _remembered(self, commit: _Commit) -> int | None:
+        if commit in self._times:
+            self._times.move_to_end(commit)
+        return self._times.get(commit)
+
+    async def _time_of(self, commit: _Commit) -> int | None:
         """The timestamp of the record at an offset, or of the next one there is."""
-        known = self._times.get(tp)
-        if known is not None and known.offset == offset:
-            self._times.move_to_end(tp)
-            return known.timestamp_ms
+        tp, offset = commit
         leader = self._collector.table.leader(*tp)
         if leader not in self._collector.brokers.nodes:
             return None
@@ -360,7 +380,7 @@ class GroupLags:
             return None
         stamp = _first_time(batches) if isinstance(batches, Batches) else None
         if stamp is not None:
-            self._times[tp] = _Time(offset, stamp)
+            self._times[commit] = stamp
             while len(self._times) > TIMES_MAX:
                 self._times.popitem(last=False)
         return stamp

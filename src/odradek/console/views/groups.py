@@ -79,7 +79,10 @@ def row(console: Console, group: GroupLag, queries: dict[str, str]) -> GroupRow:
     slowest = group.slowest()
     now = asyncio.get_running_loop().time()
     query = queries.get(group.id)
-    kind = "consumer" if group.protocol_type == "consumer" else "other"
+    # Without a protocol it is what Kafka calls a simple group: offsets, and never a member.
+    kind = group.protocol_type if group.protocol_type in ("consumer", "connect") else "other"
+    if not group.protocol_type:
+        kind = "simple"
     return {
         "id": group.id,
         "kind": "spark" if query is not None else kind,

@@ -1,5 +1,7 @@
 """Partitions: the heat grid, one partition, its history, and how it was at a moment."""
 
+import asyncio
+from itertools import islice
 from typing import Any, TypedDict
 
 from starlette.requests import Request
@@ -28,6 +30,8 @@ INT32_MAX = 2**31 - 1
 GRID_PARTITIONS_MAX = 100_000
 LIMIT, LIMIT_MAX = 100, 500
 PRODUCERS_SHOWN = 100
+# Partitions of a topic whose offsets and producers a screen asks for.
+OFFSETS_MAX = 1_000
 LEGEND = {
     "L": "leads",
     "F": "in sync",
@@ -48,13 +52,31 @@ class ProducerRow(TypedDict):
     transaction_start: int | None
 
 
+class PlacedProducer(ProducerRow):
+    p: int
+
+
+class ProducersAnswer(TypedDict):
+    items: list[PlacedProducer]
+
+
+class OffsetsRow(TypedDict):
+    p: int
+    start_offset: int | None
+    end_offset: int | None
+
+
+class OffsetsAnswer(TypedDict):
+    items: list[OffsetsRow]
+
+
 class PartitionAnswer(PartitionRow):
     start_offset: int | None
     end_offset: int | None
     records: int | None
     lags: dict[str, int]
     sizes: dict[str, int]
-    producers: list[ProducerRow]
+    producers: list[PlacedProducer]
     age_s: float | None
     at_ms: int | None
 
@@ -176,7 +198,7 @@ async def show_partition(console: Console, request: Request) -> Response:
             "records": None if start is None or end is None else end - start,
             "lags": lags,
             "sizes": sizes,
-            "producers": await _producers(console, tp, state.leader),
+            "producers": await _producers(console, state.leader, tp.topic, [tp.partition]),
             "age_s": console.collector.age_s,
             "at_ms": None,
         },
@@ -234,9 +256,11 @@ async def _replicas(
     return lags, sizes
 
 
-async def _producers(console: Console, tp: TopicPartition, leader: int) -> list[ProducerRow]:
+async def _producers(
+    console: Console, leader: int, topic: str, partitions: list[int]
+) -> list[PlacedProducer]:
     request = DescribeProducersRequest(
-        topics=[TopicRequest(name=tp.topic, partition_indexes=[tp.partition])]
+        topics=[TopicRequest(name=topic, partition_indexes=partitions)]
     )
     try:
         response: DescribeProducersResponse = await console.link.client.ask(leader, request)
@@ -244,6 +268,7 @@ async def _producers(console: Console, tp: TopicPartition, leader: int) -> list[
         return []
     return [
         {
+            "p": part.partition_index,
             "id": each.producer_id,
             "epoch": each.producer_epoch,
             "last_sequence": each.last_sequence,
@@ -252,10 +277,39 @@ async def _producers(console: Console, tp: TopicPartition, leader: int) -> list[
             if each.current_txn_start_offset >= 0
             else None,
         }
-        for topic in response.topics
-        for part in topic.partitions
+        for found in response.topics
+        for part in found.partitions
         for each in part.active_producers[:PRODUCERS_SHOWN]
     ]
+
+
+async def show_offsets(console: Console, request: Request) -> Response:
+    """Where each partition of a topic begins and ends, asked of the leaders now."""
+    name = required_parameter(request, "name")
+    topic = find_topic(console, name)
+    count = min(console.collector.table.partition_count(topic), OFFSETS_MAX)
+    tps = [TopicPartition(name, p) for p in range(count)]
+    starts = await console.group_lags.read_ends(tps, EARLIEST)
+    ends = await console.group_lags.read_ends(tps, LATEST)
+    items = [
+        {"p": tp.partition, "start_offset": starts.get(tp), "end_offset": ends.get(tp)}
+        for tp in tps
+    ]
+    return answer(request, {"items": items})
+
+
+async def list_producers(console: Console, request: Request) -> Response:
+    """The producers that the leaders of a topic keep a state for."""
+    name = required_parameter(request, "name")
+    by_leader: dict[int, list[int]] = {}
+    for state in islice(console.collector.table.partitions(find_topic(console, name)), OFFSETS_MAX):
+        if state.leader in console.collector.brokers.nodes:
+            by_leader.setdefault(state.leader, []).append(state.p)
+    found = await asyncio.gather(
+        *(_producers(console, leader, name, parts) for leader, parts in by_leader.items())
+    )
+    items = sorted((each for some in found for each in some), key=lambda row: (row["p"], row["id"]))
+    return answer(request, {"items": items})
 
 
 async def show_history(console: Console, request: Request) -> Response:
@@ -337,7 +391,24 @@ def _lanes(entries: list[Kept]) -> dict[str, list[list[int]]]:
 
 TOPIC = Parameter("topic", "the topic", True)
 P = Parameter("p", "the partition", True)
+NAME = Parameter("name", "the topic", True)
 ROUTES = (
+    Route(
+        "GET",
+        "/topic/offsets",
+        show_offsets,
+        "Where the partitions of a topic begin and end",
+        parameters=(NAME,),
+        answer=OffsetsAnswer,
+    ),
+    Route(
+        "GET",
+        "/topic/producers",
+        list_producers,
+        "Producers that the brokers keep a state for",
+        parameters=(NAME,),
+        answer=ProducersAnswer,
+    ),
     Route(
         "GET",
         "/grid",

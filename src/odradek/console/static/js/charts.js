@@ -7,11 +7,16 @@ import {
 export * from "./ui.js";
 
 const FORMATS = { bytes: byteRate, count: compact, seconds: (s) => duration(s === null ? null : s * 1000), ms: duration };
+// Where the marks of a time axis may stand: on whole seconds, minutes and hours.
+const STEPS = { seconds: [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800] };
 const SAMPLES_MIN = 24;
 const sheet = document.createElement("link");
 sheet.rel = "stylesheet";
 sheet.href = "/static/vendor/uplot.css";
 document.head.append(sheet);
+
+// Whether the marks of an axis are less than a minute apart, so that seconds tell them apart.
+const isFine = (ticks) => ticks.length > 1 && ticks[1] - ticks[0] < 60;
 
 // series: [[name, label]…] of GET /chart; ?span= is 2h unless the address says 24h.
 export function Chart({ series, label, unit = "count", height = 180 }) {
@@ -27,12 +32,12 @@ export function Chart({ series, label, unit = "count", height = 180 }) {
       const first = Math.max(0, Math.min(length - SAMPLES_MIN, ...known));
       const times = Array.from({ length: length - first }, (_, at) => from / 1000 + (first + at) * step);
       return html`<${Lines} times=${times} lines=${series.map(([, text], at) => ({ label: text, values: all[at].slice(first) }))}
-        format=${FORMATS[unit]} label=${label} height=${height} />`;
+        format=${FORMATS[unit]} steps=${STEPS[unit]} label=${label} height=${height} />`;
     }}<//></figure>`;
 }
 
 // lines: [{label, values, bars}]
-export function Lines({ times, lines, format, label, height = 180 }) {
+export function Lines({ times, lines, format, steps, label, height = 180 }) {
   const box = useRef();
   const plot = useRef();
   const [pointed, point] = useState(null); // the sample under the pointer
@@ -49,7 +54,7 @@ export function Lines({ times, lines, format, label, height = 180 }) {
       cursor: { drag: { x: false, y: false } },
       hooks: { setCursor: [(chart) => point(chart.cursor.idx ?? null)] },
       scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1] } },
-      axes: [{ ...axis, space: 80, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(0, 5)) }, { ...axis, size: 74, values: (_, ticks) => ticks.map((tick) => format(tick)) }],
+      axes: [{ ...axis, space: 80, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(0, isFine(ticks) ? 8 : 5)) }, { ...axis, size: 74, ...(steps ? { incrs: steps } : {}), values: (_, ticks) => ticks.map((tick) => format(tick)) }],
       series: [
         {},
         ...lines.map((line, at) => {
@@ -62,16 +67,17 @@ export function Lines({ times, lines, format, label, height = 180 }) {
         }),
       ],
     };
-    plot.current = new uPlot(options, data, box.current);
-    const observer = new ResizeObserver(() => plot.current.setSize({ width: box.current.clientWidth, height }));
-    observer.observe(box.current);
+    const element = box.current;
+    plot.current = new uPlot(options, data, element);
+    const observer = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height }));
+    observer.observe(element);
     return () => {
       observer.disconnect();
       plot.current.destroy();
       plot.current = null;
     };
   }, [theme, names]);
-  useEffect(() => plot.current.setData(data), [times, names]);
+  useEffect(() => plot.current?.setData(data), [times, names]);
   const summary = lines.map((line) => {
     const known = line.values.filter((value) => value !== null && value !== undefined);
     return known.length ? `${line.label}: now ${format(known.at(-1))}, highest ${format(Math.max(...known))}` : `${line.label}: no samples yet`;

@@ -147,9 +147,10 @@ export function ClusterMap({ grid, onOpen }) {
     return found === "L" || found === "F" ? "ok" : found === "." ? "?" : found;
   };
   useEffect(() => {
-    const observer = new ResizeObserver(() => setWidth(box.current.clientWidth));
-    observer.observe(box.current);
-    setWidth(box.current.clientWidth);
+    const element = box.current;
+    const observer = new ResizeObserver(() => setWidth(element.clientWidth));
+    observer.observe(element);
+    setWidth(element.clientWidth);
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {

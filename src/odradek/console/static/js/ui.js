@@ -136,8 +136,7 @@ export function Moment({ ms, withMilliseconds = false }) {
     ${moment(ms, withMilliseconds)}</time>`;
 }
 
-export const Since = ({ ms }) =>
-  ms ? html`since <${Moment} ms=${ms} /> (${duration(Date.now() - ms)})` : "since when is not known";
+export const Since = ({ ms }) => html`since <${Moment} ms=${ms} /> (${duration(Date.now() - ms)})`;
 
 const LEVELS = {
   bad: "✖", warn: "▲", good: "●", note: "◆", off: "○", moving: "→",
@@ -337,7 +336,7 @@ function Head({ columns, sort, onSort }) {
     return html`<th key=${column.id} scope="col" class=${column.number ? "number" : ""} aria-sort=${order} title=${column.title}>
       ${column.sort && onSort
         ? html`<button onClick=${() => onSort(sorted && !descending ? `-${column.sort}` : sorted ? "" : column.number ? `-${column.sort}` : column.sort)}>
-            ${column.name}<span aria-hidden="true">${sorted ? (descending ? "▾" : "▴") : ""}</span></button>`
+            ${column.name}${sorted && html`<span aria-hidden="true">${descending ? "▾" : "▴"}</span>`}</button>`
         : column.name || html`<span class="visually-hidden">${column.label ?? column.id}</span>`}
     </th>`;
   })}</tr></thead>`;
@@ -518,7 +517,7 @@ export function useTheme() {
 const CAUSE = 120;
 const ENTRY_LEVELS = { failure: "bad", response: "warn", leadership: "note", audit: "note" };
 
-export function EntryText({ entry }) {
+export function EntryText({ entry, cause = CAUSE }) {
   const subject = entry.topic
     ? entry.p !== null && entry.p !== undefined
       ? html`<${PartitionLink} topic=${entry.topic} p=${entry.p} />`
@@ -532,7 +531,7 @@ export function EntryText({ entry }) {
       ? html` <span class="mono"><${Text} clip=${300}>${entry.before || "nothing"}<//> → <${Text} clip=${300}>${entry.after || "nothing"}<//></span>`
       : html` <${Text} clip=${300}>${[entry.before, entry.after].filter(Boolean).join(" → ")}<//>`}
     ${entry.partitions > 0 && html` <span class="muted">(${count(entry.partitions)} partitions)</span>`}
-    ${entry.why && html` <span class="muted" title=${visible(entry.why)}>why: <${Text} clip=${CAUSE}>${entry.why}<//></span>`}`;
+    ${entry.why && html` <span class="muted" title=${visible(entry.why)}>why: <${Text} clip=${cause}>${entry.why}<//></span>`}`;
 }
 
 export function JournalList({ entries, label, fresh }) {

@@ -10,8 +10,8 @@ export function Audit() {
     <div class="toolbar"><${Filter} label="Filter by user, action or subject" /></div>
     <${Loaded} state=${state}>${({ items, next }) => html`<${Table} label="Audit" rows=${items} keyOf=${(row) => `${row.time_ms} ${row.user} ${row.action} ${row.subject} ${row.outcome}`} empty=${html`<${Empty} title=${q ? "No line matches." : "Nothing was changed yet."} />`} columns=${[
         { id: "time", name: "time", tight: true, cell: (row) => html`<span class="mono"><${Moment} ms=${row.time_ms} withMilliseconds /></span>` },
-        { id: "user", name: "user", cell: (row) => html`<${Text} clip=${60}>${row.user ?? "–"}<//>` },
-        { id: "address", name: "address", cell: (row) => html`<span class="mono"><${Text} clip=${60}>${row.address ?? "–"}<//></span>` },
+        { id: "user", name: "user", tight: true, cell: (row) => html`<${Text} clip=${60}>${row.user ?? "–"}<//>` },
+        { id: "address", name: "address", tight: true, cell: (row) => html`<span class="mono"><${Text} clip=${60}>${row.address ?? "–"}<//></span>` },
         { id: "action", name: "action", tight: true, cell: (row) => html`<${Text} clip=${80}>${row.action}<//>` },
         { id: "subject", name: "subject", long: true, cell: (row) => html`<${Text} clip=${200}>${row.subject ?? ""}<//>` },
         { id: "change", name: "before → after", long: true, cell: (row) => (row.before || row.after ? html`<code><${Text} clip=${200}>${plain(row.before)}<//> → <${Text} clip=${200}>${plain(row.after)}<//></code>` : "") },

@@ -13,6 +13,15 @@ function Editor({ type, name, row }) {
     ${row.source === (type === "topic" ? "topic" : name === "" ? "cluster" : "broker") && html`<${Action} name=${`reset ${row.name}`} label="Reset" title=${`Reset ${row.name}`} verb="Reset to default" body=${() => ({ ...subject, set: {}, delete: [row.name] })} />`}</span>`;
 }
 
+export const SettingsTable = ({ type, name, items, empty }) => html`<${Table} label="Settings" rows=${items} keyOf=${(row) => row.name} empty=${empty} columns=${[
+  { id: "name", name: "setting", cell: (row) => html`<code>${row.name}</code>${row.doc && html`<div class="muted">${row.doc}</div>`}`, long: true },
+  { id: "value", name: "value", long: true, cell: (row) => (row.sensitive ? html`<${Tag}>hidden<//>` : html`<code class=${row.source === "default" ? "muted" : "strong"}><${Text} clip=${300}>${row.value ?? "null"}<//></code>`) },
+  { id: "default", name: "default", long: true, cell: (row) => html`<code class="muted"><${Text} clip=${200}>${row.default ?? "–"}<//></code>` },
+  { id: "source", name: "from", cell: (row) => SOURCES[row.source] ?? row.source },
+  { id: "changed", name: "set by", cell: (row) => (row.changed ? html`<${Text} clip=${40}>${row.changed.user}<//> ${day(row.changed.time_ms)} ${clock(row.changed.time_ms)}` : html`<span class="muted">–</span>`) },
+  { id: "act", name: "", label: "change", cell: (row) => html`<${Editor} type=${type} name=${name} row=${row} />` },
+]} />`;
+
 export function Configs() {
   const [{ type = "broker", name, all, q = "" }, change] = useQuery();
   const [typed, set] = useState(name ?? "");
@@ -29,14 +38,7 @@ export function Configs() {
       <${Check} label="show all, also defaults" checked=${Boolean(all)} onValue=${(on) => change({ all: on ? 1 : "" })} />
       <span class="spring"></span><${Filter} label="Filter settings" /></form>
     ${!ready ? html`<${Empty} title="Which topic?">Name one above, or open a topic's settings from <${Link} to="topics">the list<//>.<//>`
-      : html`<${Loaded} state=${state}>${({ items }) => html`<${Table} label="Settings" rows=${items.filter((row) => row.name.includes(q.toLowerCase()))} keyOf=${(row) => row.name}
-          empty=${html`<${Empty} title=${q ? "No setting matches." : "Every setting has its default."} actions=${!all && html`<button onClick=${() => change({ all: 1 })}>Show all</button>`} />`} columns=${[
-            { id: "name", name: "setting", cell: (row) => html`<code>${row.name}</code>${row.doc && html`<div class="muted">${row.doc}</div>`}`, long: true },
-            { id: "value", name: "value", long: true, cell: (row) => (row.sensitive ? html`<${Tag}>hidden<//>` : html`<code class=${row.source === "default" ? "muted" : "strong"}><${Text} clip=${300}>${row.value ?? "null"}<//></code>`) },
-            { id: "default", name: "default", long: true, cell: (row) => html`<code class="muted"><${Text} clip=${200}>${row.default ?? "–"}<//></code>` },
-            { id: "source", name: "from", cell: (row) => SOURCES[row.source] ?? row.source },
-            { id: "changed", name: "set by", cell: (row) => (row.changed ? html`<${Text} clip=${40}>${row.changed.user}<//> ${day(row.changed.time_ms)} ${clock(row.changed.time_ms)}` : html`<span class="muted">–</span>`) },
-            { id: "act", name: "", label: "change", cell: (row) => html`<${Editor} type=${type} name=${name ?? ""} row=${row} />` },
-          ]} />`}<//>`}
+      : html`<${Loaded} state=${state}>${({ items }) => html`<${SettingsTable} type=${type} name=${name ?? ""} items=${items.filter((row) => row.name.includes(q.toLowerCase()))}
+          empty=${html`<${Empty} title=${q ? "No setting matches." : "Every setting has its default."} actions=${!all && html`<button onClick=${() => change({ all: 1 })}>Show all</button>`} />`} />`}<//>`}
   <//>`;
 }

@@ -17,7 +17,7 @@ const ALARMS = new Set(["OFFLINE", "DELETION_INELIGIBLE"]);
 
 // From the edge of one box to the edge of the other, bent if there is an arrow back.
 function edgePath([x1, y1], [x2, y2], hasReverse) {
-  if (x1 === x2 && y1 === y2) return `M${x1 + W / 2 - 26},${y1 - H / 2} c2,-22 34,-22 26,${H / 2 - 4}`;
+  if (x1 === x2 && y1 === y2) return `M${x1 + W / 2 - 40},${y1 - H / 2} c0,-26 28,-26 28,-4`;
   const [dx, dy] = [x2 - x1, y2 - y1];
   const reach = Math.min(dx === 0 ? Infinity : W / 2 / Math.abs(dx), dy === 0 ? Infinity : H / 2 / Math.abs(dy));
   const length = Math.hypot(dx, dy);

@@ -13,7 +13,7 @@ function left(row) {
   if (row.lag === null) return UNKNOWN;
   if (row.lag === 0) return "now";
   if (row.left_s !== null && row.left_s !== undefined) return seconds(row.left_s);
-  return row.slope_per_s === null ? UNKNOWN : "never at this rate";
+  return row.slope_per_s === null ? UNKNOWN : "never";
 }
 
 const GROUP_LEVELS = { Stable: "good", Empty: "off", Dead: "bad", PreparingRebalance: "warn", CompletingRebalance: "warn" };
@@ -28,7 +28,7 @@ const COLUMNS = [
   { id: "lag", name: "lag", sort: "lag", number: true, title: "records not yet read", cell: (row) => count(row.lag) },
   { id: "behind", name: "behind", sort: "lag_s", number: true, title: "age of the first record not yet read", cell: (row) => seconds(row.lag_s) },
   { id: "slope", name: "slope", sort: "slope_per_s", number: true, title: "how fast lag grows", cell: (row) => html`<span class=${row.slope_per_s > 0 ? "warn" : ""}>${slope(row.slope_per_s)}</span>` },
-  { id: "left", name: "caught up in", number: true, cell: (row) => left(row) },
+  { id: "left", name: "caught up in", number: true, title: "at the present rate", cell: (row) => left(row) },
   { id: "slowest", name: "slowest", tight: true, cell: (row) => html`<${Slowest} slowest=${row.slowest} />` },
   { id: "coordinator", name: "coordinator", number: true, cell: (row) => html`<${BrokerLink} id=${row.coordinator} />` },
 ];

@@ -7,8 +7,8 @@ import {
 const SEVERITIES = { critical: ["bad", "✖", "critical"], warning: ["warn", "▲", "warning"], notice: ["note", "◆", "notice"] };
 const TRENDS = { better: ["good", "↓ getting better"], worse: ["bad", "↑ getting worse"], same: ["muted", "→ unchanged"] };
 const ACTIONS = {
-  history: (link) => [href("partition", { topic: link.topic, p: link.p }), "history"],
-  elect: () => [href("topics", { act: "elect" }), "elect…"],
+  history: (link) => [href("partition", { topic: link.topic, p: link.p }), "History"],
+  elect: () => [href("topics", { act: "elect" }), "Elect…"],
 };
 
 // Where a problem leads: the server names the screen and what identifies its subject.
@@ -27,7 +27,7 @@ function Problem({ problem }) {
     <span class="glyph ${level}" aria-hidden="true">${glyph}</span>
     <div><p class="line"><span class="visually-hidden">${word}:</span><span class="strong"><${Text} clip=${240}>${problem.text}<//></span>
         ${trend && html`<span class=${trendLevel}>${trend}</span>`}
-        <span class="muted"><${Since} ms=${problem.since_ms} /></span>
+        ${problem.since_ms && html`<span class="muted"><${Since} ms=${problem.since_ms} /></span>`}
         ${problem.left_s !== null && problem.left_s !== undefined && html`<span class="muted">~${duration(problem.left_s * 1000)} left</span>`}</p>
       ${(problem.reason || problem.journal_reason) && html`<p class="why"><${Text} clip=${400}>${problem.reason ?? ""}<//>
         ${problem.journal_reason && problem.journal_reason !== problem.reason && html`${problem.reason ? " · " : ""}journal: <span class="mono"><${Text} clip=${300}>${problem.journal_reason}<//></span>`}</p>`}</div>
@@ -42,17 +42,23 @@ function Problem({ problem }) {
 const Tile = ({ name, value, under, children }) =>
   html`<div class="tile"><dt>${name}</dt><dd>${value}${under && html`<div class="under">${under}</div>`}${children}</dd></div>`;
 
+// What was decided, without the requests that carried it out: those are on the controller's screen.
+const DECISIONS = ["controller", "leadership", "reassignment", "deletion", "failure"];
+
 function Latest({ at }) {
   const [entries, set] = useState(null);
   useEffect(() => {
-    get("/journal", { limit: 12, to: at }).then((answer) => set(answer.items), () => set([]));
+    get("/journal", { limit: 12, to: at, kind: DECISIONS }).then((answer) => set(answer.items), () => set([]));
   }, [at]);
-  useWatch(at ? null : "journal", ({ entries: fresh }) => set((old) => [...[...fresh].reverse(), ...(old ?? [])].slice(0, 12)));
+  useWatch(at ? null : "journal", ({ entries: fresh }) => {
+    const decided = fresh.filter((entry) => DECISIONS.includes(entry.kind)).reverse();
+    if (decided.length) set((old) => [...decided, ...(old ?? [])].slice(0, 12));
+  });
   if (!entries) return null;
   if (entries.length === 0) return html`<${Empty} title="No entries.">The controller writes here what it decides, and why.<//>`;
   return html`<ol class="journal short boxed" aria-label="Latest decisions">${entries.map((entry) => html`<li key=${entry.id}>
     <span class="mono"><${Moment} ms=${entry.time_ms} /></span>
-    <span class="text">${entry.kind} <${EntryText} entry=${entry} /></span></li>`)}</ol>`;
+    <span class="text">${entry.kind} <${EntryText} entry=${entry} cause=${48} /></span></li>`)}</ol>`;
 }
 
 export function Overview() {

@@ -13,9 +13,10 @@ function Lane({ y, name, points, from, to, isNone, format }) {
   return html`<g><text x="0" y=${y + 16} class="muted">${name}</text>${boxes.map((box) => {
     const width = Math.max(2, x(box.end) - x(box.start));
     const text = format(box.value);
+    const fits = [text, String(box.value)].find((each) => width > each.length * 8 + 6);
     return html`<g><title>${`${name} ${text}, ${moment(box.start, true)} to ${moment(box.end, true)}`}</title>
       <rect class=${isNone(box.value) ? "none" : "lane"} x=${x(box.start)} y=${y} width=${width} height="22" rx="2"></rect>
-      ${width > text.length * 8 + 6 && html`<text x=${x(box.start) + 6} y=${y + 15}>${text}</text>`}</g>`;
+      ${fits && html`<text x=${x(box.start) + 6} y=${y + 15}>${fits}</text>`}</g>`;
   })}</g>`;
 }
 

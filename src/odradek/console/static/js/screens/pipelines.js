@@ -19,9 +19,9 @@ export function Pipelines() {
         { id: "batch", name: "batch", number: true, cell: (row) => count(row.batch) },
         { id: "in", name: "rows in", number: true, cell: (row) => rate(row.rows_in_per_s) },
         { id: "out", name: "rows out", number: true, cell: (row) => rate(row.rows_out_per_s) },
-        { id: "time", name: "batch time / trigger", number: true, cell: (row) => html`<span class=${isSlow(row) ? "warn" : ""}>${duration(row.batch_ms)}</span> / ${duration(row.trigger_ms)}` },
-        { id: "lag", name: "lag", cell: (row) => html`<${Lag} lag=${row.lag} />` },
-        { id: "state-size", name: "state", number: true, cell: (row) => (row.state_rows ? `${count(row.state_rows)} rows, ${bytes(row.state_bytes)}` : UNKNOWN) },
+        { id: "time", name: "batch / trigger", title: "how long a batch takes, and how often one begins", number: true, cell: (row) => html`<span class=${isSlow(row) ? "warn" : ""}>${duration(row.batch_ms)}</span> / ${duration(row.trigger_ms)}` },
+        { id: "lag", name: "lag", tight: true, cell: (row) => html`<${Lag} lag=${row.lag} />` },
+        { id: "state-size", name: "state store", number: true, cell: (row) => (row.state_rows ? `${count(row.state_rows)} rows, ${bytes(row.state_bytes)}` : UNKNOWN) },
         { id: "dead", name: "dead letters", number: true, cell: (row) => (row.dead_letters > 0 ? html`<${Link} class="warn" to="pipeline" query=${{ name: row.pipeline, query: row.query }}>▲ ${count(row.dead_letters)}<//>` : count(row.dead_letters)) },
         { id: "last", name: "last heard", number: true, cell: (row) => html`<${Moment} ms=${row.last_ms} />` },
       ]} />`}<//><//>`;

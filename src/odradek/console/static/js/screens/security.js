@@ -60,6 +60,7 @@ function Acls() {
 
 export function Security() {
   const [{ tab = "users" }] = useQuery();
-  return html`<${Page} title="Users & ACLs" actions=${tab === "users" ? html`<${NewUser} />` : html`<${NewAcl} />`}>
+  const has = session.get().features.security;
+  return html`<${Page} title="Users & ACLs" actions=${has && (tab === "users" ? html`<${NewUser} />` : html`<${NewAcl} />`)}>
     <${Tabs} tabs=${[["users", "Users"], ["acls", "ACLs"]]} />${tab === "users" ? html`<${Users} />` : html`<${Acls} />`}<//>`;
 }

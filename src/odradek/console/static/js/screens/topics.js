@@ -1,10 +1,11 @@
 // All topics as a list or a map, and one topic with its partitions, groups, settings and changes.
 import {
   Action, BrokerLink, byteRate, bytes, Check, count, duration, Empty, Filter, GroupLink, html, href, Ids, Input, Link,
-  Loaded, navigate, Page, PartitionLink, PartitionState, plural, rate, Section, Select, sorted, State, Table, Tabs, Text,
+  Loaded, Moment, navigate, Page, PartitionLink, PartitionState, plural, rate, Section, Select, sorted, State, Table, Tabs, Text,
   TopicLink, UNKNOWN, useGet, useMemo, useQuery, useState, VirtualTable, may,
 } from "../ui.js";
 import { ClusterMap, Legend, ReplicaGrid } from "../grid.js";
+import { SettingsTable } from "./configs.js";
 
 const STATES = [["", "any state"], ["offline", "offline"], ["under-min-isr", "under min ISR"], ["under-replicated", "under-replicated"]];
 
@@ -85,8 +86,8 @@ export function Topic() {
     <${Tabs} tabs=${TABS} />
     ${tab === "partitions" && html`<${Partitions} topic=${topic} at=${at} />`}
     ${tab === "groups" && html`<${TopicGroups} name=${topic.name} />`}
-    ${tab === "settings" && html`<${Differences} topic=${topic} />`}
-    ${tab === "producers" && html`<${Producers} topic=${topic} />`}
+    ${tab === "settings" && html`<${Settings} name=${topic.name} />`}
+    ${tab === "producers" && html`<${Producers} name=${topic.name} />`}
   <//>`}<//>`;
 }
 
@@ -105,9 +106,20 @@ function TopicActions({ topic }) {
 
 const lagText = (lags) => Object.entries(lags ?? {}).filter(([, lag]) => lag > 0).map(([broker, lag]) => `${broker} is ${count(lag)} records behind`).join(", ");
 
+function withOffsets(rows, offsets) {
+  const known = new Map(offsets.map((each) => [each.p, each]));
+  return rows.map((row) => {
+    const { start_offset: start = null, end_offset: end = null } = known.get(row.p) ?? {};
+    return { ...row, start_offset: start, end_offset: end, offsets: start === null || end === null ? null : end - start };
+  });
+}
+
 function Partitions({ topic, at }) {
   const [{ psort }, change] = useQuery();
-  const grid = useGet("/grid", { topic: topic.name, at }, { live: `topic:${topic.name}`, subject: topic.name });
+  const grid = useGet("/grid", { topic: topic.name, at }, { live: "topics", subject: topic.name });
+  // The ends are not in the picture of the cluster: they are asked for while they are looked at.
+  const ends = useGet(at ? null : "/topic/offsets", { name: topic.name }, { poll: 2000, subject: topic.name });
+  const rows = withOffsets(topic.partitions_list, at ? [] : ends.data?.items ?? []);
   const byNumber = new Map(topic.partitions_list.map((each) => [each.p, each]));
   const describe = (p) => {
     const each = byNumber.get(p);
@@ -121,7 +133,7 @@ function Partitions({ topic, at }) {
   return html`${drawn && html`<${Section} title="Replicas" aside="a row per broker, a column per partition"><${Legend} />
       <${ReplicaGrid} brokers=${grid.data.brokers} cells=${drawn.cells} partitions=${drawn.partitions} describe=${describe} label=${`Replicas of ${topic.name}`}
         onOpen=${(p) => navigate(href("partition", { topic: topic.name, p }))} onMove=${may("operate") && !at ? move : null} /><//>`}
-    <${Section} title="Partitions"><${Table} label="Partitions" tall rows=${sorted(topic.partitions_list, psort)} keyOf=${(row) => row.p} sort=${psort} onSort=${(next) => change({ psort: next })} columns=${[
+    <${Section} title="Partitions"><${Table} label="Partitions" tall rows=${sorted(rows, psort)} keyOf=${(row) => row.p} sort=${psort} onSort=${(next) => change({ psort: next })} columns=${[
       { id: "p", name: "partition", sort: "p", cell: (row) => html`<${PartitionLink} topic=${topic.name} p=${row.p} row />` },
       { id: "state", name: "state", sort: "state", cell: (row) => html`<${PartitionState} state=${row.state} known=${row.known} />` },
       { id: "leader", name: "leader", sort: "leader", number: true, cell: (row) => html`<${BrokerLink} id=${row.leader} />` },
@@ -130,6 +142,7 @@ function Partitions({ topic, at }) {
       { id: "isr", name: "in sync", cell: (row) => html`<${Ids} ids=${row.isr} />` },
       { id: "start", name: "start", sort: "start_offset", number: true, cell: (row) => count(row.start_offset) },
       { id: "end", name: "end", sort: "end_offset", number: true, cell: (row) => count(row.end_offset) },
+      { id: "count", name: "offsets", sort: "offsets", number: true, title: "end less start; a compacted log has fewer records", cell: (row) => count(row.offsets) },
       { id: "size", name: "size", sort: "size_bytes", number: true, cell: (row) => bytes(row.size_bytes) },
       { id: "records", name: "", label: "records", cell: (row) => html`<${Link} to="records" query=${{ topic: topic.name, p: row.p }}>records<//>` },
     ]} /><//>`;
@@ -147,23 +160,21 @@ function TopicGroups({ name }) {
     ]} />`}<//>`;
 }
 
-function Differences({ topic }) {
-  const rows = Object.entries(topic.configs_differ ?? {});
-  return html`<${Table} label="Settings that differ from the default" rows=${rows} keyOf=${([name]) => name} empty="Every setting has its default."
-      columns=${[
-        { id: "name", name: "setting", cell: ([name]) => html`<code>${name}</code>` },
-        { id: "value", name: "value", long: true, cell: ([, value]) => html`<code><${Text}>${value}<//></code>` },
-      ]} /><p><${Link} to="configs" query=${{ type: "topic", name: topic.name }}>All settings, with documentation and who changed them<//></p>`;
+function Settings({ name }) {
+  const state = useGet("/configs", { type: "topic", name }, { subject: name });
+  return html`<${Loaded} state=${state}>${({ items }) => html`<${SettingsTable} type="topic" name=${name} items=${items} empty="Every setting has its default." />`}<//>
+    <p><${Link} to="configs" query=${{ type: "topic", name, all: 1 }}>All settings, also those with their default<//></p>`;
 }
 
-function Producers({ topic }) {
-  const rows = topic.partitions_list.flatMap((each) => (each.producers ?? []).map((producer) => ({ p: each.p, ...producer })));
-  return html`<${Table} label="Producers with state" rows=${rows} keyOf=${(row) => `${row.p} ${row.id}`} empty=${html`<${Empty} title="No producer state.">Idempotent and transactional producers appear here.<//>`}
+function Producers({ name }) {
+  const state = useGet("/topic/producers", { name }, { poll: 5000, subject: name });
+  return html`<${Loaded} state=${state}>${({ items }) => html`<${Table} label="Producers with state" rows=${items} keyOf=${(row) => `${row.p} ${row.id}`} empty=${html`<${Empty} title="No producer state.">Idempotent and transactional producers appear here.<//>`}
     columns=${[
-      { id: "p", name: "partition", cell: (row) => html`<${PartitionLink} topic=${topic.name} p=${row.p} row />` },
+      { id: "p", name: "partition", cell: (row) => html`<${PartitionLink} topic=${name} p=${row.p} row />` },
       { id: "id", name: "producer id", number: true, cell: (row) => row.id },
       { id: "epoch", name: "epoch", number: true, cell: (row) => row.epoch },
       { id: "sequence", name: "last sequence", number: true, cell: (row) => count(row.last_sequence) },
+      { id: "last", name: "last write", number: true, cell: (row) => html`<${Moment} ms=${row.last_ms} />` },
       { id: "transaction", name: "transaction from", number: true, cell: (row) => (row.transaction_start === null || row.transaction_start < 0 ? "none open" : count(row.transaction_start)) },
-    ]} />`;
+    ]} />`}<//>`;
 }

@@ -1,0 +1,58 @@
+"""How far groups are behind."""
+
+import time
+
+from tests.broker.clusters import Cluster, until
+from tests.console.consoles import Browser
+
+from odradek.client import Producer
+from odradek.console.console import Console
+from odradek.console.group_lags import GroupLag
+from odradek.wire.topics import TopicPartition
+
+TOPIC = "orders"
+RECORDS, STEP_S = 60, 10
+
+
+def test_time_left_is_lag_over_the_rate_at_which_it_shrinks() -> None:
+    """CONSOLE acceptance 22: at a steady rate."""
+    tp = TopicPartition(TOPIC, 0)
+    group = GroupLag("billing", commits={tp: 400}, ends={tp: 1_000}, read_s=20.0)
+    assert group.left_s() is None, "one look is no rate"
+    group.history.extend([(0.0, 800), (10.0, 700), (20.0, 600)])
+    assert group.slope() == -10.0
+    assert group.left_s() == 60.0
+    group.history.extend([(30.0, 900)])
+    assert group.left_s() is None, "never, at this rate"
+
+
+async def test_lag_in_time_is_the_age_of_the_first_record_that_was_not_read(
+    brokers: Cluster, seen: tuple[Console, Browser]
+) -> None:
+    """CONSOLE acceptance 5 and 22: within 2 s of the truth, for groups that stopped at different
+    moments on the same partitions; and a group at rest has no slope."""
+    console, browser = seen
+    await brokers.create_topic(TOPIC, partitions=2)
+    await until(lambda: console.collector.table.leader(TOPIC, 1) >= 0)
+    began_ms = time.time_ns() // 1_000_000 - RECORDS * STEP_S * 1000
+    async with Producer(console.link.client) as producer:
+        for number in range(RECORDS):
+            stamp = began_ms + number * STEP_S * 1000
+            await producer.send(TOPIC, b"x", partition=number % 2, timestamp_ms=stamp)
+    stopped = {"billing": 10, "fraud": 25}
+    for group, offset in stopped.items():
+        commits = {TopicPartition(TOPIC, p): offset for p in range(2)}
+        await console.link.api.groups.alter_offsets(group, commits)
+    await console.group_lags.read_list()
+    for _ in range(3):
+        await console.group_lags.read(list(stopped))
+    for group, offset in stopped.items():
+        shown = await browser.get("/group", id=group)
+        assert shown["lag"] == RECORDS - 2 * offset
+        unread_ms = began_ms + 2 * offset * STEP_S * 1000
+        truth_s = (time.time_ns() // 1_000_000 - unread_ms) / 1000
+        assert abs(shown["lag_s"] - truth_s) < 2, group
+        assert shown["kind"] == "simple"
+        assert (shown["slope_per_s"] or 0.0) == 0.0
+    rows = (await browser.get("/groups", topic=TOPIC, sort="-lag"))["items"]
+    assert [row["id"] for row in rows] == ["billing", "fraud"]
