@@ -42,7 +42,7 @@ SCREENS = {
     "pipelines": "pipelines",
     "pipeline": "pipeline?name=clicks&query=events",
     "controller": "controller",
-    "drills": "drills",
+    "drill": "drill?id=d1",
     "audit": "audit",
 }
 # These are taken with a broker down, so that there is something wrong to look at.
@@ -60,6 +60,7 @@ PLANS: tuple[dict[str, object], ...] = (
     {"kind": "alter-configs", "type": "topic", "name": ORDERS, "set": {"min.insync.replicas": "2"}},
     {"kind": "produce", "topic": "empty", "p": 0, "key": "k", "value": "v", "encoding": "text"},
     {"kind": "reassign", "mode": "level", "topics": ["archive"], "throttle_bytes_per_s": 1_500},
+    {"kind": "drill", "action": "kill", "broker": 2, "seconds": 2},
 )
 CARRY_OUT = """async (body) => {
   const post = async (path, body) => {
@@ -121,10 +122,12 @@ def take(page: Page, address: str, name: str, file: Path) -> None:
 
 
 def change(page: Page, address: str) -> None:
-    """A setting, a record, and moves too slow to end soon: for the audit and the moves."""
+    """A setting, a record, moves too slow to end soon, and a drill, to have them to show."""
     page.goto(f"{address}/c/main/overview")
     for plan in PLANS:
         page.evaluate(CARRY_OUT, plan)
+    page.goto(f"{address}/c/main/drill?id=d1")
+    expect(page.locator(".page-head")).to_contain_text("done", timeout=2 * WAIT_MS)
 
 
 def fail(page: Page, seeded: SeededConsole) -> None:

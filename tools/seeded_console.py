@@ -54,7 +54,8 @@ class SeededConsole:
             self._fail_over()
             if self._is_lively:
                 self._stack.enter_context(Traffic(self.cluster.bootstrap_servers))
-            self.link = self._stack.enter_context(HeldConsole(self.cluster, port=0)).link
+            console = self._stack.enter_context(HeldConsole(self.cluster, port=0))
+            self.link, self.console_pid = console.link, console.process_id
         except BaseException:
             self._stack.close()
             raise
@@ -114,8 +115,8 @@ class SeededConsole:
                 headers=((HOSTILE, HOSTILE.encode()),),
                 partition=0,
             )
-            for p in range(6):  # so that a move has something to copy
-                await producer.send("archive", chance.randbytes(400_000), partition=p)
+            for number in range(24):  # so that a move has more to copy than one fetch brings
+                await producer.send("archive", chance.randbytes(400_000), partition=number % 6)
             await producer.send("payments", b"\xff\xfe\x00binary", key=None, partition=0)
             await producer.send("payments", None, key=b"tombstone", partition=0)
             await producer.send("payments", b"x" * 900_000, key=b"long", partition=1)

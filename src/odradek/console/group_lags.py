@@ -60,10 +60,16 @@ class GroupLag:
     lag_s: dict[TopicPartition, float] = field(default_factory=dict)
     read_s: float | None = None
     history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
+    # The sum of the lags, and of which ends it is: lists of groups are sorted by it.
+    _sum: tuple[object, int] = (None, 0)
 
     @property
     def lag(self) -> int | None:
-        return None if self.read_s is None else sum(self.lags().values())
+        if self.read_s is None:
+            return None
+        if self._sum[0] is not self.ends:
+            self._sum = self.ends, sum(self.lags().values())
+        return self._sum[1]
 
     def lags(self) -> dict[TopicPartition, int]:
         return {

@@ -51,6 +51,14 @@ class Pulse:
             self.gaps.append((self.last_ms, now_ms - self.last_ms))
         self.last_ms = now_ms
 
+    def since(self, from_ms: float) -> list[tuple[float, float]]:
+        """The gaps after a moment; of one that it is in, the part after it."""
+        return [
+            (max(at, from_ms), at + ms - max(at, from_ms))
+            for at, ms in self.gaps
+            if at + ms > from_ms
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -162,8 +170,9 @@ class Probe:
         return found
 
     def longest_ms(self, pulses: dict[int, Pulse], since_ms: float) -> float:
-        gaps = [ms for pulse in pulses.values() for at, ms in pulse.gaps if at + ms >= since_ms]
-        return max(gaps, default=0.0)
+        return max(
+            (ms for pulse in pulses.values() for _, ms in pulse.since(since_ms)), default=0.0
+        )
 
     def written_again_after(self, at_ms: float) -> float | None:
         """When every partition took a write again whose writes had stopped at a moment."""
@@ -179,7 +188,6 @@ class Probe:
         rows = [
             {"p": p, "from_ms": round(at - from_ms, 1), "ms": round(ms, 1)}
             for p, pulse in self.writes.items()
-            for at, ms in pulse.gaps
-            if at + ms >= from_ms
+            for at, ms in pulse.since(from_ms)
         ]
         return sorted(rows, key=lambda row: row["from_ms"])[:GAPS_KEPT]

@@ -69,6 +69,11 @@ class HeldConsole:
         self.close()
 
     @property
+    def process_id(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
     def log(self) -> Path:
         """The file that the console logs to."""
         return self._state / "console.log"
