@@ -50,7 +50,7 @@ VERBS: Mapping[str, Verb] = {
     "tokens": Verb("odradek.cli.tokens", "tokens", "Delegation tokens."),
     "acls": Verb("odradek.cli.acls", "acls", "Who may do what."),
     "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),
-    "rebalance": Verb("odradek.cli.rebalance", "rebalance", "Level brokers by their load."),
+    "rebalance": Verb("odradek.cli.rebalance_run", "rebalance", "Level brokers by their load."),
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),
     "store": Verb("odradek.cli.store", "store", "Back up and restore the metadata."),
     "journal": Verb("odradek.cli.journal", "journal", "What the controller did, and why."),

@@ -271,12 +271,42 @@ class Admin:
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, Outcome]:
         """Move partitions to these replicas; None cancels what is under way."""
+        return await self._reassign(targets, None, {})
+
+    async def move_for_plan(
+        self,
+        plan_id: str,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        replica_bytes: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, Outcome]:
+        """Have the controller move partitions for a plan, in this order and paced; None takes one
+        out of the plan. A Kafka controller knows no plans: ask `knows_plans` first."""
+        return await self._reassign(targets, plan_id, replica_bytes)
+
+    async def knows_plans(self) -> bool:
+        """Whether the active controller is one that paces the moves of plans."""
+        controller = Resource(
+            ResourceType.BROKER, str((await self.describe_cluster()).controller_id)
+        )
+        entries = (await self.describe_configs([controller]))[controller]
+        if isinstance(entries, KafkaError):
+            raise entries
+        return any(entry.name == "odradek.moves.per.broker" for entry in entries)
+
+    async def _reassign(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        plan_id: str | None,
+        replica_bytes: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, Outcome]:
         topics: dict[str, list[reassign_messages.ReassignablePartition]] = {}
-        for (topic, partition), replicas in targets.items():
-            topics.setdefault(topic, []).append(
+        for position, (tp, replicas) in enumerate(targets.items()):
+            topics.setdefault(tp.topic, []).append(
                 reassign_messages.ReassignablePartition(
-                    partition_index=partition,
+                    partition_index=tp.partition,
                     replicas=None if replicas is None else list(replicas),
+                    plan_position=position if plan_id is not None else 0,
+                    replica_bytes=replica_bytes.get(tp, 0),
                 )
             )
         request = reassign_messages.AlterPartitionReassignmentsRequest(
@@ -285,6 +315,7 @@ class Admin:
                 for name, parts in topics.items()
             ],
             timeout_ms=self.timeout_ms,
+            plan_id=plan_id,
         )
         response: reassign_messages.AlterPartitionReassignmentsResponse = (
             await self.client.ask_controller(request, lambda answer: answer.error_code)
