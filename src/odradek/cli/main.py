@@ -49,6 +49,7 @@ VERBS: Mapping[str, Verb] = {
     "users": Verb("odradek.cli.users", "users", "Users that log in with a password."),
     "tokens": Verb("odradek.cli.tokens", "tokens", "Delegation tokens."),
     "acls": Verb("odradek.cli.acls", "acls", "Who may do what."),
+    "load": Verb("odradek.cli.load", "load", "Who bears what: brokers, topics, partitions."),
     "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),
     "rebalance": Verb("odradek.cli.rebalance_run", "rebalance", "Level brokers by their load."),
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),

@@ -1,0 +1,128 @@
+"""What a running cluster says about its load: its telemetry topic, its metadata, its disks."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from odradek.balance.load import BROKER_LOAD, PLACEMENT
+from odradek.client.admin import Admin
+from odradek.client.client import Client
+from odradek.client.reader import (
+    EARLIEST,
+    LATEST,
+    PartitionReader,
+    UndecodableBatch,
+    offsets_at,
+)
+from odradek.client.values import LogDir
+from odradek.wire.errors import KafkaError
+from odradek.wire.telemetry import IN_SYNC, LEADS
+from odradek.wire.topics import TELEMETRY_TOPIC, TopicPartition
+
+__all__ = ["read_frames", "read_log_dirs", "read_placement"]
+
+UNKNOWN = -1
+
+
+def _no_op(done: int, total: int) -> None:
+    pass
+
+
+async def read_frames(
+    client: Client,
+    since_ms: int,
+    topic: str = TELEMETRY_TOPIC,
+    progress: Callable[[int, int], None] = _no_op,
+) -> list[bytes | None]:
+    """The values of all records since then; none where there is no such topic. `progress` is told
+    how many records were read, of how many."""
+    metadata = await client.refresh(None)
+    if topic not in metadata.topics:
+        return []
+    tps = [TopicPartition(topic, partition) for partition in metadata.topics[topic].partitions]
+    ends = await offsets_at(client, dict.fromkeys(tps, LATEST))
+    found = await offsets_at(client, dict.fromkeys(tps, since_ms))
+    first = await offsets_at(client, dict.fromkeys(tps, EARLIEST))
+    # -1 is a partition with nothing so late.
+    begins = {tp: ends[tp].offset if at.offset < 0 else at.offset for tp, at in found.items()}
+    begins = {tp: max(begin, first[tp].offset) for tp, begin in begins.items()}
+    total = sum(max(0, ends[tp].offset - begins[tp]) for tp in tps)
+    reader = PartitionReader(client)
+    values: list[bytes | None] = []
+    for tp in tps:
+        async for batches in reader.batches(tp, begins[tp], ends[tp].offset):
+            damaged: list[UndecodableBatch] = []
+            values += (record.value for record in batches.open(skip=damaged.append))
+            values += [None] * len(damaged)
+            progress(len(values), total)
+    return values
+
+
+async def read_log_dirs(admin: Admin) -> dict[int, list[LogDir]]:
+    """Of every broker that answers."""
+    found: dict[int, list[LogDir]] = {}
+    for broker in sorted((await admin.client.refresh()).nodes):
+        try:
+            found |= await admin.describe_log_dirs([broker])
+        except (KafkaError, OSError, TimeoutError):
+            found[broker] = []
+    return found
+
+
+async def read_placement(admin: Admin) -> tuple[pa.Table, pa.Table]:
+    """Every replica with its size and directory, and every broker that is alive or should be."""
+    topics = await admin.describe_topics()
+    nodes = {node.id: node for node in (await admin.describe_cluster()).nodes}
+    disks = await read_log_dirs(admin)
+    sizes = {
+        (replica.partition, broker): (replica.size_bytes, directory.path)
+        for broker, directories in disks.items()
+        for directory in directories
+        for replica in directory.replicas
+        if not replica.is_future
+    }
+    rows, mentioned = [], set(nodes)
+    for name, topic in topics.items():
+        for partition in topic.partitions.values():
+            for broker in partition.replicas:
+                size, path = sizes.get(
+                    (TopicPartition(name, partition.id), broker), (UNKNOWN, None)
+                )
+                rows.append(
+                    {
+                        "topic": name,
+                        "partition": partition.id,
+                        "broker": broker,
+                        "rack": nodes[broker].rack if broker in nodes else None,
+                        "role": LEADS * (broker == partition.leader)
+                        | IN_SYNC * (broker in partition.isr),
+                        "directory": path,
+                        "size": size,
+                    }
+                )
+                mentioned.add(broker)
+    brokers = [
+        {
+            "broker": broker,
+            "rack": nodes[broker].rack if broker in nodes else None,
+            "cores": 0.0,
+            "net_capacity": 0,
+            **_disk(disks.get(broker, [])),
+            "state": "live" if broker in nodes else "dead",
+            "source": "size",
+        }
+        for broker in sorted(mentioned)
+    ]
+    return pa.Table.from_pylist(rows, PLACEMENT), pa.Table.from_pylist(brokers, BROKER_LOAD)
+
+
+def _disk(directories: list[LogDir]) -> dict[str, object]:
+    live = [each for each in directories if each.error is None]
+    capacity = sum(max(0, each.total_bytes) for each in live)
+    free = sum(max(0, each.usable_bytes) for each in live)
+    held = sum(replica.size_bytes for each in live for replica in each.replicas)
+    return {
+        "disk_capacity": capacity,
+        "disk_used": capacity - free if capacity else held,
+        "failed_directories": [each.path for each in directories if each.error is not None],
+    }

@@ -1,0 +1,448 @@
+"""The load of every replica: one row each, made from windows of telemetry.
+
+Which windows count. The mean hides the evening, and a percentile per partition adds up peaks that
+never meet. So for each resource the tenth of the windows in which the *cluster's* total was highest
+counts, at least three, and a partition's load is its mean over those same windows: it adds up, and
+what is levelled is the peak. Disk is the latest size, and what it grows by in `growth_h` hours.
+
+Who bears what. A leader takes in what producers write, and sends to consumers and followers; a
+follower takes in the same, and sends what consumers read from it. Rows have the load that a replica
+would have *as* leader and *as* follower, so that leaderships can be moved on paper.
+
+There is always an answer, and `source` says where it comes from:
+
+| source | the load is |
+|---|---|
+| measured | what its broker and its leader's broker published |
+| estimated | worked out by `odradek load poll` |
+| replica | that of its partition: its leader is measured, its own broker is silent |
+| topic | the median of its topic's partitions for its size: its leader is silent |
+| size | nothing but its size |
+
+Everything is a function of tables, and of nothing else: the same windows give the same rows,
+whatever order they come in.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.balance.cpu import CpuCost, Features, class_of, fit_cpu
+from odradek.balance.frames import Decoded
+from odradek.balance.windows import WINDOW_MS, broker_windows, partition_windows
+
+__all__ = [
+    "BROKER_LOAD",
+    "REPLICA_LOAD",
+    "LoadModel",
+    "Peaks",
+    "load_table",
+    "peaks",
+    "replica_load",
+]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Rule = Literal["peak", "mean"]
+
+DAY_MS = 24 * 3_600_000
+HOUR_MS = 3_600_000
+GROWTH_H = 6.0
+PEAK_SHARE = 0.1
+WINDOWS_MIN = 3
+MICRO = 1_000_000
+
+REPLICA_LOAD = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("broker", pa.int32()),
+        ("rack", pa.string()),
+        ("role", pa.uint8()),
+        ("directory", pa.string()),
+        ("size", pa.int64()),
+        ("in", pa.int64()),
+        ("out_leader", pa.int64()),
+        ("out_follower", pa.int64()),
+        ("cpu_leader", pa.int64()),
+        ("cpu_follower", pa.int64()),
+        ("messages", pa.int64()),
+        ("windows", pa.int32()),
+        ("coverage", pa.float64()),
+        ("source", pa.string()),
+    ]
+)
+BROKER_LOAD = pa.schema(
+    [
+        ("broker", pa.int32()),
+        ("rack", pa.string()),
+        ("cores", pa.float64()),
+        ("net_capacity", pa.int64()),
+        ("disk_capacity", pa.int64()),
+        ("disk_used", pa.int64()),
+        ("failed_directories", pa.list_(pa.string())),
+        ("state", pa.string()),
+        ("source", pa.string()),
+    ]
+)
+# Where replicas are, as the cluster's metadata says; `size` -1 is not known.
+PLACEMENT = pa.schema([REPLICA_LOAD.field(name) for name in REPLICA_LOAD.names[:7]])
+
+
+@dataclass(frozen=True)
+class LoadModel:
+    """`coverage` is the share of replicas whose load is measured or estimated."""
+
+    replicas: pa.Table
+    brokers: pa.Table
+    as_of_ms: int
+    coverage: float
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What all partitions are measured by: the windows that count, what brokers covered in them,
+    and what processor time costs there. Small, whatever the size of the cluster."""
+
+    windows: dict[str, Array]
+    # Seconds that a broker covers in a window.
+    seconds: dict[tuple[int, int], float]
+    costs: dict[int, CpuCost]
+    classes: dict[int, int]
+    # Share of the time between the first and the last window that a broker covers.
+    coverage: dict[int, float]
+    as_of_ms: int
+
+
+def load_table(
+    decoded: Decoded,
+    placement: pa.Table | None = None,
+    brokers: pa.Table | None = None,
+    *,
+    rule: Rule = "peak",
+    growth_h: float = GROWTH_H,
+) -> LoadModel:
+    """From frames to the model, in one process. `placement` and `brokers` are what the cluster's
+    metadata says; without them a replica is where it was last measured."""
+    partitions = partition_windows(decoded)
+    measured = broker_windows(decoded)
+    found = peaks(partitions, measured, rule)
+    replicas = replica_load(partitions, found, placement, growth_h=growth_h)
+    known = pc.sum(pc.is_in(replicas["source"], pa.array(["measured", "estimated"]))).as_py()
+    return LoadModel(
+        replicas,
+        broker_load(measured, brokers),
+        found.as_of_ms,
+        (known or 0) / replicas.num_rows if replicas.num_rows else 1.0,
+    )
+
+
+# Which windows count
+
+
+def peaks(partitions: pa.Table, brokers: pa.Table, rule: Rule = "peak") -> Peaks:
+    """From windows of the last day, of all partitions and brokers."""
+    as_of_ms = pc.max(brokers["last_ms"]).as_py() or 0
+    recent = brokers.filter(pc.greater_equal(brokers["window_ms"], as_of_ms - DAY_MS))
+    seconds: dict[tuple[int, int], float] = {}
+    for broker, window, covered in _rows(recent, "broker", "window_ms", "seconds"):
+        seconds[broker, window] = seconds.get((broker, window), 0.0) + covered
+    every = np.unique(recent["window_ms"].to_numpy())
+    written = partitions.filter(partitions["leads"])
+    totals = {
+        "in": _cluster_rate(written, ("bytes_in",), seconds),
+        "out": _cluster_rate(partitions, ("bytes_out", "follower_out"), seconds),
+        "cpu": _cluster_rate(recent, ("cpu_s",), seconds),
+    }
+    return Peaks(
+        {name: every if rule == "mean" else _highest(every, of) for name, of in totals.items()},
+        seconds,
+        fit_cpu(partitions, recent),
+        _classes(recent),
+        _coverage(every, seconds),
+        as_of_ms,
+    )
+
+
+def _cluster_rate(
+    table: pa.Table, names: tuple[str, ...], seconds: dict[tuple[int, int], float]
+) -> dict[int, float]:
+    """The cluster's total of each window, a second."""
+    sums = table.group_by(["window_ms", "broker"]).aggregate([(name, "sum") for name in names])
+    totals: dict[int, float] = {}
+    columns = [f"{name}_sum" for name in names]
+    for window, broker, *amounts in sorted(_rows(sums, "window_ms", "broker", *columns)):
+        covered = seconds.get((broker, window), 0.0)
+        if covered > 0:
+            totals[window] = totals.get(window, 0.0) + sum(amounts) / covered
+    return totals
+
+
+def _highest(windows: Array, totals: dict[int, float]) -> Array:
+    """The tenth with the highest totals, in order of time. Of equal ones the latest count."""
+    count = max(WINDOWS_MIN, round(PEAK_SHARE * len(windows)))
+    ranked = sorted(windows, key=lambda window: (totals.get(int(window), 0.0), window))
+    return np.array(sorted(ranked[-count:]), np.int64)
+
+
+def _classes(brokers: pa.Table) -> dict[int, int]:
+    ordered = brokers.sort_by([("last_ms", "ascending")])
+    return {broker: class_of(cores) for broker, cores in _rows(ordered, "broker", "cores")}
+
+
+def _coverage(windows: Array, seconds: dict[tuple[int, int], float]) -> dict[int, float]:
+    if not len(windows):
+        return {}
+    span_s = (int(windows[-1]) - int(windows[0]) + WINDOW_MS) / 1000
+    covered: dict[int, float] = {}
+    for (broker, _), each in seconds.items():
+        covered[broker] = covered.get(broker, 0.0) + each
+    return {broker: min(1.0, each / span_s) for broker, each in covered.items()}
+
+
+# One row per replica
+
+
+def replica_load(
+    partitions: pa.Table,
+    found: Peaks,
+    placement: pa.Table | None = None,
+    *,
+    growth_h: float = GROWTH_H,
+) -> pa.Table:
+    """The rows of the partitions whose windows, or places, are given. A topic is given whole: what
+    is not measured is taken from the rest of it."""
+    since = found.as_of_ms - DAY_MS
+    partitions = partitions.filter(pc.greater_equal(partitions["window_ms"], since))
+    own = _own(partitions, found)
+    replicas = _placed(own, found) if placement is None else placement
+    keys = ["topic", "partition"]
+    rates = _rates(partitions, found)
+    own = own.drop_columns(["role", "last_window_ms"]).rename_columns(
+        {"directory": "own_directory", "size": "own_size"}
+    )
+    table = replicas.join(own, [*keys, "broker"]).join(rates, keys)
+    table = table.sort_by([(name, "ascending") for name in (*keys, "broker")])
+    return _finished(table, found, growth_h)
+
+
+def _own(partitions: pa.Table, found: Peaks) -> pa.Table:
+    """What each replica's own broker says: its sizes, and what consumers read from it."""
+    keys = ["topic", "partition", "broker"]
+    ordered = partitions.sort_by([("last_ms", "ascending")])
+    ordered = ordered.append_column("row", pa.array(range(ordered.num_rows), pa.int64()))
+    grouped = ordered.group_by(keys, use_threads=False).aggregate(
+        [("row", "min"), ("row", "max"), ("window_ms", "max"), ("window_ms", "count_distinct")]
+    )
+    first = ordered.select(["size", "last_ms"]).take(grouped["row_min"])
+    last = ordered.select(["size", "last_ms", "directory", "role"]).take(grouped["row_max"])
+    table = pa.table(
+        {
+            **{name: grouped[name] for name in keys},
+            "role": last["role"],
+            "directory": last["directory"],
+            "size": last["size"],
+            "growth": pc.subtract(last["size"], first["size"]),
+            "growth_ms": pc.subtract(last["last_ms"], first["last_ms"]),
+            "windows": grouped["window_ms_count_distinct"],
+            "last_window_ms": grouped["window_ms_max"],
+        }
+    )
+    following = partitions.filter(pc.invert(partitions["leads"]))
+    served = _in_windows(following, found.windows["out"]).group_by(keys)
+    served = served.aggregate([("bytes_out", "sum")])
+    return table.join(served.rename_columns([*keys, "served"]), keys)
+
+
+def _placed(own: pa.Table, found: Peaks) -> pa.Table:
+    """Where replicas were last seen: in the newest window, or the one before."""
+    newest = found.as_of_ms - found.as_of_ms % WINDOW_MS
+    recent = own.filter(pc.greater_equal(own["last_window_ms"], newest - WINDOW_MS))
+    columns = {name: recent[name] for name in PLACEMENT.names if name != "rack"}
+    columns["rack"] = pa.nulls(recent.num_rows, pa.string())
+    return pa.table([columns[name] for name in PLACEMENT.names], PLACEMENT)
+
+
+def _in_windows(table: pa.Table, windows: Array) -> pa.Table:
+    return table.filter(pc.is_in(table["window_ms"], pa.array(windows, pa.int64())))
+
+
+RATES = {
+    "in": {"rate_in": "bytes_in", "rate_messages": "messages"},
+    "out": {"rate_out": "bytes_out", "rate_follower_out": "follower_out"},
+    "cpu": {
+        "cpu_in": "bytes_in",
+        "cpu_messages": "messages",
+        "cpu_requests": "requests",
+        "cpu_out": "bytes_out",
+        "cpu_follower_out": "follower_out",
+    },
+}
+
+
+def _rates(partitions: pa.Table, found: Peaks) -> pa.Table:
+    """What each partition's leaders did a second, in the windows that count for each resource."""
+    keys = ["topic", "partition"]
+    leads = partitions.filter(partitions["leads"]).sort_by([("last_ms", "ascending")])
+    table = leads.group_by(keys, use_threads=False).aggregate(
+        [("broker", "last"), ("window_ms", "min"), ("is_estimated", "max")]
+    )
+    table = table.rename_columns([*keys, "leader", "first_window_ms", "is_estimated"])
+    for resource, rates in RATES.items():
+        chosen = _in_windows(leads, found.windows[resource])
+        sums = chosen.group_by(keys).aggregate([(name, "sum") for name in rates.values()])
+        table = table.join(sums.rename_columns([*keys, *rates]), keys)
+        seconds = _covered(table, found, resource)
+        for name in rates:
+            rate = np.nan_to_num(_floats(table, name)) / np.maximum(seconds, 1e-9)
+            rate = np.where(seconds > 0, rate, 0.0)
+            table = table.set_column(table.column_names.index(name), name, pa.array(rate))
+    return table
+
+
+def _covered(table: pa.Table, found: Peaks, resource: str) -> Array:
+    """Seconds of the windows that count in which each partition was there and its leader's broker
+    spoke."""
+    windows = found.windows[resource]
+    # Of each broker: seconds from the window of a number to the last.
+    after: dict[int, Array] = {}
+    for broker in {broker for broker, _ in found.seconds}:
+        each = [found.seconds.get((broker, int(window)), 0.0) for window in windows]
+        after[broker] = np.append(np.cumsum(np.array(each)[::-1])[::-1], 0.0)
+    begin = np.searchsorted(windows, table["first_window_ms"].to_numpy())
+    leaders = table["leader"].to_numpy()
+    nothing = np.zeros(len(windows) + 1)
+    return np.array(
+        [after.get(leader, nothing)[number] for leader, number in zip(leaders, begin, strict=True)],
+        np.float64,
+    )
+
+
+def _finished(table: pa.Table, found: Peaks, growth_h: float) -> pa.Table:
+    brokers = table["broker"].to_numpy()
+    windows = np.nan_to_num(_floats(table, "windows")).astype(np.int32)
+    is_estimated = np.nan_to_num(_floats(table, "is_estimated")) > 0
+    has_leader = ~np.isnan(_floats(table, "rate_in"))
+    sizes = _sizes(table, windows, growth_h)
+    source = np.select(
+        [has_leader & is_estimated, has_leader & (windows > 0), has_leader],
+        ["estimated", "measured", "replica"],
+        "size",
+    ).astype(object)
+    rates = {name: np.nan_to_num(_floats(table, name)) for of in RATES.values() for name in of}
+    _fill_by_topic(table["topic"], sizes, rates, source)
+    features = Features(*(rates[name] for name in RATES["cpu"]))
+    leading, following = _cpu(brokers, features, found)
+    served = np.nan_to_num(_floats(table, "served")) / np.maximum(_seconds(brokers, found), 1e-9)
+    directory = pc.coalesce(table["own_directory"], table["directory"])
+    columns: dict[str, Any] = {
+        **{name: table[name] for name in ("topic", "partition", "broker", "rack", "role")},
+        "directory": directory,
+        "size": sizes,
+        "in": rates["rate_in"],
+        "out_leader": rates["rate_out"] + rates["rate_follower_out"],
+        "out_follower": served,
+        "cpu_leader": leading * MICRO,
+        "cpu_follower": following * MICRO,
+        "messages": rates["rate_messages"],
+        "windows": windows,
+        "coverage": np.array([found.coverage.get(int(each), 0.0) for each in brokers], np.float64),
+        "source": pa.array(source, pa.string()),
+    }
+    return pa.table(
+        [_column(columns[field.name], field.type) for field in REPLICA_LOAD], REPLICA_LOAD
+    )
+
+
+def _sizes(table: pa.Table, windows: Array, growth_h: float) -> Array:
+    """The latest, of its own broker if it says, and what it grows by at the pace it had."""
+    own, told = _floats(table, "own_size"), _floats(table, "size")
+    # A silent broker's replica is as large as its partition's largest.
+    size = np.where(np.isnan(own), told, own)
+    keys = table.select(["topic", "partition"]).append_column("size", pa.array(size))
+    largest = keys.group_by(["topic", "partition"]).aggregate([("size", "max")])
+    known = keys.append_column("row", pa.array(range(table.num_rows), pa.int64()))
+    known = known.join(largest, ["topic", "partition"]).sort_by("row")
+    size = np.where(size < 0, _floats(known, "size_max"), size)
+    grown_ms = np.nan_to_num(_floats(table, "growth_ms"))
+    pace = np.nan_to_num(_floats(table, "growth")) / np.maximum(grown_ms, 1.0)
+    growth = np.maximum(0.0, pace) * (windows >= WINDOWS_MIN) * growth_h * HOUR_MS
+    with_growth: Array = np.maximum(0.0, np.nan_to_num(size) + growth)
+    return with_growth
+
+
+def _fill_by_topic(
+    topics: pa.ChunkedArray, sizes: Array, rates: dict[str, Array], source: Array
+) -> None:
+    """Partitions whose leader is silent get the median of their topic, in proportion to size."""
+    codes = topics.combine_chunks().dictionary_encode().indices.to_numpy()
+    known = np.isin(source, ["measured", "estimated"]) & (sizes > 0)
+    unknown = (source == "size") & (sizes > 0)
+    for code in np.unique(codes[unknown]):
+        mates, missing = known & (codes == code), unknown & (codes == code)
+        if mates.any():
+            source[missing] = "topic"
+            for values in rates.values():
+                values[missing] = np.median(values[mates] / sizes[mates]) * sizes[missing]
+
+
+def _cpu(brokers: Array, features: Features, found: Peaks) -> tuple[Array, Array]:
+    leading, following = np.zeros(len(brokers)), np.zeros(len(brokers))
+    classes = np.array([found.classes.get(int(broker), 0) for broker in brokers])
+    for each in np.unique(classes):
+        cost = found.costs.get(int(each), CpuCost())
+        here = classes == each
+        leading[here] = cost.of_leader(features)[here]
+        following[here] = cost.of_follower(features)[here]
+    return leading, following
+
+
+def _seconds(brokers: Array, found: Peaks) -> Array:
+    out = found.windows["out"]
+    covered = {
+        int(broker): sum(found.seconds.get((int(broker), int(window)), 0.0) for window in out)
+        for broker in np.unique(brokers)
+    }
+    return np.array([covered[int(broker)] for broker in brokers], np.float64)
+
+
+# Brokers
+
+
+def broker_load(measured: pa.Table, known: pa.Table | None = None) -> pa.Table:
+    """Capacities as last published; what is `known` from metadata fills what was not."""
+    last: dict[int, dict[str, Any]] = {}
+    for row in measured.sort_by([("last_ms", "ascending")]).to_pylist():
+        last[row["broker"]] = row
+    rows = {row["broker"]: row for row in ([] if known is None else known.to_pylist())}
+    for broker, row in last.items():
+        told = rows.get(broker, {"broker": broker, "rack": None, "state": "live"})
+        taken = {name: row[name] for name in BROKER_LOAD.names[2:7]}
+        if row["is_estimated"]:
+            taken = {name: value or told.get(name, value) for name, value in taken.items()}
+        source = "estimated" if row["is_estimated"] else "measured"
+        if broker in rows or known is None:
+            rows[broker] = {**told, **taken, "source": source}
+    return pa.Table.from_pylist([rows[broker] for broker in sorted(rows)], BROKER_LOAD)
+
+
+# Tables and arrays
+
+
+def _rows(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[name].to_pylist() for name in names), strict=True)
+
+
+def _floats(table: pa.Table, name: str) -> Array:
+    """Nulls are NaN."""
+    found: Array = table[name].cast(pa.float64()).to_numpy().copy()
+    return found
+
+
+def _column(values: Any, kind: pa.DataType) -> Any:
+    if isinstance(values, np.ndarray) and pa.types.is_integer(kind):
+        values = np.round(values)
+    return values.cast(kind) if isinstance(values, pa.ChunkedArray) else pa.array(values).cast(kind)
