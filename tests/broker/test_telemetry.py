@@ -9,7 +9,7 @@ from tests.broker.clusters import Cluster, cluster, fetch_request, produce, unti
 
 from odradek.broker.machine import Machine
 from odradek.broker.server import Broker
-from odradek.broker.telemetry import PARTITIONS, Telemetry
+from odradek.broker.telemetry import Telemetry
 from odradek.log.disk import RealDisk
 from odradek.log.offload import on_the_spot
 from odradek.wire.batch import scan
@@ -26,7 +26,7 @@ def telemetry_of(broker: Broker) -> Telemetry:
 
 def frames_of(made: Cluster, broker_id: int) -> list[Frame]:
     """As they are in the topic, oldest first."""
-    tp = TopicPartition(TELEMETRY_TOPIC, broker_id % PARTITIONS)
+    tp = TopicPartition(TELEMETRY_TOPIC, broker_id % 16)
     leader = next(each for each in made.brokers.values() if tp in each.replicas.partitions)
     buffer = leader.replicas.partitions[tp].local_log.read(0, 1 << 24).records
     found = []

@@ -61,3 +61,19 @@ def test_the_hot_partition_is_found(cluster: Cluster, odradek: CommandLine) -> N
     assert odradek.refused("load", "--topic", "cold").endswith("see `odradek topics list`")
     shown = odradek("load", "--limit", "1")
     assert "BROKER" in shown and "1 more: --limit" in shown
+
+
+def test_brokers_that_publish_nothing_are_estimated(cluster: Cluster, odradek: CommandLine) -> None:
+    """Into a topic of its own, in which these brokers are silent."""
+    odradek("topics", "create", "quiet", "--partitions", "2", "--replication-factor", "2")
+    topic = ("--telemetry-topic", "estimates")
+    said = odradek("load", "poll", *topic, "--interval", "0.001", "--count", "1")
+    assert said.splitlines()[0].startswith("first sample taken")
+    assert said.splitlines()[1].endswith("estimated 2 brokers")
+    answer = odradek.json("load", *topic)
+    assert {row["source"] for row in answer["brokers"]} == {"estimated"}
+    assert "quiet" in {row["topic"] for row in answer["topics"]}
+    published = odradek("load", "poll", "--interval", "0.001", "--count", "1")
+    assert published.splitlines()[1].endswith("all brokers publish for themselves")
+    refused = odradek.refused("load", "poll", "--brokers", "one", code=2)
+    assert refused.endswith("no ids, separated by commas: one")

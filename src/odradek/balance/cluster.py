@@ -1,12 +1,13 @@
 """What a running cluster says about its load: its telemetry topic, its metadata, its disks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
 from odradek.balance.load import BROKER_LOAD, PLACEMENT
 from odradek.client.admin import Admin
 from odradek.client.client import Client
+from odradek.client.producer import Producer
 from odradek.client.reader import (
     EARLIEST,
     LATEST,
@@ -14,12 +15,23 @@ from odradek.client.reader import (
     UndecodableBatch,
     offsets_at,
 )
-from odradek.client.values import LogDir
-from odradek.wire.errors import KafkaError
-from odradek.wire.telemetry import IN_SYNC, LEADS
+from odradek.client.values import LogDir, NewTopic
+from odradek.wire.compression import Codec
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.telemetry import (
+    IN_SYNC,
+    LEADS,
+    TOPIC_CONFIG,
+    TOPIC_PARTITIONS,
+    TOPIC_REPLICAS_MAX,
+    Frame,
+    InvalidFrame,
+    decode_frame,
+    encode_frame,
+)
 from odradek.wire.topics import TELEMETRY_TOPIC, TopicPartition
 
-__all__ = ["read_frames", "read_log_dirs", "read_placement"]
+__all__ = ["read_frames", "read_log_dirs", "read_placement", "speaking", "write_frames"]
 
 UNKNOWN = -1
 
@@ -56,6 +68,42 @@ async def read_frames(
             values += [None] * len(damaged)
             progress(len(values), total)
     return values
+
+
+def speaking(values: Iterable[bytes | None]) -> set[int]:
+    """The brokers that measure themselves, by frames that are theirs and not estimated."""
+    brokers = set()
+    for value in values:
+        try:
+            frame = decode_frame(value or b"")
+        except InvalidFrame:
+            continue
+        if not frame.is_estimated:
+            brokers.add(frame.broker)
+    return brokers
+
+
+async def write_frames(client: Client, frames: Iterable[Frame], topic: str) -> None:
+    """Creates the topic if there is none, as brokers do. Raises if a frame is not acknowledged."""
+    metadata = await client.refresh(None)
+    if topic not in metadata.topics:
+        admin = Admin(client)
+        copies = min(TOPIC_REPLICAS_MAX, len(metadata.nodes))
+        outcomes = await admin.create_topics(
+            [NewTopic(topic, TOPIC_PARTITIONS, copies, configs=TOPIC_CONFIG)]
+        )
+        if (error := outcomes[topic]) and error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise error
+    count = len((await client.require_topics([topic])).topics[topic].partitions)
+    async with Producer(client, acks=1, codec=Codec.ZSTD) as producer:
+        for frame in frames:
+            await producer.send(
+                topic,
+                encode_frame(frame),
+                key=frame.broker.to_bytes(4, "big"),
+                partition=frame.broker % count,
+                timestamp_ms=frame.to_ms,
+            )
 
 
 async def read_log_dirs(admin: Admin) -> dict[int, list[LogDir]]:

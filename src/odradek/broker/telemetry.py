@@ -48,6 +48,9 @@ from odradek.wire.telemetry import (
     IN_SYNC,
     LEADS,
     NO_DIRECTORY,
+    TOPIC_CONFIG,
+    TOPIC_PARTITIONS,
+    TOPIC_REPLICAS_MAX,
     BrokerLoad,
     Columns,
     Directory,
@@ -67,11 +70,6 @@ logger = logging.getLogger(__name__)
 WHOLE_EVERY = 20
 # Partitions that are looked at in one turn of the loop.
 SLICE = 250
-PARTITIONS = 16
-REPLICATION_FACTOR_MAX = 3
-RETENTION_MS = 6 * 3_600_000
-# A whole frame of some 600,000 partitions.
-FRAME_BYTES_MAX = 8 * 1024 * 1024
 COMPRESSED_FROM_BYTES = 4 * 1024
 LEADER_WAIT_MS = 10_000
 # Known to every broker of inter-broker protocol 2.4 and later.
@@ -311,16 +309,8 @@ class Publisher:
         self._peers.close()
 
     def _new_topic(self) -> NewTopic:
-        return NewTopic(
-            self._topic,
-            PARTITIONS,
-            min(REPLICATION_FACTOR_MAX, len(self._broker.cache.brokers())),
-            config={
-                "retention.ms": str(RETENTION_MS),
-                "compression.type": "producer",
-                "max.message.bytes": str(FRAME_BYTES_MAX),
-            },
-        )
+        copies = min(TOPIC_REPLICAS_MAX, len(self._broker.cache.brokers()))
+        return NewTopic(self._topic, TOPIC_PARTITIONS, copies, config=TOPIC_CONFIG)
 
     async def send(self, frame: Frame) -> bool:
         try:

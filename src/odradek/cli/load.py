@@ -12,11 +12,15 @@ from odradek.wire.topics import TELEMETRY_TOPIC
 
 if TYPE_CHECKING:
     from odradek.balance.load import LoadModel
+    from odradek.balance.poll import Estimator
     from odradek.client import Blocking
 
 BY = ("cpu", "in", "out", "disk", "messages")
 MINUTES = 60
 SHOWN = 10
+POLL_S = 60.0
+# A broker that has published nothing for so long does not.
+SILENT_MS = 120_000
 
 telemetry_topic = click.option(
     "--telemetry-topic",
@@ -97,13 +101,87 @@ def load(
             click.echo(f"and {len(rows) - limit} more: --limit")
 
 
+@load.command(
+    epilog=examples("odradek load poll", "odradek load poll --brokers 4,5 --interval 30 --count 3")
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, min_open=True),
+    default=POLL_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two samples.",
+)
+@click.option("--count", type=click.IntRange(1), help="Stop after so many samples with frames.")
+@click.option(
+    "--brokers",
+    metavar="ID[,...]",
+    help="Estimate these, in place of those that published nothing in the last minutes.",
+)
+@telemetry_topic
+@with_cluster
+def poll(
+    cluster: "Blocking",
+    interval: float,
+    count: int | None,
+    brokers: str | None,
+    telemetry_topic: str,
+) -> None:
+    """Estimate the load of brokers that publish nothing, until Ctrl-C.
+
+    For Apache Kafka's brokers, and ours without telemetry. Sizes, offsets and committed offsets of
+    groups are sampled, and what they grew by is published in the brokers' names, marked as
+    estimated. Processor time stays unknown.
+    """
+    from odradek.balance.poll import Estimator
+
+    try:
+        chosen = None if brokers is None else {int(each) for each in brokers.split(",")}
+    except ValueError:
+        raise click.UsageError(f"--brokers: no ids, separated by commas: {brokers}") from None
+    estimator, done = Estimator(_now_ms()), 0
+    while count is None or done < count:
+        written = cluster.run(_poll_once(cluster, estimator, chosen, telemetry_topic))
+        if written is None:
+            click.echo(f"first sample taken, the next in {interval:g} s")
+        else:
+            done += 1
+            click.echo(
+                f"{time.strftime('%H:%M:%S')} estimated {plural(written, 'broker')}"
+                if written
+                else f"{time.strftime('%H:%M:%S')} all brokers publish for themselves"
+            )
+        if count is None or done < count:
+            time.sleep(interval)
+
+
+async def _poll_once(
+    cluster: "Blocking", estimator: "Estimator", chosen: set[int] | None, topic: str
+) -> int | None:
+    """How many brokers were estimated; None for the first sample, which has nothing before it."""
+    from odradek.balance.cluster import read_frames, speaking, write_frames
+    from odradek.balance.poll import take_sample
+
+    sample = await take_sample(cluster.admin, cluster.groups, _now_ms())
+    values = await read_frames(cluster.client, sample.at_ms - SILENT_MS, topic)
+    silent = sample.directories.keys() - speaking(values) if chosen is None else chosen
+    is_first = estimator.is_new
+    frames = estimator.frames(sample, silent)
+    await write_frames(cluster.client, frames, topic)
+    return None if is_first else len(frames)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _model(cluster: "Blocking", minutes: int, topic: str) -> "tuple[LoadModel, int]":
     """The load of what is there now, and how many frames could not be read."""
     from odradek.balance.cluster import read_frames, read_placement
     from odradek.balance.frames import decode_frames
     from odradek.balance.load import load_table
 
-    since_ms = int(time.time() * 1000) - minutes * 60_000
+    since_ms = _now_ms() - minutes * 60_000
     with progress(unit_is_bytes=False) as bar:
         task = bar.add_task("reading telemetry", total=None)
 

@@ -45,6 +45,16 @@ __all__ = [
     "new_columns",
 ]
 
+# The topic of frames, as whoever comes first creates it.
+TOPIC_PARTITIONS = 16
+TOPIC_REPLICAS_MAX = 3
+TOPIC_CONFIG = {
+    "retention.ms": str(6 * 3_600_000),
+    "compression.type": "producer",
+    # A whole frame of some 600,000 partitions.
+    "max.message.bytes": str(8 * 1024 * 1024),
+}
+
 MAGIC = b"ODRT"
 VERSION = 1
 WHOLE = 1
