@@ -97,7 +97,6 @@ UNUSED = {
         words("first_undecided_offset"),
         "late transactions: for the metric that comes with the console",
     ),
-    "send_offsets": "offered by the client to programs that read, process and write",
     **dict.fromkeys(words("serialize deserialize"), "kazoo calls them on a request"),
     "wait_closed": "asyncio calls it on a server",
     **dict.fromkeys(

@@ -63,15 +63,15 @@ async def test_commit_abort_and_offsets(cluster: Cluster) -> None:
             for number in range(4):
                 producer.begin()
                 await producer.send("both", b"%d" % number, partition=0)
-                await producer.send_offsets({tp: number + 1}, "copies")
+                await producer.send_offsets({tp: number + 1}, "copies", metadata=f"n{number}")
                 if number % 2:
                     await producer.abort()
                 else:
                     await producer.commit()
             producer.begin()
             await producer.commit()  # nothing was written, and nothing need be decided
-        found = await Groups(client).offsets("copies", [tp])
-        assert found[tp].offset == 3
+        found = await Groups(client).offsets("copies", [tp], require_stable=True)
+        assert (found[tp].offset, found[tp].metadata) == (3, "n2")
         assert await committed(client, tp, 8) == [b"0", b"2"]
 
 
@@ -88,6 +88,18 @@ async def test_a_successor_fences(cluster: Cluster) -> None:
             with pytest.raises(KafkaError) as fenced:
                 await first.commit()
             assert fenced.value.error is ErrorCode.PRODUCER_FENCED
+            # One that gives up leaves its successor alone, also when it does not know its epoch.
+            second.begin()
+            await second.send("successor", b"new", partition=0)
+            await second.flush()
+            await first.send("successor", b"late", partition=0)
+            with pytest.raises(KafkaError):
+                await first.flush()
+            with pytest.raises(KafkaError) as fenced:
+                await first.abandon()
+            assert fenced.value.error is ErrorCode.PRODUCER_FENCED
+            await second.abandon()
+            await second.abandon()  # nothing is open any more
         await first.close()
 
 

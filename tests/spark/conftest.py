@@ -19,6 +19,7 @@ from tests.interop.harness.processes import bound_to_us
 
 from odradek.client.blocking_client import Blocking
 from odradek.client.producer import Producer
+from odradek.client.reader import LATEST, Isolation, PartitionReader, offsets_at
 from odradek.client.values import NewPartitions, NewTopic, check
 from odradek.testing.cluster import Cluster
 from odradek.wire.errors import ErrorCode
@@ -124,6 +125,23 @@ class Cluster3:
         where = pa.repeat(pa.scalar(partition, pa.int32()), len(rows))
         batch = pa.RecordBatch.from_arrays([values, where], names=["value", "partition"])
         BatchWriter(given, StructType(columns)).write(iter([batch]))
+
+    def read_committed(self, topic: str) -> list[bytes | None]:
+        """The values of a topic, as a read_committed reader finds them."""
+
+        async def read() -> list[bytes | None]:
+            client = self.client.client
+            partitions = (await client.require_topics([topic])).partitions_of([topic])
+            ends = await offsets_at(client, dict.fromkeys(partitions, LATEST))
+            reader = PartitionReader(client, isolation=Isolation.READ_COMMITTED)
+            return [
+                record.value
+                for tp in partitions
+                async for batches in reader.batches(tp, 0, ends[tp].offset)
+                for record in batches.open(committed=True)
+            ]
+
+        return self.client.run(read())
 
     def committed(self, group: str) -> Mapping[TopicPartition, int]:
         lag = self.client.run(self.client.groups.lag(group))

@@ -21,7 +21,7 @@ from odradek.spark.decode import (
     SCHEMA_WITH_HEADERS,
     Decoder,
 )
-from odradek.spark.encode import BytesColumn, Columns, encode_rows, partitions_of
+from odradek.spark.encode import BytesColumn, Columns, checksum, encode_rows, partitions_of
 from odradek.spark.errors import MalformedRecord
 from odradek.wire.batch import (
     CONTROL_BIT,
@@ -391,3 +391,34 @@ def test_a_header_without_a_key_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="a header must have a key"):
         Columns.of(broken)
+
+
+ROW = {"key": b"k", "value": b"v", "topic": "t", "partition": 1, "headers": [{"key": "h"}]}
+CHANGES: list[dict[str, Any]] = [
+    {"key": b"v", "value": b"k"},
+    {"key": None},
+    {"key": b""},
+    {"value": None},
+    {"value": b"v\0"},
+    {"topic": "u"},
+    {"partition": None},
+    {"partition": 0},
+    {"headers": []},
+    {"headers": [{"key": "h", "value": b""}]},
+    {"headers": [{"key": "i"}]},
+]
+
+
+def test_a_checksum_of_rows_in_any_order() -> None:
+    schema = pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in ROW])
+    kinds = [ROW, *({**ROW, **change} for change in CHANGES)]
+    batch = pa.RecordBatch.from_pylist(kinds, schema)
+    single = [checksum(batch.slice(index, 1)) for index in range(len(kinds))]
+    assert len(set(single)) == len(kinds)
+    assert checksum(batch) == sum(single) % 2**64
+    assert checksum(pa.RecordBatch.from_pylist(kinds[::-1], schema)) == checksum(batch)
+    twice = pa.RecordBatch.from_pylist([ROW, ROW], schema)
+    assert checksum(twice) not in (0, single[0])
+    # Columns that are not there are columns of nulls.
+    values = pa.RecordBatch.from_pylist([{"value": b"v"}], schema)
+    assert checksum(values) == checksum(values.select(["value"]))

@@ -16,7 +16,8 @@ from odradek.client.reader import PartitionReader
 from odradek.log.config import LogConfig
 from odradek.spark.decode import SCHEMA_WITH_HEADERS
 from odradek.spark.errors import HIDE_TRACEBACK, BadRow, OptionError
-from odradek.spark.sink import BatchWriter, StreamWriter, _Sending, gather
+from odradek.spark.sender import Sender, gather
+from odradek.spark.sink import BatchWriter, StreamWriter
 from odradek.spark.sink_options import sink_options
 from odradek.wire.batch import HEADER_BYTES
 from odradek.wire.compression import Codec
@@ -68,7 +69,31 @@ VALUE = columns(("value", '"string"'))
         ),
         (VALUE, {"topic": "t", "kafka.key.serializer": "x"}, "is not supported"),
         (VALUE, {"topic": "t", "kafka.partitioner.class": "x"}, "a column partition says"),
-        (VALUE, {"topic": "t", "kafka.transactional.id": "x"}, "at least once"),
+        (VALUE, {"topic": "t", "kafka.transactional.id": "x"}, "with exactlyOnce each task"),
+        (VALUE, {"topic": "t", "exactlyOnce": "yes"}, "exactlyOnce must be true or false"),
+        (VALUE, {"topic": "t", "exactlyOnce": "true", "kafka.acks": "1"}, "needs kafka.acks"),
+        (VALUE, {"topic": "t", "txnAppId": "a", "txnVersion": "1"}, "is for exactlyOnce=true"),
+        (
+            VALUE,
+            {"topic": "t", "exactlyOnce": "false", "kafka.transactional.id.prefix": "p"},
+            "prefix is for exactlyOnce=true",
+        ),
+        (VALUE, {"topic": "t", "exactlyOnce": "true", "txnVersion": "1"}, "go together"),
+        (
+            VALUE,
+            {"topic": "t", "exactlyOnce": "true", "txnAppId": "a.b", "txnVersion": "1"},
+            "letters, digits, _ and -",
+        ),
+        (
+            VALUE,
+            {"topic": "t", "exactlyOnce": "true", "txnAppId": "a", "txnVersion": "-1"},
+            "txnVersion must not be negative",
+        ),
+        (
+            VALUE,
+            {"topic": "t", "exactlyOnce": "true", "kafka.transaction.timeout.ms": "0"},
+            "must be positive",
+        ),
         (VALUE, {"topic": "t", "kafka.compresion.type": "x"}, "mean kafka.compression.type?"),
         (VALUE, {"topics": "t"}, "did you mean topic?"),
         (VALUE, {"topic": "t", "kafka.acks": "2"}, "kafka.acks must be one of all"),
@@ -96,6 +121,13 @@ def test_defaults_and_what_follows_from_acks() -> None:
     assert (options.topic, options.acks, options.idempotent) == ("t", -1, True)
     assert options.codec is Codec.NONE
     assert not sink_options({**BASE, "kafka.acks": "1"}).idempotent
+    assert options.transactions is None
+    named = sink_options({**BASE, "kafka.transactional.id.prefix": "billing"}).transactions
+    assert named is not None
+    assert (named.prefix, named.timeout_ms, named.application) == ("billing", 900_000, "")
+    of_stream = {**BASE, "exactlyOnce": "true", "txnAppId": "a", "txnVersion": "1", "topic": "t"}
+    with pytest.raises(OptionError, match="a stream has its query and batch"):
+        StreamWriter(of_stream, VALUE)
 
 
 def test_a_batch_that_is_too_large_names_both_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,8 +269,8 @@ async def test_a_failure_ends_the_task_before_more_is_sent() -> None:
     client.metadata.topics["t"] = Topic(
         "t", UUID(int=0), False, {0: Partition(0, 1, 0, [1], [1], [])}
     )
-    sending = _Sending(
+    sender = Sender(
         sink_options({**BASE, "topic": "t"}), ["value"], client, Failed(client, linger_s=0)
     )
     with pytest.raises(ConnectionError, match="the brokers are gone"):
-        await sending.send(pa.RecordBatch.from_pydict({"value": [b"x"]}))
+        await sender.send(pa.RecordBatch.from_pydict({"value": [b"x"]}))

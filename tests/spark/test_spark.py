@@ -4,6 +4,8 @@
 """
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
+
+from odradek.spark.exactly_once import Part, Step
+from odradek.spark.pipeline.runner import NOT_UP, RESTARTS_MAX
+from odradek.spark.sink import StreamWriter
+from odradek.spark.source import OdradekSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -268,6 +276,103 @@ def test_a_stream_into_a_topic(spark: Any, cluster: Any, tmp_path: Path) -> None
     assert query.awaitTermination(120)
     read = spark.read.format("odradek").options(**cluster.options(subscribe=target)).load()
     assert values(read) == numbers(0, 50)
+
+
+class Deaths:
+    """Kills the process that carries out a write: in batch N, once, before the Nth of some steps.
+
+    Where a task has nothing left to do but to return, the executor's Java dies too, if it is not
+    the driver's."""
+
+    def __init__(self, home: Path, steps: list[Step]) -> None:
+        self._home = home
+        self._steps = steps
+
+    def __call__(self, step: Step, part: Part) -> None:
+        if part.task or step not in self._steps or self._steps.index(step) != part.batch:
+            return
+        done = self._home / step.name
+        if done.exists():
+            return
+        done.touch()
+        java = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+        command = Path(f"/proc/{java}/cmdline").read_bytes()
+        if step is Step.RETURN and b"CoarseGrainedExecutorBackend" in command:
+            os.kill(int(java), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def source_with(deaths: Deaths) -> Any:
+    """The format, whose writers tell `deaths` where they are."""
+
+    # Not importable, so that Spark takes it to its workers with all that belongs to it.
+    class Mortal(OdradekSource):
+        @classmethod
+        def name(cls) -> str:
+            return "mortal"
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+            return StreamWriter(self._given, schema, deaths)
+
+    return Mortal
+
+
+def test_a_stream_is_exactly_once_although_all_who_write_it_die(
+    spark: Any, cluster: Any, tmp_path: Path
+) -> None:
+    source, target = cluster.create(partitions=2), cluster.create(partitions=2)
+    # On a cluster a task is repeated. In a session, and for the driver's own steps, the query is.
+    steps = list(Step) if is_cluster(spark) else [Step.COMMIT, Step.FINISHED]
+    batches = len(steps) + 1
+    for partition in range(2):
+        cluster.produce(source, raw(partition * 100, partition * 100 + batches), partition)
+    spark.dataSource.register(source_with(Deaths(tmp_path, steps)))
+    given = cluster.options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    stream = spark.readStream.format("odradek").options(**given).load()
+    writer = (
+        stream.writeStream.format("mortal")
+        .options(**cluster.options(topic=target, exactlyOnce="true"))
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(availableNow=True)
+    )
+    for _ in range(len(steps) + RESTARTS_MAX):
+        try:
+            assert writer.start().awaitTermination(120)
+            break
+        except StreamingQueryException as error:
+            if "Python worker exited unexpectedly" not in str(error) and NOT_UP not in str(error):
+                raise
+    assert {path.name for path in tmp_path.iterdir()} == {"c", *(step.name for step in steps)}
+    written = raw(0, batches) + raw(100, 100 + batches)
+    assert sorted(cluster.read_committed(target)) == sorted(written)
+    # What was sent by those who died before they committed is there for those who ask for it.
+    read = spark.read.format("odradek").options(**cluster.options(subscribe=target)).load()
+    assert read.count() > len(written)
+
+
+def is_cluster(spark: Any) -> bool:
+    return bool(spark.sparkContext.master.startswith("spark:"))
+
+
+def test_a_batch_write_is_exactly_once(spark: Any, cluster: Any) -> None:
+    topic = cluster.create()
+    rows = spark.sql("SELECT cast(id AS string) AS value FROM range(0, 10, 1, 3)")
+
+    def write(frame: Any, **more: object) -> None:
+        given = cluster.options(topic=topic, exactlyOnce="true", **more)
+        frame.write.format("odradek").options(**given).mode("append").save()
+
+    for _ in range(2):
+        write(rows, txnAppId=topic, txnVersion=20260101)
+    assert sorted(cluster.read_committed(topic)) == raw(0, 10)
+    fewer = rows.where("value < 4").coalesce(2)
+    with pytest.raises(Exception, match=r"task \d of batch 20260101 of odradek\..* are committed"):
+        write(fewer, txnAppId=topic, txnVersion=20260101)
+    write(rows.where("value = 4"), txnAppId=topic, txnVersion=20260102)
+    # Without a name, two writes are two writes.
+    for _ in range(2):
+        write(rows.where("value = 5"))
+    assert sorted(cluster.read_committed(topic)) == sorted([*raw(0, 10), b"4", b"5", b"5"])
 
 
 def test_registration_for_those_who_prefer_it(spark: Any, cluster: Any) -> None:

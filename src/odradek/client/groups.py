@@ -143,9 +143,15 @@ class Groups:
         )
 
     async def offsets(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, Committed]:
-        """What a group has committed, of these partitions or of all; without those it has not."""
+        """What a group has committed, of these partitions or of all; without those it has not.
+
+        `require_stable` waits for transactions that are about to commit some."""
         topics = None
         if partitions is not None:
             topics = [
@@ -153,7 +159,9 @@ class Groups:
                 for name, indexes in by_topic(partitions).items()
             ]
         response: OffsetFetchResponse = await self.client.ask_coordinator(
-            group, OffsetFetchRequest(group_id=group, topics=topics), _fetch_error
+            group,
+            OffsetFetchRequest(group_id=group, topics=topics, require_stable=require_stable),
+            _fetch_error,
         )
         _check(_fetch_error(response), f"offsets of group {group!r}")
         return {
@@ -180,10 +188,10 @@ class Groups:
         return {part: Lag(committed[part].offset, ends[part].offset) for part in known}
 
     async def alter_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int]
+        self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = ""
     ) -> dict[TopicPartition, Outcome]:
         """Set what a group without members has committed: how a reset is carried out."""
-        request = OffsetCommitRequest(group_id=group, topics=commit_topics(offsets))
+        request = OffsetCommitRequest(group_id=group, topics=commit_topics(offsets, metadata))
         response: OffsetCommitResponse = await self.client.ask_coordinator(
             group, request, _first_error
         )
@@ -237,13 +245,15 @@ class Groups:
         return results
 
 
-def commit_topics(offsets: Mapping[TopicPartition, int]) -> list[OffsetCommitRequestTopic]:
-    """Offsets as OffsetCommit has them."""
+def commit_topics(
+    offsets: Mapping[TopicPartition, int], metadata: str = ""
+) -> list[OffsetCommitRequestTopic]:
+    """Offsets as OffsetCommit has them, with a note beside each."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in offsets.items():
         topics.setdefault(topic, []).append(
             OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=""
+                partition_index=partition, committed_offset=offset, committed_metadata=metadata
             )
         )
     return [OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()]

@@ -67,8 +67,10 @@ class TransactionalProducer(Producer):
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = transaction_timeout_ms
         self._is_open = False
+        # The last epoch that the coordinator gave, also after a failed delivery.
+        self._granted: Identity | None = None
         self._added: set[TopicPartition] = set()
-        self._has_offsets = False
+        self._groups: set[str] = set()
 
     # Transactions
 
@@ -82,6 +84,7 @@ class TransactionalProducer(Producer):
             lambda answer: int(answer.error_code),
         )
         self._identity = Identity(response.producer_id, response.producer_epoch)
+        self._granted = self._identity
         self._forget()
 
     def begin(self) -> None:
@@ -107,26 +110,43 @@ class TransactionalProducer(Producer):
         else:
             await self._end(is_commit=False)
 
+    async def abandon(self) -> None:
+        """Drop everything since `begin` and be done with this producer.
+
+        Unlike `abort` after a failed delivery, it takes no new epoch: if another producer of the
+        id has begun meanwhile, that one is left alone and this call is fenced."""
+        self._identity = self._granted
+        if self._is_open:
+            await self._end(is_commit=False)
+
     async def send_offsets(
-        self, offsets: Mapping[TopicPartition, int], group: str, member: Membership = Membership()
+        self,
+        offsets: Mapping[TopicPartition, int],
+        group: str,
+        member: Membership = Membership(),
+        *,
+        metadata: str = "",
     ) -> None:
-        """Commit a group's offsets as part of the transaction."""
+        """Commit a group's offsets as part of the transaction; `metadata` is a note beside them."""
         identity = self._require_open()
-        await self._ask(
-            AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                group_id=group,
-            ),
-            lambda answer: int(answer.error_code),
-        )
-        self._has_offsets = True
+        if group not in self._groups:
+            await self._ask(
+                AddOffsetsToTxnRequest(
+                    transactional_id=self.transactional_id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.epoch,
+                    group_id=group,
+                ),
+                lambda answer: int(answer.error_code),
+            )
+            self._groups.add(group)
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for tp, offset in offsets.items():
             topics.setdefault(tp.topic, []).append(
                 TxnOffsetCommitRequestPartition(
-                    partition_index=tp.partition, committed_offset=offset, committed_metadata=""
+                    partition_index=tp.partition,
+                    committed_offset=offset,
+                    committed_metadata=metadata,
                 )
             )
         request = TxnOffsetCommitRequest(
@@ -147,7 +167,7 @@ class TransactionalProducer(Producer):
 
     async def _end(self, is_commit: bool) -> None:
         identity = self._require_open()
-        if self._added or self._has_offsets:
+        if self._added or self._groups:
             await self._ask(
                 EndTxnRequest(
                     transactional_id=self.transactional_id,
@@ -165,8 +185,9 @@ class TransactionalProducer(Producer):
         return self._identity
 
     def _forget(self) -> None:
-        self._is_open = self._has_offsets = False
+        self._is_open = False
         self._added.clear()
+        self._groups.clear()
 
     async def _ask(self, message: Message, error_of: Callable[[Any], int]) -> Any:
         response = await self.client.ask_coordinator(

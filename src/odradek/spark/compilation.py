@@ -35,18 +35,26 @@ def records() -> Loops:
         kernels.read_headers,
         kernels.write_records,
         kernels.partition_keys,
+        kernels.sum_rows,
     )
     return Loops(kernels, entries, _exercise_records)
 
 
 def _exercise_records() -> None:
     from odradek.spark.decode import SCHEMA_WITH_HEADERS, Decoder
-    from odradek.spark.encode import Columns, encode_rows, partitions_of, rows_by_partition
+    from odradek.spark.encode import (
+        Columns,
+        checksum,
+        encode_rows,
+        partitions_of,
+        rows_by_partition,
+    )
     from odradek.wire.compression import Codec
 
     row = {"key": b"k", "value": b"v", "headers": [{"key": "h", "value": b"x"}]}
     schema = pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in row])
     batch = pa.RecordBatch.from_pylist([row], schema)
+    checksum(batch)
     columns = Columns.of(batch)
     for _, rows in rows_by_partition(partitions_of(batch, columns.key, 1, keyless=0)):
         for encoded in encode_rows(columns, rows, 0, Codec.NONE, BATCH_BYTES):

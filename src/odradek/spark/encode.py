@@ -99,6 +99,40 @@ def partitions_of(batch: pa.RecordBatch, keys: BytesColumn, count: int, keyless:
     return chosen
 
 
+def checksum(batch: pa.RecordBatch) -> int:
+    """A number for these rows in any order, of what is written of them: 64 bits, to be added to
+    those of others. Partitions that the sink chooses itself, and times, are not in it."""
+    columns = Columns.of(batch)
+    names = batch.schema.names
+    given = np.full(batch.num_rows, -1, np.int32)
+    if "partition" in names:
+        np.copyto(
+            given, numbers_of(batch["partition"], np.int32), where=valid_of(batch["partition"])
+        )
+    topic = BytesColumn.of(batch["topic"]) if "topic" in names else BytesColumn.nulls(len(given))
+    key, value = columns.key, columns.value
+    return int(
+        kernels.sum_rows(
+            frozen(given),
+            topic.offsets,
+            topic.data,
+            topic.valid,
+            key.offsets,
+            key.data,
+            key.valid,
+            value.offsets,
+            value.data,
+            value.valid,
+            columns.header_lists,
+            columns.header_key.offsets,
+            columns.header_key.data,
+            columns.header_value.offsets,
+            columns.header_value.data,
+            columns.header_value.valid,
+        )
+    )
+
+
 def rows_by_partition(chosen: Array) -> Iterator[tuple[int, Array]]:
     """Each partition with its rows, in their order."""
     order = np.argsort(chosen, kind="stable")

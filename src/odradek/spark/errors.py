@@ -36,11 +36,24 @@ class BadRow(ValueError):
     """A row that cannot become a record."""
 
 
+class NotExactlyOnce(Exception):
+    """Rows that cannot be written exactly once, as was asked for; says why."""
+
+
 class TableError(Exception):
     """What is wrong with a table, or with what was asked of it; says what to do."""
 
 
-COMPLETE = (OptionError, DataLoss, MalformedRecord, BadRow, TableError, KafkaError, OSError)
+COMPLETE = (
+    OptionError,
+    DataLoss,
+    MalformedRecord,
+    BadRow,
+    NotExactlyOnce,
+    TableError,
+    KafkaError,
+    OSError,
+)
 
 
 @contextmanager

@@ -47,7 +47,8 @@ class _Announcement(event.Listener):
         self._said = False
 
     def on_start(self, event: Any) -> None:
-        if not self._said and event.data["dispatcher"].py_func.__module__.startswith("odradek."):
+        module = event.data["dispatcher"].py_func.__module__
+        if not self._said and module and module.startswith("odradek."):
             self._said = True
             logger.warning("compiling the loops that read and write records, once")
 
@@ -406,3 +407,51 @@ def partition_keys(offsets: Array, data: Array, valid: Array, count: int, out: A
         if out[row] < 0 and valid[row]:
             hashed = murmur2(data, offsets[row], offsets[row + 1] - offsets[row])
             out[row] = (hashed & 0x7FFFFFFF) % count
+
+
+@compiled
+def mixed(sum_so_far: Number, data: Array, start: int, size: int) -> Number:
+    """A sum of 64 bits with a byte string, or null (size -1), mixed into it."""
+    number = np.uint64(1) << np.uint64(32)
+    if size >= 0:
+        number = np.uint64(murmur2(data, start, size)) ^ (np.uint64(size) << np.uint64(33))
+    h = (np.uint64(sum_so_far) ^ number) * np.uint64(0x9E3779B97F4A7C15)
+    return h ^ (h >> np.uint64(29))
+
+
+@compiled
+def sum_rows(
+    partitions: Array,
+    topic_offsets: Array,
+    topic_data: Array,
+    topic_valid: Array,
+    key_offsets: Array,
+    key_data: Array,
+    key_valid: Array,
+    value_offsets: Array,
+    value_data: Array,
+    value_valid: Array,
+    header_lists: Array,
+    header_key_offsets: Array,
+    header_key_data: Array,
+    header_value_offsets: Array,
+    header_value_data: Array,
+    header_value_valid: Array,
+) -> Number:
+    """The sum of a number for each row, modulo 2**64: the same for rows in any order."""
+    total = np.uint64(0)
+    for row in range(len(partitions)):
+        h = np.uint64(partitions[row] + 2)
+        at, size = piece(topic_offsets, topic_valid, row)
+        h = mixed(h, topic_data, at, size)
+        at, size = piece(key_offsets, key_valid, row)
+        h = mixed(h, key_data, at, size)
+        at, size = piece(value_offsets, value_valid, row)
+        h = mixed(h, value_data, at, size)
+        for header in range(header_lists[row], header_lists[row + 1]):
+            at = header_key_offsets[header]
+            h = mixed(h, header_key_data, at, header_key_offsets[header + 1] - at)
+            at, size = piece(header_value_offsets, header_value_valid, header)
+            h = mixed(h, header_value_data, at, size)
+        total += h
+    return total

@@ -24,6 +24,8 @@ DEFAULTS = {
     "spark.sql.shuffle.partitions": "2",
     # Spark's own INT96 is deprecated: other readers take it for local times, and for nanoseconds.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A batch that is repeated has to have its rows in the same tasks to be written exactly once.
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
 }
 # A session that only this machine uses needs no name that others can resolve.
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

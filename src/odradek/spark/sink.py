@@ -1,17 +1,19 @@
 """Writing rows to topics: `df.write.format("odradek")` and `writeStream`.
 
-At least once, as with Spark's own format: within a task each row is written once, whatever happens
-to the cluster, since the producer numbers its batches; a task or batch that Spark repeats is
-written again. docs/spec/spark-kafka-format.md section 4.
+At least once, as with Spark's own format, or with `exactlyOnce` each row once for readers of what
+was committed (`exactly_once`). At least once means: within a task each row is written once,
+whatever happens to the cluster, since the producer numbers its batches; a task or batch that Spark
+repeats is written again. docs/spec/spark-kafka-format.md section 4.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -19,15 +21,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from odradek.client.client import Client
 from odradek.client.producer import Producer
 from odradek.spark import memory
-from odradek.spark.client_settings import security_settings
-from odradek.spark.errors import BadRow, OptionError, plainly
+from odradek.spark.errors import NotExactlyOnce, OptionError, plainly
+from odradek.spark.exactly_once import Outcome, Part, Reached, finish, tell, write_once
+from odradek.spark.sender import Sender, client_of, gather, next_of
 from odradek.spark.sink_options import SinkOptions, sink_options
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,8 +42,10 @@ COLUMNS = {
     "headers": (HEADERS,),
 }
 
-# Spark hands over small batches; several together make fuller batches per partition.
-GATHER_BYTES = 2 * 1024 * 1024
+# What Spark tells every task of a stream: decision 0011.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
 
 # The limit is the topic's, and of a whole batch: many small rows together may be over it.
 TOO_LARGE = (
@@ -54,9 +56,10 @@ TOO_LARGE = (
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote."""
+    """What one task wrote, and with exactlyOnce as which part of what."""
 
     rows: int
+    outcome: Outcome | None = None
 
 
 def check_columns(schema: StructType, topic: str | None) -> list[str]:
@@ -73,16 +76,39 @@ def check_columns(schema: StructType, topic: str | None) -> list[str]:
 
 
 class _Writer:
-    """What a batch and a stream write have in common: all but Spark's names for it."""
+    """What a batch and a stream write have in common: all but Spark's names for it.
 
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+    `reached` is told before each step of a write that is exactly once."""
+
+    def __init__(
+        self, options: dict[str, str], schema: StructType, reached: Reached = tell
+    ) -> None:
         self._options = sink_options(options)
         self._columns = check_columns(schema, self._options.topic)
+        self._reached = reached
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         memory.for_writing()
         with plainly(), _advised():
-            return Written(asyncio.run(_write(self._options, self._columns, iterator)))
+            if self._options.transactions is None:
+                return Written(asyncio.run(_write(self._options, self._columns, iterator)))
+            context = TaskContext.get()
+            if context is None:
+                raise RuntimeError("exactlyOnce is for tasks of Spark, and this is none")
+            part = self._part(context)
+            written = write_once(self._options, self._columns, part, iterator, self._reached)
+            outcome = asyncio.run(written)
+            return Written(outcome.rows, outcome)
+
+    def _part(self, context: TaskContext) -> Part:
+        raise NotImplementedError
+
+    def _finish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.transactions is None:
+            return
+        outcomes = [one.outcome for one in messages if isinstance(one, Written) and one.outcome]
+        with plainly():
+            asyncio.run(finish(self._options, outcomes, self._reached))
 
 
 @contextmanager
@@ -97,28 +123,57 @@ def _advised() -> Iterator[None]:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a DataFrame."""
+    """Writes a DataFrame. With exactlyOnce it is the caller's application and version that are
+    written once; without them this one write, whose name all its tasks have from here."""
+
+    def __init__(
+        self, options: dict[str, str], schema: StructType, reached: Reached = tell
+    ) -> None:
+        super().__init__(options, schema, reached)
+        self._unique = uuid4().hex
+
+    def _part(self, context: TaskContext) -> Part:
+        how = self._options.transactions
+        assert how is not None
+        application = how.application or self._unique
+        # In `foreachBatch` this is a stream's run, which repeats a version in its first batch only.
+        run = context.getLocalProperty(RUN_ID) if context.getLocalProperty(QUERY_ID) else None
+        return Part(f"{how.prefix}.{application}", how.version, context.partitionId(), run or "")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._finish(messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes each batch of a stream. There is nothing to commit: what is written is written."""
+    """Writes each batch of a stream."""
+
+    def __init__(
+        self, options: dict[str, str], schema: StructType, reached: Reached = tell
+    ) -> None:
+        super().__init__(options, schema, reached)
+        how = self._options.transactions
+        if how is not None and how.application:
+            raise OptionError("txnAppId is for batch writes: a stream has its query and batch")
+
+    def _part(self, context: TaskContext) -> Part:
+        how = self._options.transactions
+        assert how is not None
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if query is None or batch is None:
+            raise NotExactlyOnce("this Spark does not tell a task its query and batch")
+        run = context.getLocalProperty(RUN_ID) or ""
+        return Part(f"{how.prefix}.{query}", int(batch), context.partitionId(), run, is_stream=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        pass
+        self._finish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        pass
+        """Nothing: what was committed is found by the next attempt, the rest never shows."""
 
 
 async def _write(options: SinkOptions, columns: list[str], rows: "Iterator[pa.RecordBatch]") -> int:
-    client = Client(
-        options.bootstrap_servers,
-        client_id=options.client_id,
-        timeout_s=options.request_timeout_ms / 1000,
-        security=security_settings(options.client),
-    )
     async with (
-        client,
+        client_of(options) as client,
         Producer(
             client,
             acks=options.acks,
@@ -127,124 +182,10 @@ async def _write(options: SinkOptions, columns: list[str], rows: "Iterator[pa.Re
             delivery_timeout_s=options.delivery_timeout_ms / 1000,
         ) as producer,
     ):
-        sending = _Sending(options, columns, client, producer)
+        sender = Sender(options, columns, client, producer)
         gathered = gather(rows)
-        loop = asyncio.get_running_loop()
-        # Spark's iterator blocks, and what was sent must go on meanwhile.
-        while (batch := await loop.run_in_executor(None, next, gathered, None)) is not None:
-            await sending.send(batch)
+        while (batch := await next_of(gathered)) is not None:
+            await sender.send(batch)
             del batch  # before the next is read
         await producer.flush()
-        return sending.rows
-
-
-def gather(
-    rows: "Iterable[pa.RecordBatch]", size_bytes: int = GATHER_BYTES
-) -> "Iterator[pa.RecordBatch]":
-    """The same rows in fewer batches, of about this size."""
-    import pyarrow as pa
-
-    waiting: list[pa.RecordBatch] = []
-    waiting_bytes = 0
-
-    def together() -> pa.RecordBatch:
-        whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
-        waiting.clear()
-        return whole
-
-    for batch in rows:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        waiting_bytes += batch.nbytes
-        del batch
-        if waiting_bytes >= size_bytes:
-            yield together()
-            waiting_bytes = 0
-    if waiting:
-        yield together()
-
-
-class _Sending:
-    """Sorts rows by topic and partition, and hands them to the producer as record batches."""
-
-    def __init__(
-        self,
-        options: SinkOptions,
-        columns: list[str],
-        client: Client,
-        producer: Producer,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        self._options = options
-        self._columns = columns
-        self._client = client
-        self._producer = producer
-        self._clock = clock
-        self.rows = 0
-
-    async def send(self, batch: "pa.RecordBatch") -> None:
-        # Here, so that planning a query does not load pyarrow.
-        import numpy as np
-
-        from odradek.spark.arrays import numbers_of, to_mask
-
-        batch = batch.select(self._columns)
-        self.rows += batch.num_rows
-        if self._options.topic is not None:
-            await self._send_to(self._options.topic, batch)
-            return
-        topics = batch["topic"]
-        if topics.null_count:
-            raise BadRow("KAFKA_NULL_TOPIC_IN_DATA: a row has no topic, and there is no option")
-        encoded = topics.dictionary_encode()
-        numbers = numbers_of(encoded.indices, np.int32)
-        for number, topic in enumerate(encoded.dictionary.to_pylist()):
-            await self._send_to(topic, batch.filter(to_mask(numbers == number)))
-
-    async def _send_to(self, topic: str, batch: "pa.RecordBatch") -> None:
-        # Here, so that planning a query does not load the compiler.
-        from odradek.spark.compilation import compile_apart
-        from odradek.spark.encode import Columns, encode_rows, partitions_of, rows_by_partition
-
-        compile_apart()
-        count = await self._partition_count(topic)
-        columns = Columns.of(batch)
-        keyless = self._client.rng.randrange(count)
-        _check_partitions(topic, count, batch)
-        chosen = partitions_of(batch, columns.key, count, keyless)
-        now_ms = self._clock()
-        for partition, rows in rows_by_partition(chosen):
-            target = TopicPartition(topic, partition)
-            for encoded in encode_rows(
-                columns, rows, now_ms, self._options.codec, self._options.batch_bytes
-            ):
-                # The first failure is the task's: all that follows would be written for nothing,
-                # and without brokers each batch takes its whole time to fail.
-                self._producer.raise_failure()
-                await self._producer.send_batch(target, encoded.data)
-
-    async def _partition_count(self, topic: str) -> int:
-        if topic not in self._client.metadata.topics:
-            # Brokers that create topics on first use do it for a client that asks like this.
-            await self._client.ask_any(
-                MetadataRequest(
-                    topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True
-                )
-            )
-            await self._client.require_topics([topic])
-        return len(self._client.metadata.topics[topic].partitions)
-
-
-def _check_partitions(topic: str, count: int, batch: "pa.RecordBatch") -> None:
-    import numpy as np
-
-    from odradek.spark.arrays import numbers_of, valid_of
-
-    if "partition" not in batch.schema.names:
-        return
-    column = batch["partition"]
-    given = numbers_of(column, np.int32)[valid_of(column)]
-    wrong = given[(given < 0) | (given >= count)]
-    if len(wrong):
-        raise BadRow(f"topic {topic!r} has {count} partitions, and a row asks for {wrong[0]}")
+        return sender.rows
