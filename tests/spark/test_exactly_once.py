@@ -13,7 +13,7 @@ import pytest
 from tests.spark.deaths import ROWS, STEPS
 
 from odradek.client.transactions import ListedTransaction
-from odradek.spark.errors import BadRow, NotExactlyOnce
+from odradek.spark.errors import BadRow, NotExactlyOnce, OptionError
 from odradek.spark.exactly_once import (
     MARKS,
     Outcome,
@@ -25,6 +25,7 @@ from odradek.spark.exactly_once import (
     tell,
     write_once,
 )
+from odradek.spark.pipeline.topic_sink import TopicSink
 from odradek.spark.sink_options import sink_options
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -164,6 +165,12 @@ def test_a_mark_that_is_gone_or_ahead_is_noticed(sink: Sink) -> None:
     with pytest.raises(NotExactlyOnce, match=r"write batch 3 .*, and batch 4 is committed"):
         sink.finish([done])
     assert sink.numbers() == [0, 1, 2]
+    # A pipeline asks at the first batch of a run, before it writes anything.
+    frame: Any = None
+    with pytest.raises(NotExactlyOnce, match=r"batch 5 .* mark of the batch before is gone"):
+        TopicSink(sink.cluster.options(topic=sink.topic)).land(frame, 5, "unknown")
+    with pytest.raises(OptionError, match="prefix is for exactlyOnce=true"):
+        TopicSink({"exactlyonce": "false", "kafka.transactional.id.prefix": "p"})
     # Marks are nobody's records.
     assert sink.cluster.read_committed(MARKS.topic) == []
 

@@ -317,6 +317,7 @@ def source_with(deaths: Deaths) -> Any:
     return Mortal
 
 
+@pytest.mark.timeout(600)
 def test_a_stream_is_exactly_once_although_all_who_write_it_die(
     spark: Any, cluster: Any, tmp_path: Path
 ) -> None:
@@ -337,7 +338,7 @@ def test_a_stream_is_exactly_once_although_all_who_write_it_die(
     )
     for _ in range(len(steps) + RESTARTS_MAX):
         try:
-            assert writer.start().awaitTermination(120)
+            assert writer.start().awaitTermination(500)
             break
         except StreamingQueryException as error:
             if "Python worker exited unexpectedly" not in str(error) and NOT_UP not in str(error):

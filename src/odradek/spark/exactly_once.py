@@ -350,6 +350,12 @@ async def mark_of(client: Client, group: str, *, require_stable: bool = False) -
     return (await groups.offsets(group, [MARKS], require_stable=require_stable)).get(MARKS)
 
 
+async def require_mark(options: SinkOptions, part: Part) -> None:
+    """Raise if the driver's mark is not there, and so those of the tasks may be gone too."""
+    async with client_of(options) as client:
+        await patiently(client, options, lambda: _require_mark(client, part))
+
+
 async def _require_mark(client: Client, part: Part) -> None:
     if await mark_of(client, part.writer) is None:
         raise NotExactlyOnce(

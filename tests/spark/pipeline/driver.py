@@ -4,8 +4,8 @@
 
 It opens its session, says "ready" and waits for a line. Moments: "writing" (the first file of a
 batch is there), "stage", "place" (after that step of landing a batch), "put" (the version is there,
-and not synced), "landed" (the same, and dead letters were sent), "checkpoint" (Spark has noted a
-batch as done), and "never": then it runs to the end of what is there and says how many rows landed.
+and not synced), "landed" (the same, and dead letters were committed), "checkpoint" (Spark has noted
+a batch as done), and "never": then it runs to the end and says how many rows landed.
 """
 
 import os
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from odradek.spark.pipeline import runner, table_sink
+from odradek.spark.pipeline import table_sink, topic_sink
 from odradek.spark.pipeline.runner import Run
 from odradek.spark.pipeline.spec import load
 from odradek.spark.session import open_session
@@ -85,7 +85,7 @@ def prepare_death(moment: str, home: Path) -> None:
     elif moment == "put":
         die_before(Table, "_make_durable")
     elif moment == "landed":
-        letters_sent = stop_after(runner, "_write")
+        letters_sent = stop_after(topic_sink, "_write")
         die_after(table_sink, "append", letters_sent.wait)
     elif moment == "checkpoint":
         done = set(os.listdir(commits))

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from odradek.client.reader import LATEST, PartitionReader, offsets_at
+from odradek.client.reader import LATEST, Isolation, PartitionReader, offsets_at
 from odradek.wire.records import Record
 from odradek.wire.topics import TopicPartition
 
@@ -76,16 +76,17 @@ def landed(where: Path) -> list[int]:
 
 
 def records(cluster: Any, topic: str) -> list[Record]:
-    """Every record of a topic's first partition."""
+    """Every record of a topic's first partition that was committed."""
     target = TopicPartition(topic, 0)
     client = cluster.client.client
 
     async def read() -> list[Record]:
         end = (await offsets_at(client, {target: LATEST}))[target].offset
+        reader = PartitionReader(client, isolation=Isolation.READ_COMMITTED)
         return [
             record
-            async for batches in PartitionReader(client).batches(target, 0, end)
-            for record in batches.open()
+            async for batches in reader.batches(target, 0, end)
+            for record in batches.open(committed=True)
         ]
 
     found: list[Record] = cluster.client.run(read())

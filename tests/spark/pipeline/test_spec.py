@@ -41,6 +41,7 @@ mode = "update"
 
 [dead_letters]
 topic = "dead"
+options = { exactlyOnce = false }
 
 [spark]
 "spark.sql.shuffle.partitions" = 4
@@ -65,7 +66,7 @@ def test_a_file_with_everything() -> None:
     raw, counts = spec.sinks
     assert (raw.name, raw.path, raw.partition_by) == ("clicks", "/somewhere/lake/clicks", ("page",))
     assert (counts.kind, counts.topic, counts.mode) == ("topic", "out", "update")
-    assert spec.dead_letters == "dead"
+    assert (spec.dead_letters, spec.dead_letter_options) == ("dead", {"exactlyOnce": "false"})
     assert spec.spark == {"spark.sql.shuffle.partitions": "4"}
 
 
@@ -160,7 +161,7 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
         ),
         ('path = "lake/clicks"', "path = ' '", ":23: sink.path: is empty"),
         ('topic = "dead"', "topic = 1", ":33: dead_letters.topic: must be a text in quotes"),
-        ('"spark.sql.shuffle.partitions" = 4', '"a" = []', ":36: spark.a: cannot be"),
+        ('"spark.sql.shuffle.partitions" = 4', '"a" = []', ":37: spark.a: cannot be"),
         (
             'format = "json"',
             'format = "avro"',
@@ -195,7 +196,7 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
         (
             '"spark.sql.shuffle.partitions" = 4',
             '"spark.sql.parquet.outputTimestampType" = "INT96"',
-            ":36: spark.*: a table's times are TIMESTAMP_MICROS",
+            ":37: spark.*: a table's times are TIMESTAMP_MICROS",
         ),
         ('bootstrap = "h:1"', "", "kafka.bootstrap.servers must be given"),
         ('bootstrap = "h:1"', 'bootstrap = "h:1"\ntrigger = "now"', ":3: trigger: .*available-now"),

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from odradek.spark.errors import TableError
+from odradek.spark.errors import OptionError, TableError
 from odradek.spark.pipeline.formats import as_letters, decode
 from odradek.spark.pipeline.spec import (
     AVAILABLE_NOW,
@@ -22,6 +22,7 @@ from odradek.spark.pipeline.spec import (
     Watermark,
 )
 from odradek.spark.pipeline.table_sink import TableSink
+from odradek.spark.pipeline.topic_sink import TopicSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -217,13 +218,17 @@ class Run:
         of_source = next(one for one in self.pipeline.sources if one.name == source)
         options = {
             **of_source.connection,
+            **self.pipeline.dead_letter_options,
             "topic": self.pipeline.dead_letters,
         }
+        identity: Future[str] = Future()
+        topic = self._topic(options, f"dead letters of {source}")
 
         def send(batch: "DataFrame", number: int) -> int:
-            return _write(as_letters(batch, self.pipeline.name), options)
+            letters = as_letters(batch, self.pipeline.name)
+            return topic.land(letters, number, identity.result())
 
-        self._start(name, self._batches(name, frame, send))
+        identity.set_result(self._start(name, self._batches(name, frame, send)).id)
 
     def _batches(self, name: str, frame: "DataFrame", land: "Land") -> Any:
         def batch(rows: "DataFrame", number: int) -> None:
@@ -270,7 +275,16 @@ class Run:
             **sink.options,
             "topic": sink.topic,
         }
-        return lambda rows, number: _write(as_records(rows, sink.key), options)
+        topic = self._topic(options, f"{sink.where}: sink {sink.name}")
+        return lambda rows, number: topic.land(
+            as_records(rows, sink.key), number, identity.result()
+        )
+
+    def _topic(self, options: Mapping[str, str], where: str) -> TopicSink:
+        try:
+            return TopicSink(options)
+        except OptionError as error:
+            raise SpecError(f"{where}: {error}") from None
 
     def _to_console(self, sink: Sink, frame: "DataFrame", identity: "Future[str]") -> "Land":
         def show(rows: "DataFrame", number: int) -> int:
@@ -348,16 +362,6 @@ def _wait_while(query: "StreamingQuery", holds: Callable[[Mapping[str, Any]], bo
     while waited_s < SETTLE_TIMEOUT_S and query.isActive and holds(query.status):
         pause.wait(POLL_S)
         waited_s += POLL_S
-
-
-def _write(rows: "DataFrame", options: Mapping[str, str]) -> int:
-    from pyspark.sql import Observation
-    from pyspark.sql.functions import count, lit
-
-    counted = Observation()
-    observed = rows.observe(counted, count(lit(1)).alias("rows"))
-    observed.write.format("odradek").options(**options).mode("append").save()
-    return int(counted.get["rows"])
 
 
 def as_records(rows: "DataFrame", key: str) -> "DataFrame":

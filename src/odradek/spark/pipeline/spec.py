@@ -151,6 +151,7 @@ class Pipeline:
     master: str = "local[*]"
     trigger: str = ""
     dead_letters: str = ""
+    dead_letter_options: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -209,7 +210,7 @@ class _Reader:
         has_tables = any(sink.kind == "table" for sink in sinks)
         if has_tables and spark.get(TIMESTAMPS, MICROSECONDS) != MICROSECONDS:
             raise self.error(("spark", TIMESTAMPS), f"a table's times are {MICROSECONDS}")
-        dead = top.table("dead_letters", "topic")
+        dead = top.table("dead_letters", "topic options")
         return Pipeline(
             name=top.text("name", self._path.stem),
             checkpoint=self._local(top.text("checkpoint")),
@@ -219,6 +220,7 @@ class _Reader:
             master=top.text("master", "local[*]"),
             trigger=trigger,
             dead_letters=dead.text("topic") if dead else "",
+            dead_letter_options=dead.texts("options") if dead else {},
             spark=spark,
         )
 
