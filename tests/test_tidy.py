@@ -93,10 +93,6 @@ OTHER_LOGGERS: set[str] = set()
 OFFERED_CLASSES = {"Cluster"}
 # Declarations without a use in the product, with the reason they stay.
 UNUSED = {
-    **dict.fromkeys(
-        words("first_undecided_offset"),
-        "late transactions: for the metric that comes with the console",
-    ),
     **dict.fromkeys(words("serialize deserialize"), "kazoo calls them on a request"),
     "wait_closed": "asyncio calls it on a server",
     **dict.fromkeys(

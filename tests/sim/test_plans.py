@@ -22,6 +22,8 @@ def test_seeds_draw_different_worlds_of_every_kind() -> None:
     assert {plan.replication for plan in plans} == {2, 3}
     assert {plan.log_dirs for plan in plans} == {1, 2}
     assert {plan.load.groups for plan in plans} == {0, 1, 2}
+    assert {plan.load.writers for plan in plans} == {0, 1, 2, 3}
+    assert {plan.load.movers for plan in plans} == {0, 1, 2}
     assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
     assert all(0 < fault.at < 600 for plan in plans for fault in plan.faults)
     assert draw_plan(7) == draw_plan(7)

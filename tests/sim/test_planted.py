@@ -6,14 +6,23 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 import pytest
-from tests.sim.planted import BUGS, Bug, lose_topic_ids, seeds_to_find, set_aside_by_id_alone
+from tests.sim import planted, planted_transactions
+from tests.sim.planted import Bug, lose_topic_ids, seeds_to_find, set_aside_by_id_alone
 
 from odradek.sim.checkers import CHECKERS
 from odradek.sim.history import Violation
 from odradek.sim.run import run
+from odradek.sim.transaction_checkers import TRANSACTION_CHECKERS
 
+BUGS = [*planted.BUGS, *planted_transactions.BUGS]
 SEEDS_MAX = 6
 SEEN_BY_CLIENTS = {
+    "OnlyCommittedIsRead",
+    "CommittedIsReadWhole",
+    "LastStableOffsetNeverGoesBack",
+    "OneOwnerPerEpoch",
+    "ZombiesAreFenced",
+    "PendingOffsetsInvisible",
     "ConsistentRead",
     "NothingSkipped",
     "HighWatermarkNeverGoesBack",
@@ -44,6 +53,7 @@ def test_topics_that_got_another_id_lose_nothing_but_their_service(repeatable: E
 
 
 def test_every_invariant_has_a_bug_that_it_finds() -> None:
-    every = {checker.name for checker in CHECKERS} | SEEN_BY_CLIENTS
+    checkers = (*CHECKERS, *TRANSACTION_CHECKERS)
+    every = {checker.name for checker in checkers} | SEEN_BY_CLIENTS
     assert every <= {name for bug in BUGS for name in bug.invariants}
     assert any(not bug.invariants for bug in BUGS), "liveness"

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from odradek.wire.topics import TopicPartition
 
+from .transaction_evidence import TransactionEvidence
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -32,8 +34,10 @@ class History:
     read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     # The batches that were opened for that, by their first offset.
     batches: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
-    # The end of each log as last returned to a consumer, and the leader's epoch.
+    # The end of each log as last returned to a consumer, and the leader's epoch; and how far
+    # transactions are decided, likewise.
     ends: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    stable_ends: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     # Values sent by idempotent producers, which may stand in a log once.
     idempotent: set[bytes] = field(default_factory=set)
     # The offsets each group has committed, and had acknowledged.
@@ -44,6 +48,8 @@ class History:
     refused: set[TopicPartition] = field(default_factory=set)
     # Topics that were deleted, or that an unclean election was allowed on: nothing is promised.
     unprotected: set[str] = field(default_factory=set)
+    # What transactional clients saw.
+    transactions: TransactionEvidence = field(init=False)
     violations: list[Violation] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     transitions: dict[str, int] = field(default_factory=dict)

@@ -8,7 +8,7 @@ the world's own dice (latencies, torn writes, clients) are thrown while the plan
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from odradek.wire.protocol_version import ProtocolVersion
@@ -69,6 +69,8 @@ class Plan:
             + f"protocols {' '.join(self.protocols)} up to {self.later_protocol}, "
             + f"{load.producers} producers, {load.consumers} consumers, {load.groups} groups of "
             f"{load.members}, {'an' if load.admin else 'no'} administrator, "
+            f"{load.writers} transactional writers, {load.movers} movers, "
+            f"{load.committed_consumers} consumers with read_committed, "
             f"{len(self.faults)} faults"
         )
 
@@ -88,6 +90,27 @@ class Plan:
             for at, kind, victim, other, duration_s in fields["faults"]
         ]
         return cls(**fields)
+
+
+def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
+    """Clients; with transactions in one world of two, drawn apart from all others."""
+    load = Load(
+        producers=rng.randint(1, PRODUCERS_MAX),
+        idempotent=rng.choice([0.0, 0.5, 1.0]),
+        consumers=rng.randint(0, 2),
+        groups=rng.randint(0, 2),
+        members=rng.randint(1, 3),
+        admin=rng.random() < 0.6,
+    )
+    apart = world.dice("transactions")
+    if apart.random() < 0.5:
+        return load
+    return replace(
+        load,
+        writers=apart.randint(1, 3),
+        movers=min(partitions, apart.randint(0, 2)),
+        committed_consumers=apart.randint(1, 2),
+    )
 
 
 def _faults(world: World, rng: random.Random, brokers: range, seconds: float) -> list[Fault]:
@@ -122,24 +145,19 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
     brokers = rng.choice([3, 3, 3, 4, 5])
     replication = rng.choice([3, 3, 2])
     protocols, later = draw_protocols(world.dice("protocols"), brokers)
+    min_isr = min(replication, rng.choice([2, 2, 1]))
+    partitions = rng.randint(1, 4)
     return Plan(
         seed=seed,
         brokers=brokers,
         replication=replication,
-        min_isr=min(replication, rng.choice([2, 2, 1])),
-        partitions=rng.randint(1, 4),
+        min_isr=min_isr,
+        partitions=partitions,
         log_dirs=rng.choice([1, 1, 2]),
         # Far apart, what is on its way is on its way for longer: races are as wide as that.
         latency_s=rng.choice([0.0002, 0.0002, 0.01, 0.08]),
         seconds=seconds,
-        load=Load(
-            producers=rng.randint(1, PRODUCERS_MAX),
-            idempotent=rng.choice([0.0, 0.5, 1.0]),
-            consumers=rng.randint(0, 2),
-            groups=rng.randint(0, 2),
-            members=rng.randint(1, 3),
-            admin=rng.random() < 0.6,
-        ),
+        load=draw_load(world, rng, partitions),
         faults=_faults(world, rng, range(1, brokers + 1), seconds),
         settings=rng.choice([{}, {}, SMALL_FETCHES]),
         protocols=list(map(str, protocols)),

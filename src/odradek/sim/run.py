@@ -11,14 +11,20 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from odradek.client.groups import Groups
 from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
+from odradek.wire.topics import TopicPartition
 
 from .checkers import CHECKERS
 from .faults import Fault, FaultInjector, Kind
 from .history import History, Violation
 from .members import EXPECTED, Member, check_committed
-from .observation import hosted
+from .observation import hosted, leaders
 from .plan import FETCH_BYTES, Plan
+from .transaction_checkers import TRANSACTION_CHECKERS
+from .transaction_evidence import TransactionEvidence
+from .transactional_clients import DERIVED, MOVERS, SOURCE
 from .unexpected_errors import watched
 from .workload import Workload
 from .world import Event, World
@@ -28,6 +34,8 @@ START_S = 60.0
 HEAL_S = 180.0
 GROUP_S = 60.0
 SERVE_S = 60.0
+# Open transactions are looked at as often as clients of this length want it.
+TRANSACTION_SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
 
 
 @dataclass(slots=True)
@@ -66,6 +74,7 @@ def run(plan: Plan, until: Collection[str] = ()) -> Report:
             "replica.lag.time.max.ms": "5000",
             "auto.leader.rebalance.enable": "true",
             "leader.imbalance.check.interval.seconds": "20",
+            **(TRANSACTION_SETTINGS if plan.load.has_transactions else {}),
             **plan.settings,
         },
         log_dirs=plan.log_dirs,
@@ -73,6 +82,9 @@ def run(plan: Plan, until: Collection[str] = ()) -> Report:
     )
     world.protocols = plan.world_protocols
     history = History()
+    history.transactions = TransactionEvidence(
+        lambda invariant, what: history.violated(invariant, world.loop.time(), what)
+    )
     one = _Run(plan, world, history)
     with watched() as unexpected:
         world.run(lambda _: one.story_until(until) if until else one.story(), one.prepare)
@@ -112,7 +124,8 @@ class _Run:
         self.world = world
         self.history = history
         self.injector = FaultInjector(world)
-        self.checkers = [checker(world, history) for checker in CHECKERS]
+        checkers = (*CHECKERS, *TRANSACTION_CHECKERS)
+        self.checkers = [checker(world, history) for checker in checkers]
         self.load = Workload(world, history, plan.replication, plan.min_isr)
         self.findings: list[str] = []
 
@@ -156,6 +169,7 @@ class _Run:
             self.findings.append(f"not well: {client} waits for an answer after {HEAL_S:.0f} s")
         await self._become_well()
         await self._groups_go_on()
+        await self._transactions_go_on()
         await self._every_partition_is_served()
         if plan.load.producers and not self.history.counts.get("acknowledged"):
             self.findings.append("not well: no record was ever acknowledged")
@@ -170,7 +184,9 @@ class _Run:
                 while len(client.metadata.nodes) < self.plan.brokers:
                     await asyncio.sleep(0.1)
                     await client.refresh()
-                await self.load.create_topic(client, "main", self.plan.partitions)
+                await self.load.create_topic(client, SOURCE, self.plan.partitions)
+                if self.plan.load.has_transactions:
+                    await self.load.create_topic(client, DERIVED, self.plan.partitions)
 
         try:
             async with asyncio.timeout(START_S):
@@ -178,8 +194,9 @@ class _Run:
         except TimeoutError:
             self.findings.append("the cluster did not start")
             return False
-        if "main" not in self.load.topics:
-            self.findings.append("the first topic could not be created")
+        wanted = {SOURCE, DERIVED} if self.plan.load.has_transactions else {SOURCE}
+        if not wanted <= self.load.topics.keys():
+            self.findings.append("the first topics could not be created")
             return False
         return True
 
@@ -238,7 +255,25 @@ class _Run:
                 elif node.adding.get(number) or node.removing.get(number):
                     ills.append(f"{name}-{number} is being reassigned")
         doomed = self.world.server.tree.children("/admin/delete_topics")
-        return ills + [f"{name} is being deleted" for name in doomed]
+        ills += [f"{name} is being deleted" for name in doomed]
+        # What an operator must help first may be what a transaction waits for.
+        return ills if self.history.refused else ills + self._undecided()
+
+    def _undecided(self) -> list[str]:
+        """Transactions that are open, though their clients are gone, or whose markers are missing:
+        each stops all readers with read_committed."""
+        undecided = [
+            f"transaction {each.transactional_id} is {each.state.label}"
+            for broker in self.world.brokers()
+            if hasattr(broker, "transactions")
+            for each in broker.transactions.storage.entries()
+            if not each.state.may_expire
+        ]
+        for of, partition in leaders(self.world).items():
+            first = partition.local_log.producers.first_undecided_offset
+            if first is not None:
+                undecided.append(f"{of} has a transaction without end at offset {first}")
+        return undecided
 
     def _find_refused(self) -> None:
         """Partitions that only an operator can help: the last in-sync replica lost records, knows
@@ -274,6 +309,32 @@ class _Run:
             await Member(self.world, self.history, client, group, self.world.dice(name)).join()
             await check_committed(self.world, self.history, client, group)
 
+    async def _transactions_go_on(self) -> None:
+        """Every transactional id commits once more; the movers' offsets are noted."""
+        load = self.plan.load
+        if self.findings or self.history.refused or not load.has_transactions:
+            return
+        names = [f"writer-{number}.late" for number in range(load.writers)]
+        names += [f"mover-{number}.late" for number in range(load.movers)]
+        for name in names:
+            client = self.load.transactional(name)
+            try:
+                async with asyncio.timeout(GROUP_S):
+                    await self.world.process(name).run(client.commit_once())
+            except (TimeoutError, *EXPECTED) as error:
+                self.findings.append(f"{client.transactional_id} commits no more: {error!r}")
+        await self._become_well()  # the last markers are under way
+        if load.movers and not self.findings:
+            await self.world.process("moved").run(self._see_moved())
+
+    async def _see_moved(self) -> None:
+        async with self.load.client("moved", GROUP_S) as client:
+            sources = [TopicPartition(SOURCE, number) for number in range(self.plan.load.movers)]
+            found = await Groups(client).offsets(MOVERS, sources, require_stable=True)
+            for of in sources:
+                until = found[of].offset if of in found else 0
+                self.history.transactions.moved_until[of] = until
+
     async def _every_partition_is_served(self) -> None:
         """Every partition takes a record, and gives it back."""
         if self.findings:
@@ -283,7 +344,7 @@ class _Run:
             of
             for of in sorted(self.world.ledger.states)
             if of.topic in topics
-            and of.topic != OFFSETS_TOPIC
+            and of.topic not in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
             and not self.history.waits_for_an_operator(of)
         ]
         try:

@@ -15,7 +15,7 @@ from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.consumer import Consumer
 from odradek.client.producer import Delivery, Producer
-from odradek.client.reader import EARLIEST, LATEST, Batches, offsets_at
+from odradek.client.reader import EARLIEST, LATEST, Batches, Isolation, offsets_at
 from odradek.client.values import ConfigChange, Resource, ResourceType
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -38,6 +38,7 @@ from odradek.wire.topics import TopicPartition
 
 from .history import History
 from .members import EXPECTED, Member
+from .transactional_clients import Lives, Mover, TransactionalClient, Writer
 from .world import EPOCH_MS, World
 
 # How many records a consumer reads once more when it starts again.
@@ -64,6 +65,14 @@ class Load:
     groups: int
     members: int
     admin: bool
+    # Transactional ids, of clients that write and that copy, and consumers with read_committed.
+    writers: int = 0
+    movers: int = 0
+    committed_consumers: int = 0
+
+    @property
+    def has_transactions(self) -> bool:
+        return bool(self.writers or self.movers)
 
 
 class Workload:
@@ -78,6 +87,7 @@ class Workload:
         self.stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._members: list[Member] = []
+        self._lives: list[Lives] = []
 
     def client(self, name: str, timeout_s: float = 20.0) -> Client:
         return Client(
@@ -119,6 +129,23 @@ class Workload:
             self._run(name, self._belong(name, group))
         if load.admin:
             self._run("admin", self._administer("admin"))
+        for index in range(load.committed_consumers):
+            name = f"committed-consumer-{index}"
+            self._run(name, self._consume(name, Isolation.READ_COMMITTED))
+        for index in range(load.writers):
+            self._run_transactional(f"writer-{index}")
+        for index in range(load.movers):
+            self._run_transactional(f"mover-{index}")
+
+    def transactional(self, name: str) -> TransactionalClient:
+        """A process under a transactional id; it is not running yet."""
+        kind = Mover if name.startswith("mover") else Writer
+        return kind(self.world, self.history, self.client(name), name, self.partitions)
+
+    def _run_transactional(self, name: str) -> None:
+        lives = Lives(self.world, name, self.transactional)
+        self._lives.append(lives)
+        self._run(name, lives.run())
 
     def _run(self, name: str, coroutine: object) -> None:
         self._tasks.append(self.world.process(name).run(coroutine, name=name))  # type: ignore[arg-type]
@@ -129,6 +156,8 @@ class Workload:
         self.stopping = True
         for member in self._members:
             member.is_stopping = True
+        for lives in self._lives:
+            lives.stop()
         if not self._tasks:
             return []
         done, waiting = await asyncio.wait(self._tasks, timeout=within_s)
@@ -195,7 +224,7 @@ class Workload:
 
     # Consuming
 
-    async def _consume(self, name: str) -> None:
+    async def _consume(self, name: str, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
         rng = self.world.dice(f"{name}/load")
         async with self.client(name) as client:
             for round_number in count():
@@ -204,17 +233,20 @@ class Workload:
                 # Everything once in a while; else what is new, and a little of what was.
                 wanted = {
                     of: EARLIEST if round_number % 4 == 0 else self._recent(of)
-                    for of in self._partitions()
+                    for of in self.partitions()
                 }
                 try:
-                    async with Consumer(client, wait_ms=rng.choice([50, 500])) as consumer:
+                    async with Consumer(
+                        client, isolation=isolation, wait_ms=rng.choice([50, 500])
+                    ) as consumer:
                         await consumer.assign(wanted)
                         await self._follow(client, consumer, rng)
                 except EXPECTED:
                     self.history.count("consumer troubled")
                     await asyncio.sleep(0.5)
 
-    def _partitions(self) -> list[TopicPartition]:
+    def partitions(self) -> list[TopicPartition]:
+        """Of all topics that clients use."""
         return [
             TopicPartition(topic, partition)
             for topic, partitions in self.topics.items()
@@ -229,12 +261,14 @@ class Workload:
         while not self.stopping and self.world.loop.time() < until:
             for batches in await consumer.poll(1.0):
                 if self.history.protected(batches.partition):
-                    self._check_batches(consumer, batches)
-            if rng.random() < 0.2:
-                await self._check_ends(client, list(consumer.positions))
+                    self._check_batches(batches)
+                    self._check_committed(consumer, batches)
+            # Transactions are shorter than what makes a high watermark go back.
+            if rng.random() < (0.6 if consumer.isolation is Isolation.READ_COMMITTED else 0.2):
+                await self._check_ends(client, list(consumer.positions), consumer.isolation)
             await asyncio.sleep(rng.uniform(0, WORK_S))
 
-    def _check_batches(self, consumer: Consumer, batches: Batches) -> None:
+    def _check_batches(self, batches: Batches) -> None:
         """The same bytes hold the same records: what was read before need not be opened again.
 
         NothingSkipped: what is read follows on from where was asked, and batch from batch.
@@ -255,8 +289,15 @@ class Workload:
             if known.get(header.base_offset) != batch:
                 known[header.base_offset] = batch
                 one = replace(batches, start=header.base_offset, records=memoryview(batch))
-                for record in consumer.open(one):
-                    self._check_read(record.partition, record.offset, record.value)
+                for record in one.open():
+                    self._check_read(batches.partition, record.offset, record.value)
+
+    def _check_committed(self, consumer: Consumer, batches: Batches) -> None:
+        if consumer.isolation is Isolation.READ_COMMITTED:
+            records = {record.offset: record.value for record in consumer.open(batches)}
+            self.history.transactions.check_read(
+                batches.partition, batches.start, batches.next_offset, records
+            )
 
     def _check_read(self, of: TopicPartition, offset: int, value: bytes | None) -> None:
         """ConsistentRead: what was once read at an offset is what is read there ever after."""
@@ -268,27 +309,34 @@ class Workload:
                 f"{of} offset {offset}: {known!r} was read before, and now {value!r}",
             )
 
-    async def _check_ends(self, client: Client, partitions: list[TopicPartition]) -> None:
-        """HighWatermarkNeverGoesBack: the end of a partition never recedes for consumers.
+    async def _check_ends(
+        self, client: Client, partitions: list[TopicPartition], isolation: Isolation
+    ) -> None:
+        """HighWatermarkNeverGoesBack: the end of a partition never recedes for consumers; nor does,
+        for those with read_committed, LastStableOffsetNeverGoesBack.
 
         A leader that was deposed and does not know it answers from the past; a client that has
         heard of a later epoch takes no notice, and neither do we.
         """
-        before = {of: self.history.ends.get(of, (-1, 0)) for of in partitions}
-        for of, found in (await offsets_at(client, dict.fromkeys(partitions, LATEST))).items():
+        invariant, known = "HighWatermarkNeverGoesBack", self.history.ends
+        if isolation is Isolation.READ_COMMITTED:
+            invariant, known = "LastStableOffsetNeverGoesBack", self.history.stable_ends
+        before = {of: known.get(of, (-1, 0)) for of in partitions}
+        asked = await offsets_at(client, dict.fromkeys(partitions, LATEST), isolation=isolation)
+        for of, found in asked.items():
             epoch, end = before[of]
             if not self.history.protected(of) or found.leader_epoch < epoch:
                 continue
             if found.offset < end:
                 self.history.violated(
-                    "HighWatermarkNeverGoesBack",
+                    invariant,
                     self.world.loop.time(),
                     f"{of} ended at {end} in epoch {epoch}, and now at {found.offset} in epoch "
                     f"{found.leader_epoch}",
                 )
-            known_epoch, known_end = self.history.ends.get(of, (-1, 0))
+            known_epoch, known_end = known.get(of, (-1, 0))
             if found.leader_epoch >= known_epoch:
-                self.history.ends[of] = (found.leader_epoch, max(found.offset, known_end))
+                known[of] = (found.leader_epoch, max(found.offset, known_end))
 
     # Both, once
 
@@ -309,7 +357,7 @@ class Workload:
                 await consumer.assign(placed)
                 while any(consumer.positions[of] <= offset for of, offset in placed.items()):
                     for batches in await consumer.poll(1.0):
-                        self._check_batches(consumer, batches)
+                        self._check_batches(batches)
 
     # Belonging to groups
 
