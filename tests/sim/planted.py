@@ -239,6 +239,12 @@ def same_ids(seed: int) -> Plan:
     return _of_three(seed, faults, 0.0002, {})
 
 
+def churning(seed: int) -> Plan:
+    """Topics come and go with their records, and nothing else is wrong."""
+    plan = _of_three(seed, [], 0.0002, {}, producers=1)
+    return replace(plan, load=replace(plan.load, admin=True, fills_topics=True, consumers=0))
+
+
 def broken_clients(seed: int) -> Plan:
     """Connections of clients break several times a second, often in the middle of a response."""
     rng = random.Random(seed)
@@ -421,6 +427,14 @@ def count_for_good() -> Patches:
 
 def never_grow_the_isr() -> Patches:
     return attribute(role, "may_join", lambda *_: False)
+
+
+def delete_no_log() -> Patches:
+    """A replica that is deleted leaves its log behind, and its successor takes it for its own."""
+    return [
+        *attribute(ReplicaLogs, "delete", lambda self, tp: None),
+        *attribute(ReplicaLogs, "set_aside", lambda self, tp: None),
+    ]
 
 
 def take_no_records() -> Patches:
@@ -846,6 +860,13 @@ BUGS = [
         frozenset({"CountsAgree"}),
         count_for_good,
         1,
+    ),
+    Bug(
+        "a deleted replica leaves its log behind",
+        frozenset({"DeletedIsGone"}),
+        delete_no_log,
+        1,
+        churning,
     ),
     Bug("no replica rejoins the ISR", frozenset(), never_grow_the_isr, 1),
     Bug("every write is refused", frozenset(), take_no_records, 1),

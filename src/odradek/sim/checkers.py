@@ -453,6 +453,28 @@ class NoDuplicates(Checker):
                 seen[record.value] = (of, record.offset)
 
 
+class DeletedIsGone(Checker):
+    """Nothing of a deleted topic is left on any broker, and one that is created again under its
+    name has none of its records."""
+
+    name = "DeletedIsGone"
+
+    def judge(self) -> None:
+        for broker, partition in hosted(self.world):
+            of = partition.tp
+            if of.topic not in self.world.ledger.topics:
+                self.violated(f"{of} was deleted, and broker {broker.id} has it")
+            deletions = self.history.deleted.get(of.topic, 0)
+            for record in records_of(partition.local_log) if deletions else ():
+                written = record.value or b""  # what shows that the topic is served has no number
+                if written.isdigit() and int(written) < deletions:
+                    self.violated(
+                        f"{of} offset {record.offset} on broker {broker.id} was written before "
+                        f"deletion {deletions}, when there had been {int(written)}"
+                    )
+                    break
+
+
 class CountsAgree(Checker):
     """What a broker counts as it goes is what a walk over its partitions finds, and no counter
     of its traffic ever falls."""
@@ -491,6 +513,7 @@ CHECKERS: Sequence[type[Checker]] = (
     OnlyTheRegisteredBrokerWrites,
     StatesWithinTables,
     NoDuplicates,
+    DeletedIsGone,
     CountsAgree,
 )
 

@@ -48,6 +48,9 @@ class History:
     refused: set[TopicPartition] = field(default_factory=set)
     # Topics that were deleted, or that an unclean election was allowed on: nothing is promised.
     unprotected: set[str] = field(default_factory=set)
+    # How often topics were to be deleted; and the last time that it was done.
+    deletions: dict[str, int] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
     # What transactional clients saw.
     transactions: TransactionEvidence = field(init=False)
     violations: list[Violation] = field(default_factory=list)

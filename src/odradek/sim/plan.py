@@ -102,6 +102,7 @@ def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
         members=rng.randint(1, 3),
         admin=rng.random() < 0.6,
     )
+    load = replace(load, fills_topics=world.dice("full topics").random() < 0.5)
     apart = world.dice("transactions")
     if apart.random() < 0.5:
         return load

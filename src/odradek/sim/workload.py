@@ -6,6 +6,7 @@ no finding. Anything else is.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +70,8 @@ class Load:
     writers: int = 0
     movers: int = 0
     committed_consumers: int = 0
+    # Whether topics have records when they are deleted.
+    fills_topics: bool = False
 
     @property
     def has_transactions(self) -> bool:
@@ -83,6 +86,7 @@ class Workload:
         self.history = history
         self.replication = replication
         self.min_isr = min_isr
+        self._fills_topics = False
         self.topics: dict[str, int] = {}
         self.stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -118,6 +122,7 @@ class Workload:
 
     def start(self, load: Load) -> None:
         """Set the clients to work until `stop`."""
+        self._fills_topics = load.fills_topics
         for index in range(load.producers):
             name = f"producer-{index}"
             once = self.world.dice(name).random() < load.idempotent
@@ -378,19 +383,20 @@ class Workload:
 
     async def _administer(self, name: str) -> None:
         rng = self.world.dice(f"{name}/load")
+        acts = [
+            self._reassign,
+            self._elect,
+            self._expand,
+            self._churn,
+            self._misplace,
+            self._configure,
+        ]
+        if self._fills_topics:
+            acts += [self._churn] * 3
         async with self.client(name) as client:
             while not self.stopping:
                 await asyncio.sleep(rng.expovariate(0.5))
-                act = rng.choice(
-                    [
-                        self._reassign,
-                        self._elect,
-                        self._expand,
-                        self._churn,
-                        self._misplace,
-                        self._configure,
-                    ]
-                )
+                act = rng.choice(acts)
                 try:
                     await act(client, rng)
                     self.history.count(act.__name__.strip("_"))
@@ -437,14 +443,35 @@ class Workload:
         )
 
     async def _churn(self, client: Client, rng: random.Random) -> None:
-        """Create a topic without records, and delete it."""
+        """Create a topic, perhaps with records, and delete it."""
         name = f"passing-{rng.randrange(3)}"
         self.history.unprotected.add(name)
         if rng.random() < 0.5:
             await self.create_topic(client, name, rng.randint(1, 3))
-            self.topics.pop(name, None)
+            partitions = self.topics.pop(name, 0)
+            if partitions and self._fills_topics:
+                await self._fill(client, name, partitions)
         else:
-            await self._delete_topic(client, name)
+            deletions = self.history.deletions.get(name, 0) + 1
+            self.history.deletions[name] = deletions
+            if not await self._delete_topic(client, name):
+                self.history.deleted[name] = deletions
+
+    async def _fill(self, client: Client, topic: str, partitions: int) -> None:
+        """A few records, of which each says how often the topic was to be deleted before."""
+        value = b"%d" % self.history.deletions.get(topic, 0)
+        producer = Producer(client, clock=self._clock, batch_bytes=1, delivery_timeout_s=5.0)
+        deliveries = [
+            await producer.send(topic, value, partition=partition)
+            for partition in range(partitions)
+            for _ in range(5)
+        ]
+        # Each has its answer, or none will come: nothing is under way when the topic is deleted.
+        for delivery in deliveries:
+            with contextlib.suppress(*EXPECTED):
+                await delivery
+                self.history.count("records in topics to be deleted")
+        await producer.close()
 
     async def _misplace(self, client: Client, rng: random.Random) -> None:
         """A topic is made on a single broker, one that is down if there is any, and deleted before
@@ -466,6 +493,8 @@ class Workload:
         await client.ask_controller(request, lambda r: r.topics[0].error_code)
         await self._delete_topic(client, name)
 
-    async def _delete_topic(self, client: Client, name: str) -> None:
+    async def _delete_topic(self, client: Client, name: str) -> int:
+        """The error, if any; without one, the topic is gone."""
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
-        await client.ask_controller(request, lambda r: r.responses[0].error_code)
+        response = await client.ask_controller(request, lambda r: r.responses[0].error_code)
+        return int(response.responses[0].error_code)
