@@ -256,7 +256,9 @@ class Mover(TransactionalClient):
     async def check_committed(self, *, stable: bool) -> int:
         known = self.evidence.committed_offset(self.source) if stable else None
         groups = Groups(self.client)
-        found = (await groups.offsets(MOVERS, [self.source], require_stable=stable)).get(self.source)
+        found = (await groups.offsets(MOVERS, [self.source], require_stable=stable)).get(
+            self.source
+        )
         offset = -1 if found is None else found.offset
         self.evidence.check_offset(self.source, offset, known)
         return max(offset, 0)

@@ -45,7 +45,7 @@ __all__ = [
     "new_columns",
 ]
 
-# The topic of frames, as whoever comes first creates it.
+# The topic of frames, as the first broker that publishes one creates it.
 TOPIC_PARTITIONS = 16
 TOPIC_REPLICAS_MAX = 3
 TOPIC_CONFIG = {
