@@ -1,0 +1,281 @@
+"""Finding a plan: repair what breaks a hard rule, relieve brokers, take back what was not needed.
+
+The width K of the search is the dial between time and quality. A first plan is made with a small K;
+what is left of the budget goes into larger ones, each from the original placement, and the cheapest
+of the best is kept. The budget is counted in evaluations, so that a plan does not depend on the
+machine. Each step lowers the pull on the brokers, so a search may be stopped at any visit: by a
+count, by the clock, or by hand; and the same count gives the same plan again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from odradek.balance import kernels
+from odradek.balance.kernels import EVALUATIONS, SEED, Problem, State
+from odradek.balance.model import Cluster
+from odradek.balance.rules import DISK, HAIR, Array, beyond_wall, outside
+
+WIDTHS = (24, 96, 400)
+# Without a budget, the widest that is tried, and after how many evaluations of the narrower one.
+USUAL_WIDTH = 96
+NARROW_EVALUATIONS_MAX = 2_000_000
+FIRST_SEED = 0x2545F491
+ROUNDS_MAX = 200
+ROUNDS_COMPARED = 4
+# Rounds that lower the pull by less than this have come to an end, and a plan that does so without
+# a repair is not worth carrying out.
+LEAST_GAIN = 0.02
+PULL_MIN = 1e-9
+# How often a plan is planned again from where it leads, until nothing more moves.
+CONTINUATIONS_MAX = 8
+# After so many evaluations the search looks up, at the clock or for Ctrl-C.
+SLICE = 2_000_000
+
+
+class Stopped(Exception):
+    """The budget is used up."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """How much may be spent.
+
+    `evaluations` ends the search when so many are made, and `should_stop` when it says so; without
+    either the search ends by itself, with the widths that its first results allow.
+    """
+
+    evaluations: int | None = None
+    should_stop: Callable[[int], bool] | None = None
+    spent: int = 0
+    is_cut: bool = False
+
+    def allows(self, width: int, spent_on_narrower: int) -> bool:
+        if self.is_cut:
+            return False
+        if self.evaluations is not None or self.should_stop is not None:
+            return True
+        return width <= USUAL_WIDTH and spent_on_narrower <= NARROW_EVALUATIONS_MAX
+
+    def check(self, spent: int) -> None:
+        """Stopped if it is used up."""
+        self.is_cut = self.is_cut or (
+            (self.evaluations is not None and spent >= self.evaluations)
+            or (self.should_stop is not None and self.should_stop(spent))
+        )
+        if self.is_cut:
+            raise Stopped
+
+
+class Outcome(NamedTuple):
+    """A placement that a search reached from another."""
+
+    broker: Array
+    leader: Array
+    sums: Array
+    pull: float
+    cost: float
+    stuck: int  # replicas that may not stay and found no place
+
+    def is_like(self, cluster: Cluster) -> bool:
+        """Whether nothing has moved."""
+        home, first = cluster.problem.home, cluster.problem.first
+        return bool((self.broker == home).all() and (self.leader == first).all())
+
+
+def new_state(cluster: Cluster) -> State:
+    """The placement as it is."""
+    f = cluster.problem
+    slots, brokers = len(f.home), len(f.rack)
+    cells = max(len(f.frozen) * f.crowd_stride, brokers)
+    state = State(
+        broker=f.home.copy(),
+        leader=f.first.copy(),
+        sums=np.zeros((brokers, kernels.DIMENSION_COUNT), np.int64),
+        arriving=np.zeros(brokers, np.int64),
+        entries=np.zeros(slots + slots // 4 + 16 * brokers, np.int32),
+        begin=np.zeros(brokers, np.int64),
+        held=np.zeros(brokers, np.int64),
+        room=np.zeros(brokers, np.int64),
+        place=np.zeros(slots, np.int32),
+        crowd=np.zeros(cells, np.int16),
+        cursor=np.zeros(brokers, np.int64),
+        vector=np.zeros((3, kernels.DIMENSION_COUNT), np.int64),
+        chosen=np.zeros((2, kernels.WIDTH_MAX), np.int32),
+        worth=np.zeros(kernels.WIDTH_MAX, np.float64),
+        targets=np.zeros(kernels.TARGETS * kernels.DRAWS, np.int32),
+        counters=np.zeros(2, np.int64),
+    )
+    state.counters[SEED] = FIRST_SEED
+    kernels.count_up(f, state)
+    return state
+
+
+def pulls(cluster: Cluster, sums: Array) -> Array:
+    """How hard each broker is pulled in each dimension."""
+    f = cluster.problem
+    far = np.maximum(sums - f.high, 0) + np.maximum(f.low - sums, 0)
+    beyond = np.maximum(sums - f.wall, 0)
+    result: Array = far.astype(np.float64) ** 2 * f.scale + (
+        beyond.astype(np.float64) ** 2 * f.wall_scale
+    )
+    return result
+
+
+def find(cluster: Cluster, budget: Budget | None = None) -> Outcome:
+    """The best placement within a budget; the one there is, if no other is worth its cost.
+
+    What was found is searched again, as if it had been carried out, until nothing more moves: so a
+    plan that was carried out is followed by none.
+    """
+    budget = budget or Budget()
+    here = cluster
+    found = _widest(here, budget)
+    for _ in range(CONTINUATIONS_MAX):
+        if found.is_like(here) or budget.is_cut:
+            break
+        here = _carried_out(here, found)
+        found = _widest(here, budget)
+    return found._replace(cost=_cost(cluster, found.broker, found.leader))
+
+
+def _widest(cluster: Cluster, budget: Budget) -> Outcome:
+    """The best of a narrow search and of as many wider ones as the budget allows."""
+    before = budget.spent
+    best = _search(cluster, WIDTHS[0], budget)
+    for width in WIDTHS[1:]:
+        # Without a move there is no cost to lower, unless something is still outside.
+        if not budget.allows(width, budget.spent - before) or budget.spent == before:
+            break
+        found = _search(cluster, width, budget)
+        # A search that was cut off is unfinished; the narrower one before it was not.
+        if not budget.is_cut and _is_better(found, best, len(cluster.problem.rack)):
+            best = found
+    return best
+
+
+def _is_better(found: Outcome, best: Outcome, brokers: int) -> bool:
+    """Fewer left out, then less pull, then less cost. Brokers within a hair's breadth of their
+    bands are as good as inside."""
+    if found.stuck != best.stuck:
+        return found.stuck < best.stuck
+    hairs = brokers * HAIR**2
+    if found.pull < best.pull * (1 - LEAST_GAIN) - hairs:
+        return True
+    return found.pull <= best.pull + hairs and found.cost < best.cost
+
+
+def _search(cluster: Cluster, width: int, budget: Budget) -> Outcome:
+    """One search from the placement as it is. What it gains beside repairs must be worth it."""
+    f = cluster.problem
+    state = new_state(cluster)
+    stuck = _repair(f, state)
+    repaired = state.broker.copy()
+    start = _total_pull(cluster, state)
+    try:
+        _improve(cluster, state, width, budget)
+    except Stopped:
+        pass
+    budget.spent += int(state.counters[EVALUATIONS])
+    reached = _total_pull(cluster, state)
+    if start - reached <= max(PULL_MIN, start * LEAST_GAIN):
+        state.broker[:] = repaired
+        state.leader[:] = f.first
+        kernels.count_up(f, state)
+        reached = start
+    cost = _cost(cluster, state.broker, state.leader)
+    return Outcome(state.broker, state.leader, state.sums, reached, cost, stuck)
+
+
+def _repair(f: Problem, state: State) -> int:
+    """Move what breaks a hard rule; how many replicas found no place."""
+    # The largest first: what is small fits in later.
+    leaving = np.flatnonzero(f.must_leave)
+    leaving = leaving[np.argsort(-f.size[leaving], kind="stable")]
+    stuck = int(kernels.repair_places(f, state, leaving))
+    kernels.repair_racks(f, state)
+    return stuck
+
+
+def _improve(cluster: Cluster, state: State, width: int, budget: Budget) -> None:
+    f = cluster.problem
+    _relieve(cluster, state, width, budget)
+    if kernels.spread(f, state):
+        _relieve(cluster, state, width, budget)
+    _take_back(f, state)
+    _relieve(cluster, state, width, budget)
+    _take_back(f, state)
+
+
+def _relieve(cluster: Cluster, state: State, width: int, budget: Budget) -> None:
+    """Visit brokers outside their bands, worst first, until there is none or rounds gain little."""
+    totals: list[float] = []
+    for _ in range(ROUNDS_MAX):
+        by_broker = pulls(cluster, state.sums).sum(axis=1)
+        wrong = outside(state.sums, cluster.bounds) | beyond_wall(state.sums, cluster.bounds)
+        visited = np.flatnonzero(wrong.any(axis=1) & (by_broker > 0.0))
+        if not len(visited):
+            return
+        totals.append(float(by_broker.sum()))
+        if len(totals) > ROUNDS_COMPARED:
+            past = totals[-1 - ROUNDS_COMPARED]
+            if past - totals[-1] < past * LEAST_GAIN:
+                return
+        order = visited[np.argsort(-by_broker[visited], kind="stable")].astype(np.int32)
+        at = 0
+        while at < len(order):
+            spent = int(state.counters[EVALUATIONS])
+            limit = spent + SLICE
+            if budget.evaluations is not None:
+                limit = min(limit, budget.evaluations - budget.spent)
+            at = int(kernels.visit_each(cluster.problem, state, order, at, width, limit))
+            budget.check(budget.spent + int(state.counters[EVALUATIONS]))
+
+
+def _take_back(f: Problem, state: State) -> None:
+    """Undo what the placement does as well without, the largest first."""
+    for _ in range(ROUNDS_COMPARED):
+        slots = np.flatnonzero(state.broker != f.home)
+        slots = slots[np.argsort(-f.size[slots], kind="stable")]
+        partitions = np.flatnonzero(state.leader != f.first)
+        if not kernels.take_back(f, state, slots, partitions):
+            return
+
+
+def _total_pull(cluster: Cluster, state: State) -> float:
+    total = float(pulls(cluster, state.sums).sum())
+    return total + float(kernels.topic_pulls(cluster.problem, state))
+
+
+def _carried_out(cluster: Cluster, found: Outcome) -> Cluster:
+    """The cluster after a plan."""
+    f = cluster.problem
+    return replace(
+        cluster,
+        problem=f._replace(
+            home=found.broker,
+            first=found.leader,
+            must_leave=(f.must_leave & (found.broker == f.home)).astype(np.uint8),
+            disk_before=found.sums[:, DISK].copy(),
+        ),
+    )
+
+
+def copied(cluster: Cluster, broker: Array) -> Array:
+    """The slots whose broker had no replica of their partition: what has to be copied."""
+    f = cluster.problem
+    slots = np.flatnonzero(broker != f.home)
+    new = np.ones(len(slots), bool)
+    for at, slot in enumerate(slots):
+        p = f.partition[slot]
+        new[at] = broker[slot] not in f.home[f.start[p] : f.start[p + 1]]
+    return slots[new]
+
+
+def _cost(cluster: Cluster, broker: Array, leader: Array) -> float:
+    f = cluster.problem
+    slots = copied(cluster, broker)
+    copies = f.size[slots].sum() / f.mean_size + kernels.COPY_PRICE * len(slots)
+    return float(copies + kernels.FREE_PRICE * int((leader != f.first).sum()))
