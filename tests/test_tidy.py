@@ -95,12 +95,6 @@ OFFERED_CLASSES = {"Cluster"}
 UNUSED = {
     **dict.fromkeys(words("serialize deserialize"), "kazoo calls them on a request"),
     "wait_closed": "asyncio calls it on a server",
-    **dict.fromkeys(
-        words(
-            "to_file is_attainable move_from_dict IMPROVED UNATTAINABLE NOT_FOUND topic_outside"
-        ),
-        "plans: the value landed before what makes and carries them out",
-    ),
 }
 
 # Attributes of the time module that read no clock of their own, and the class the core is handed.

@@ -195,13 +195,16 @@ def _refuse_twins(
 
 
 def _in_failed_directory(table: pa.Table, brokers: Brokers, index: Array, order: Array) -> Array:
+    """Which replicas are in a directory that failed: one that its broker does not find is, too."""
     result = np.zeros(len(index), np.uint8)
     directory: Any = None
     for broker, failed in enumerate(brokers.failed_directories):
         if failed:
             if directory is None:
                 directory = table["directory"].combine_chunks()
-            inside = pc.is_in(directory, pa.array(list(failed), directory.type))
+            inside = pc.or_(
+                pc.is_in(directory, pa.array(list(failed), directory.type)), pc.is_null(directory)
+            )
             result |= (inside.to_numpy(zero_copy_only=False)[order] & (index == broker)).astype(
                 np.uint8
             )

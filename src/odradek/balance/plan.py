@@ -202,11 +202,6 @@ def move_to_dict(move: Move) -> dict[str, Any]:
     }
 
 
-def move_from_dict(found: object, where: str = "move") -> Move:
-    """The move that `move_to_dict` wrote; InvalidPlan for anything else."""
-    return _read_move(_Reader(found, where))
-
-
 def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 

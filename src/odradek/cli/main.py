@@ -52,6 +52,7 @@ VERBS: Mapping[str, Verb] = {
     "load": Verb("odradek.cli.load", "load", "Who bears what: brokers, topics, partitions."),
     "reassign": Verb("odradek.cli.reassign", "reassign", "Move partitions between brokers."),
     "rebalance": Verb("odradek.cli.rebalance_run", "rebalance", "Level brokers by their load."),
+    "brokers": Verb("odradek.cli.brokers", "brokers", "Empty or fill brokers."),
     "elect": Verb("odradek.cli.elect", "elect", "Elect leaders."),
     "store": Verb("odradek.cli.store", "store", "Back up and restore the metadata."),
     "journal": Verb("odradek.cli.journal", "journal", "What the controller did, and why."),

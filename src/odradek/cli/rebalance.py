@@ -1,16 +1,258 @@
-"""`odradek rebalance`: plans by load, and what they do."""
+"""`odradek rebalance`: plans by load, and what they do.
 
+Exit codes: 0 a plan, or nothing to do; 1 a hard rule cannot be met, or with --check something
+should move; 2 a usage error; 130 interrupted.
+"""
+
+import re
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from odradek.balance.plan import InvalidPlan, Plan
-from odradek.cli.output import Listing, duration, examples, json_option, plural, print_json, size
+from odradek.balance.plan import (
+    MET,
+    UNATTAINABLE,
+    BrokerResult,
+    InvalidPlan,
+    Plan,
+    Span,
+)
+from odradek.balance.settings import InvalidSettings, Settings, read_settings
+from odradek.cli.output import (
+    Listing,
+    console,
+    duration,
+    examples,
+    json_option,
+    plural,
+    print_json,
+    print_table,
+    size,
+)
+from odradek.cli.session import with_cluster
+from odradek.placement import parse_broker_list
+
+if TYPE_CHECKING:
+    from odradek.client import Blocking
+
+SETTINGS_FILE = Path("rebalance.toml")
+# The columns of the table of brokers.
+SHOWN = ("cpu", "in", "out", "disk", "replicas", "leaders")
+COUNTED = ("replicas", "leaders")
+BARS = 9
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h)?")
+_FACTORS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
-@click.group(epilog=examples("odradek rebalance show plan.json --why"))
+@click.group(
+    epilog=examples(
+        "odradek rebalance plan -o plan.json",
+        "odradek rebalance show plan.json --why",
+    )
+)
 def rebalance() -> None:
     """Level what brokers bear: plan by load, and look at plans."""
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """The callback of an option that takes a time: 60s, 5min."""
+    if value is None:
+        return None
+    match = _SECONDS.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(f"a time such as 60s or 5min, not {value!r}")
+    return float(match[1]) * _FACTORS[match[2]]
+
+
+def _ids(context: click.Context, parameter: click.Parameter, value: str | None) -> frozenset[int]:
+    """The callback of an option that takes brokers: 1,2,3."""
+    return frozenset() if value is None else frozenset(parse_broker_list(value))
+
+
+@rebalance.command(
+    "plan",
+    epilog=examples(
+        "odradek rebalance plan -o plan.json",
+        "odradek rebalance plan --remove 4 --exclude-topic 'audit-.*'",
+        "odradek rebalance plan --check || echo unbalanced",
+    ),
+)
+@click.option(
+    "--brokers", "-B", "only", callback=_ids, metavar="IDS", help="Use only these, 1,2,3."
+)
+@click.option("--remove", callback=_ids, metavar="IDS", help="Brokers that shall end up empty.")
+@click.option("--exclude-topic", multiple=True, metavar="PATTERN", help="Leave these topics alone.")
+@click.option(
+    "--settings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"Thresholds and capacities; default: {SETTINGS_FILE} if it exists.",
+)
+@click.option("--budget", callback=_seconds, metavar="TIME", help="Search so long, such as 60s.")
+@click.option("--evaluations", type=click.IntRange(1), help="Search so far: gives a plan again.")
+@click.option("--check", is_flag=True, help="Exit with 1 if something should move.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the plan to a file.")
+@json_option
+@with_cluster
+def make_plan(
+    cluster: "Blocking",
+    only: frozenset[int],
+    remove: frozenset[int],
+    exclude_topic: tuple[str, ...],
+    settings: Path | None,
+    budget: float | None,
+    evaluations: int | None,
+    check: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Find the moves that level the brokers, and keep them as a plan. Moves nothing.
+
+    Without telemetry a plan levels disk and the numbers of replicas and leaders. The file that
+    --output writes is a reassignment for Kafka's tools, too.
+    """
+    chosen = usable_settings(settings, exclude_topic)
+    plan = plan_for(
+        cluster, chosen, remove=remove, only=only, seconds=budget, evaluations=evaluations
+    )
+    if output is not None:
+        output.write_text(plan.to_file())
+    if plan.moves and not check:
+        keep(cluster, plan)
+    if as_json:
+        print_json(plan.to_dict())
+    else:
+        print_plan(plan, is_kept=not check)
+    if not plan.is_attainable or (check and plan.moves):
+        raise click.exceptions.Exit(1)
+
+
+def keep(cluster: "Blocking", plan: Plan) -> None:
+    """Keep a plan in the cluster, so that it is applied and looked at by its id."""
+    from odradek.balance.plan_store import PlanStore
+
+    store = PlanStore(cluster.admin)
+    cluster.run(store.put(plan, cluster.run(store.read())))
+
+
+def usable_settings(path: Path | None, exclude: Sequence[str] = ()) -> Settings:
+    """The settings of a file, or of the one that is there, or none."""
+    if path is None and SETTINGS_FILE.exists():
+        path = SETTINGS_FILE
+    try:
+        found = Settings() if path is None else read_settings(path)
+        return found.excluding(exclude)
+    except InvalidSettings as error:
+        raise click.ClickException(str(error)) from None
+
+
+def plan_for(
+    cluster: "Blocking",
+    settings: Settings,
+    *,
+    remove: frozenset[int] = frozenset(),
+    only: frozenset[int] = frozenset(),
+    seconds: float | None = None,
+    evaluations: int | None = None,
+) -> Plan:
+    """Ask the cluster and search, with a line about what takes its time."""
+    from odradek.balance.compilation import compile_apart, is_compiled
+    from odradek.balance.current import current_load
+    from odradek.balance.explain import Facts
+    from odradek.balance.model import InvalidModel
+    from odradek.balance.plan_store import PlanStore
+    from odradek.balance.proposal import propose
+    from odradek.balance.search import Budget
+
+    compiler = None if is_compiled() else compile_apart()
+    now_ms = time.time_ns() // 1_000_000
+    load = cluster.run(current_load(cluster.admin, now_ms))
+    if compiler is not None:
+        with console(stderr=True).status("compiling the planner, once on this machine"):
+            compiler.wait()
+    stored = cluster.run(PlanStore(cluster.admin).read())
+    facts = Facts(stored.new_id(now_ms), now_ms, load.as_of_ms or now_ms, load.coverage)
+    limit = Budget(evaluations, None if seconds is None else _until(seconds))
+    try:
+        with console(stderr=True).status("searching"):
+            return propose(load, settings, limit, facts, remove=remove, only=only)
+    except InvalidModel as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _until(seconds: float) -> Callable[[int], bool]:
+    end = time.monotonic() + seconds
+    return lambda evaluations: time.monotonic() >= end
+
+
+def print_plan(plan: Plan, *, is_kept: bool) -> None:
+    """Who bears what before and after, which rules are met, and what it costs."""
+    click.echo(
+        f"load: measured of {plan.coverage:.1%} of all replicas"
+        + ("" if plan.coverage else ", so sizes and counts alone")
+    )
+    changed = [each for each in plan.brokers if _is_outside(each)]
+    if changed:
+        click.echo("now→then, 1.00 = a broker's share")
+        print_table(["broker", *SHOWN, ""], [_cells(each) for each in changed])
+    others = len(plan.brokers) - len(changed)
+    if others:
+        click.echo(f"{plural(others, 'broker')} {'was' if others == 1 else 'were'} in the band")
+    met = sum(result.state == MET for result in plan.rules)
+    were = sum(not result.outside_before for result in plan.rules)
+    short = [result for result in plan.rules if result.state == UNATTAINABLE]
+    click.echo(
+        f"rules: {met} met (were {were})" + (f", {len(short)} unattainable" if short else "")
+    )
+    for result in plan.rules:
+        if result.state != MET:
+            click.echo(f"  {result.rule}: {result.proof}")
+    if not plan.moves:
+        click.echo("nothing has to move")
+        return
+    click.echo(in_short(plan))
+    if is_kept:
+        click.echo(
+            f"plan {plan.id}  ·  odradek rebalance apply {plan.id}  ·  why: "
+            f"odradek rebalance show {plan.id} --why"
+        )
+
+
+def _is_outside(broker: BrokerResult) -> bool:
+    return any(
+        not span.low <= value <= span.high
+        for name, span in broker.resources.items()
+        if name in SHOWN
+        for value in (span.before, span.after)
+    )
+
+
+def _cells(broker: BrokerResult) -> list[object]:
+    cells: list[object] = [broker.broker]
+    worst = max(
+        (broker.resources[name] for name in SHOWN if broker.resources[name].share),
+        key=lambda span: abs(span.before / span.share - 1),
+        default=None,
+    )
+    for name in SHOWN:
+        span = broker.resources[name]
+        if not span.share:
+            cells.append("")
+        elif name in COUNTED:
+            cells.append(f"{span.before:,}→{span.after:,}")
+        else:
+            cells.append(f"{span.before / span.share:.2f}→{span.after / span.share:.2f}")
+    cells.append(
+        "" if worst is None else f"{_bar(worst, worst.before)} → {_bar(worst, worst.after)}"
+    )
+    return cells
+
+
+def _bar(span: Span, value: int) -> str:
+    """As long as the value is of twice the share."""
+    return "▇" * max(0, min(BARS, round(value / span.share * BARS / 2)))
 
 
 def read_plan(file: Path) -> Plan:
@@ -21,13 +263,32 @@ def read_plan(file: Path) -> Plan:
         raise click.ClickException(f"{file}: {error}") from None
 
 
-@rebalance.command(epilog=examples("odradek rebalance show plan.json --why"))
-@click.argument("plan", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@rebalance.command(
+    epilog=examples(
+        "odradek rebalance show 20261116-1 --why",
+        "odradek rebalance show plan.json --html plan.html",
+    )
+)
+@click.argument("plan")
 @click.option("--why", is_flag=True, help="Each move with the rule it serves and what it gains.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), help="Write one page: brokers before and after."
+)
 @json_option
-def show(plan: Path, why: bool, as_json: bool) -> None:
-    """What a plan moves, and with --why the reason of each move."""
-    found = read_plan(plan)
+@with_cluster
+def show(cluster: "Blocking", plan: str, why: bool, html: Path | None, as_json: bool) -> None:
+    """What a plan moves, by its id or from a file, and with --why the reason of each move."""
+    file = Path(plan)
+    if file.is_file():
+        found = read_plan(file)
+    else:
+        from odradek.balance.plan_store import PlanStore
+
+        found = cluster.run(PlanStore(cluster.admin).read()).plan(plan)
+    if html is not None:
+        from odradek.balance.page import page_of
+
+        html.write_text(page_of(found), encoding="utf-8")
     if as_json:
         print_json(found.to_dict())
         return

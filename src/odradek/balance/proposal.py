@@ -1,0 +1,90 @@
+"""From what a cluster says of itself to a plan: the load table, the settings, the search."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.balance.explain import Facts, explain
+from odradek.balance.load import LoadModel
+from odradek.balance.model import Cluster, InvalidModel, Scope, build
+from odradek.balance.plan import Plan
+from odradek.balance.rules import Thresholds
+from odradek.balance.search import Budget, find
+from odradek.balance.settings import Settings
+
+CAPACITY_COLUMNS = {"cpu": "cores", "network": "net_capacity", "disk": "disk_capacity"}
+
+
+def propose(
+    load: LoadModel,
+    settings: Settings,
+    budget: Budget,
+    facts: Facts,
+    *,
+    remove: frozenset[int] = frozenset(),
+    only: frozenset[int] = frozenset(),
+) -> Plan:
+    """The plan for a load table; `facts` says what to call it, and the plan adds what it took."""
+    cluster = model_of(load, settings, remove, only)
+    found = find(cluster, budget)
+    return explain(cluster, found, facts, budget.spent)
+
+
+def model_of(
+    load: LoadModel, settings: Settings, remove: frozenset[int], only: frozenset[int]
+) -> Cluster:
+    """The cluster with the capacities, topics and thresholds of the settings."""
+    topics = load.replicas["topic"].unique().to_pylist()
+    scope = Scope(
+        remove=remove,
+        only=only,
+        excluded={
+            topic
+            for topic in topics
+            if any(re.fullmatch(pattern, topic) for pattern in settings.excluded)
+        },
+        sets={
+            topic: brokers
+            for topic in topics
+            for pattern, brokers in settings.sets.items()
+            if re.fullmatch(pattern, topic)
+        },
+    )
+    thresholds = Thresholds(**settings.thresholds)
+    brokers = with_capacities(load.brokers, settings.capacity)
+    cluster = build(load.replicas, brokers, thresholds, scope)
+    if thresholds.strict_racks:
+        _require_racks(cluster)
+    return cluster
+
+
+def with_capacities(
+    brokers: pa.Table, capacity: Mapping[int | None, Mapping[str, float]]
+) -> pa.Table:
+    """The brokers with the capacities that were given; the others as they were measured."""
+    for resource, column in CAPACITY_COLUMNS.items():
+        values: list[Any] = []
+        for id, measured in zip(
+            brokers["broker"].to_pylist(), brokers[column].to_pylist(), strict=True
+        ):
+            usual = capacity.get(None, {}).get(resource, measured)
+            values.append(capacity.get(id, {}).get(resource, usual))
+        kind = brokers.schema.field(column).type
+        array = pa.array(values, pa.float64()).cast(kind, safe=False)
+        brokers = brokers.set_column(brokers.column_names.index(column), column, array)
+    return brokers
+
+
+def _require_racks(cluster: Cluster) -> None:
+    f = cluster.problem
+    racks = len(np.unique(f.rack[f.receivers]))
+    factor = np.diff(f.start)
+    if len(factor) and int(factor.max()) > racks:
+        p = int(np.argmax(factor))
+        raise InvalidModel(
+            f"{cluster.name(p)} has {factor[p]} replicas, and there are {racks} racks: with "
+            'racks = "strict" each needs one of its own'
+        )

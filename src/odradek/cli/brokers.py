@@ -1,0 +1,59 @@
+"""`odradek brokers`: empty one before it leaves, fill one that has come."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from odradek.cli.output import examples, json_option, print_json
+from odradek.cli.rebalance import keep, plan_for, print_plan, usable_settings
+from odradek.cli.session import with_cluster
+
+if TYPE_CHECKING:
+    from odradek.balance.plan import Plan
+    from odradek.client import Blocking
+
+
+@click.group(epilog=examples("odradek brokers drain 4", "odradek brokers add 9"))
+def brokers() -> None:
+    """Plans that empty brokers before they leave, or fill new ones."""
+
+
+ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(0), metavar="ID...")
+
+
+@brokers.command(epilog=examples("odradek brokers drain 4"))
+@ids
+@json_option
+@with_cluster
+def drain(cluster: "Blocking", ids: tuple[int, ...], as_json: bool) -> None:
+    """Plan to move everything off brokers, to where there is room for it. Moves nothing yet.
+
+    What else is out of balance is levelled in the same plan: what has to be copied anyway goes
+    where something is missing. Exits with 1 if some replica has no other place.
+    """
+    _finish(cluster, plan_for(cluster, usable_settings(None), remove=frozenset(ids)), as_json)
+
+
+@brokers.command(epilog=examples("odradek brokers add 9"))
+@ids
+@json_option
+@with_cluster
+def add(cluster: "Blocking", ids: tuple[int, ...], as_json: bool) -> None:
+    """Plan to give new brokers their share. Moves nothing yet."""
+    known = cluster.run(cluster.client.refresh()).nodes
+    for id in ids:
+        if id not in known:
+            alive = ", ".join(map(str, sorted(known)))
+            raise click.ClickException(f"broker {id} is not alive; {alive} are: start it first")
+    _finish(cluster, plan_for(cluster, usable_settings(None)), as_json)
+
+
+def _finish(cluster: "Blocking", plan: "Plan", as_json: bool) -> None:
+    if plan.moves:
+        keep(cluster, plan)
+    if as_json:
+        print_json(plan.to_dict())
+    else:
+        print_plan(plan, is_kept=True)
+    if not plan.is_attainable:
+        raise click.exceptions.Exit(1)
