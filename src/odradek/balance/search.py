@@ -32,7 +32,7 @@ PULL_MIN = 1e-9
 # How often a plan is planned again from where it leads, until nothing more moves.
 CONTINUATIONS_MAX = 8
 # After so many evaluations the search looks up, at the clock or for Ctrl-C.
-SLICE = 2_000_000
+SLICE = 100_000
 
 
 class Stopped(Exception):
