@@ -50,7 +50,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         "client": "wire security placement",
         "operations": "client wire placement",
         "balance": "client wire placement operations",
-        "spark": "client wire java",
+        "spark": "client wire balance java",
         "testing": "client wire security broker",
         "sim": "wire security log store placement controller replica coordinator broker client",
         "console": "wire client operations balance placement security controller.journal "

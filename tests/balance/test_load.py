@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.balance.frames import TICK_MS, TICKS_PER_WINDOW, Row, frame
 
-from odradek.balance.cpu import fit_cpu, non_negative_least_squares
+from odradek.balance.cpu import fit_cpu, non_negative_least_squares, served_by_brokers
 from odradek.balance.frames import decode_frames
 from odradek.balance.load import PLACEMENT, REPLICA_LOAD, load_table
 from odradek.balance.windows import broker_windows, partition_windows
@@ -186,7 +186,9 @@ def cpu_frames(noise: float = 0.0, windows: int = 30) -> list[bytes]:
 
 def test_the_cost_of_bytes_records_and_requests_is_found_again() -> None:
     decoded = decode_frames(cpu_frames())
-    (cost,) = fit_cpu(partition_windows(decoded), broker_windows(decoded)).values()
+    (cost,) = fit_cpu(
+        served_by_brokers(partition_windows(decoded)), broker_windows(decoded)
+    ).values()
     assert cost.r2 is not None and cost.r2 > 0.999 and cost.windows == 60
     assert cost.byte_in == pytest.approx(2e-9, rel=1e-3)
     assert cost.message == pytest.approx(3e-7, rel=1e-3)
@@ -199,7 +201,7 @@ def test_the_cost_of_bytes_records_and_requests_is_found_again() -> None:
 def test_without_a_fit_fixed_weights_share_out_the_time(values: list[bytes]) -> None:
     decoded = decode_frames(values)
     partitions, brokers = partition_windows(decoded), broker_windows(decoded)
-    (cost,) = fit_cpu(partitions, brokers).values()
+    (cost,) = fit_cpu(served_by_brokers(partitions), brokers).values()
     assert cost.r2 is None
     assert cost.byte_in / cost.byte_out == pytest.approx(0.7 / 0.15)
     written = sum(partitions["bytes_in"].to_pylist())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,3 +78,10 @@ def test_brokers_that_publish_nothing_are_estimated(cluster: Cluster, odradek: C
     assert published.splitlines()[1].endswith("all brokers publish for themselves")
     refused = odradek.refused("load", "poll", "--brokers", "one", code=2)
     assert refused.endswith("no ids, separated by commas: one")
+
+
+def test_the_pipeline_it_prints_is_one(odradek: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "load.toml"
+    file.write_text(odradek("load", "pipeline", "--path", str(tmp_path / "lake")))
+    checked = odradek("pipeline", "check", str(file))
+    assert checked == "load: 1 sources, 4 steps, 2 sinks\n"

@@ -17,9 +17,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["CpuCost", "class_of", "fit_cpu", "non_negative_least_squares"]
+__all__ = [
+    "SERVED",
+    "CpuCost",
+    "class_of",
+    "fit_cpu",
+    "non_negative_least_squares",
+    "served_by_brokers",
+    "summed",
+]
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+KEYS = ["window_ms", "broker"]
+SERVED = pa.schema(
+    [
+        ("window_ms", pa.int64()),
+        ("broker", pa.int32()),
+        *(
+            (name, pa.int64())
+            for name in (
+                *("bytes_in", "messages", "requests", "follower_out", "bytes_out"),
+                *("followed_bytes", "followed_messages"),
+            )
+        ),
+    ]
+)
 
 R2_MIN = 0.5
 WINDOWS_MIN = 3
@@ -76,10 +99,17 @@ def class_of(cores: float) -> int:
     return round(cores * 100)
 
 
-def fit_cpu(partitions: pa.Table, brokers: pa.Table) -> dict[int, CpuCost]:
-    """The cost by class, from the tables of windows.py. What is estimated has no processor time."""
-    brokers = brokers.filter(pc.invert(brokers["is_estimated"]))
-    samples = _samples(partitions, brokers)
+def fit_cpu(served: pa.Table, brokers: pa.Table) -> dict[int, CpuCost]:
+    """The cost by class, from what brokers served and measured. What is estimated has no processor
+    time."""
+    brokers = brokers.filter(pc.invert(brokers["is_estimated"])).drop_columns(
+        ["failed_directories"]
+    )
+    table = brokers.join(served, KEYS).sort_by([(name, "ascending") for name in KEYS])
+    samples = {
+        name: np.nan_to_num(table[name].to_numpy(zero_copy_only=False).astype(np.float64))
+        for name in table.column_names
+    }
     classes = np.array([class_of(cores) for cores in samples["cores"]], np.int64)
     return {
         int(each): _fit({name: values[classes == each] for name, values in samples.items()})
@@ -87,29 +117,30 @@ def fit_cpu(partitions: pa.Table, brokers: pa.Table) -> dict[int, CpuCost]:
     }
 
 
-def _samples(partitions: pa.Table, brokers: pa.Table) -> dict[str, Array]:
-    """One of each broker and window: its times, and the sums of what it served and followed."""
-    keys = ["window_ms", "broker"]
+def served_by_brokers(partitions: pa.Table) -> pa.Table:
+    """What each broker served and followed in each window, of these partitions. Tables of some
+    topics each can be put together and summed (`summed`): the result is that of all topics."""
     leads = partitions.filter(partitions["leads"])
-    names = ["bytes_in", "messages", "requests", "follower_out"]
-    served = leads.group_by(keys).aggregate([(name, "sum") for name in names])
-    sent = partitions.group_by(keys).aggregate([("bytes_out", "sum")])
     of_partition = ["window_ms", "topic", "partition"]
     written = leads.group_by(of_partition).aggregate([("bytes_in", "sum"), ("messages", "sum")])
     written = written.rename_columns([*of_partition, "followed_bytes", "followed_messages"])
     followers = partitions.filter(pc.invert(partitions["leads"])).select([*of_partition, "broker"])
-    followed = followers.join(written, of_partition).group_by(keys)
-    followed = followed.aggregate([("followed_bytes", "sum"), ("followed_messages", "sum")])
-    table = brokers.drop_columns(["failed_directories"])
-    for each in (served, sent, followed):
-        table = table.join(each, keys)
-    table = table.sort_by([(name, "ascending") for name in keys])
-    return {
-        name.removesuffix("_sum"): np.nan_to_num(
-            table[name].to_numpy(zero_copy_only=False).astype(np.float64)
-        )
-        for name in table.column_names
-    }
+    parts = (
+        leads.select([*KEYS, "bytes_in", "messages", "requests", "follower_out"]),
+        partitions.select([*KEYS, "bytes_out"]),
+        followers.join(written, of_partition).select(
+            [*KEYS, "followed_bytes", "followed_messages"]
+        ),
+    )
+    return summed(pa.concat_tables(parts, promote_options="default"))
+
+
+def summed(served: pa.Table) -> pa.Table:
+    counts = SERVED.names[len(KEYS) :]
+    sums = served.group_by(KEYS).aggregate([(name, "sum") for name in counts])
+    columns = [*(sums[name] for name in KEYS), *(sums[f"{name}_sum"] for name in counts)]
+    table = pa.table([pc.fill_null(each, 0) for each in columns], SERVED)
+    return table.sort_by([(name, "ascending") for name in KEYS])
 
 
 def _fit(samples: dict[str, Array]) -> CpuCost:

@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from odradek.wire.telemetry import COLUMNS, BrokerLoad, Frame, InvalidFrame, decode_frame
 
-__all__ = ["BROKERS", "ROWS", "Decoded", "decode_frames"]
+__all__ = [
+    "BROKERS",
+    "ROWS",
+    "Decoded",
+    "decode_frames",
+    "frame_brokers",
+    "frame_rows",
+    "open_frame",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +72,7 @@ def decode_frames(values: Iterable[bytes | None]) -> Decoded:
     skipped = 0
     for value in values:
         try:
-            frame = decode_frame(value or b"")
-            _check_rows(frame)
+            frame = open_frame(value)
         except InvalidFrame as error:
             skipped += 1
             if skipped <= SAID_MAX:
@@ -76,7 +83,14 @@ def decode_frames(values: Iterable[bytes | None]) -> Decoded:
         if known is None or known.to_ms < frame.to_ms:
             frames[key] = frame
     kept = sorted(frames.values(), key=lambda frame: (frame.to_ms, frame.broker, frame.tick))
-    return Decoded(_rows(kept), _brokers(kept), skipped)
+    return Decoded(frame_rows(kept), frame_brokers(kept), skipped)
+
+
+def open_frame(value: bytes | None) -> Frame:
+    """Raises InvalidFrame."""
+    frame = decode_frame(value or b"")
+    _check_rows(frame)
+    return frame
 
 
 def _check_rows(frame: Frame) -> None:
@@ -93,7 +107,7 @@ def _check_rows(frame: Frame) -> None:
             raise InvalidFrame(f"{name} of {columns[name].min()}")
 
 
-def _rows(frames: list[Frame]) -> pa.Table:
+def frame_rows(frames: list[Frame]) -> pa.Table:
     """Strings are looked up once per frame and name, not per row."""
     lengths = [len(frame) for frame in frames]
 
@@ -132,7 +146,7 @@ def _rows(frames: list[Frame]) -> pa.Table:
     return pa.table([made[name] for name in ROWS.names], ROWS)
 
 
-def _brokers(frames: list[Frame]) -> pa.Table:
+def frame_brokers(frames: list[Frame]) -> pa.Table:
     def row(frame: Frame) -> dict[str, object]:
         live = [each for each in frame.directories if not each.is_failed]
         capacity = sum(each.capacity for each in live)

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.balance.cpu import CpuCost, Features, class_of, fit_cpu
+from odradek.balance.cpu import CpuCost, Features, class_of, fit_cpu, served_by_brokers
 from odradek.balance.frames import Decoded
 from odradek.balance.windows import WINDOW_MS, broker_windows, partition_windows
 
@@ -129,38 +129,37 @@ def load_table(
     metadata says; without them a replica is where it was last measured."""
     partitions = partition_windows(decoded)
     measured = broker_windows(decoded)
-    found = peaks(partitions, measured, rule)
+    found = peaks(served_by_brokers(partitions), measured, rule)
     replicas = replica_load(partitions, found, placement, growth_h=growth_h)
+    return make_model(replicas, broker_load(measured, brokers), found)
+
+
+def make_model(replicas: pa.Table, brokers: pa.Table, found: Peaks) -> LoadModel:
     known = pc.sum(pc.is_in(replicas["source"], pa.array(["measured", "estimated"]))).as_py()
-    return LoadModel(
-        replicas,
-        broker_load(measured, brokers),
-        found.as_of_ms,
-        (known or 0) / replicas.num_rows if replicas.num_rows else 1.0,
-    )
+    coverage = (known or 0) / replicas.num_rows if replicas.num_rows else 1.0
+    return LoadModel(replicas, brokers, found.as_of_ms, coverage)
 
 
 # Which windows count
 
 
-def peaks(partitions: pa.Table, brokers: pa.Table, rule: Rule = "peak") -> Peaks:
-    """From windows of the last day, of all partitions and brokers."""
+def peaks(served: pa.Table, brokers: pa.Table, rule: Rule = "peak") -> Peaks:
+    """From what brokers served and measured in the windows of the last day."""
     as_of_ms = pc.max(brokers["last_ms"]).as_py() or 0
     recent = brokers.filter(pc.greater_equal(brokers["window_ms"], as_of_ms - DAY_MS))
     seconds: dict[tuple[int, int], float] = {}
     for broker, window, covered in _rows(recent, "broker", "window_ms", "seconds"):
         seconds[broker, window] = seconds.get((broker, window), 0.0) + covered
     every = np.unique(recent["window_ms"].to_numpy())
-    written = partitions.filter(partitions["leads"])
     totals = {
-        "in": _cluster_rate(written, ("bytes_in",), seconds),
-        "out": _cluster_rate(partitions, ("bytes_out", "follower_out"), seconds),
+        "in": _cluster_rate(served, ("bytes_in",), seconds),
+        "out": _cluster_rate(served, ("bytes_out", "follower_out"), seconds),
         "cpu": _cluster_rate(recent, ("cpu_s",), seconds),
     }
     return Peaks(
         {name: every if rule == "mean" else _highest(every, of) for name, of in totals.items()},
         seconds,
-        fit_cpu(partitions, recent),
+        fit_cpu(served, recent),
         _classes(recent),
         _coverage(every, seconds),
         as_of_ms,
@@ -242,7 +241,7 @@ def _own(partitions: pa.Table, found: Peaks) -> pa.Table:
     table = pa.table(
         {
             **{name: grouped[name] for name in keys},
-            "role": last["role"],
+            "role": last["role"].cast(pa.uint8()),
             "directory": last["directory"],
             "size": last["size"],
             "growth": pc.subtract(last["size"], first["size"]),

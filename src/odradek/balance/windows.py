@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 WINDOW_MS = 300_000
+# As the window's last frame has them.
+PARTITION_LAST = ("role", "directory", "size", "log_end")
 
 PARTITION_WINDOWS = pa.schema(
     [
@@ -35,25 +37,25 @@ PARTITION_WINDOWS = pa.schema(
         ("is_estimated", pa.bool_()),
         *((name, pa.int64()) for name in COUNTS),
         # As the window's last frame has them.
-        ("role", pa.uint8()),
+        ("role", pa.int16()),  # Spark has no unsigned numbers
         ("directory", pa.string()),
         ("size", pa.int64()),
         ("log_end", pa.int64()),
         ("last_ms", pa.int64()),
     ]
 )
-_SUMS = ("cpu_s", "produce_s", "consumer_s", "follower_s", "other_s", "net_in", "net_out")
-_LAST = ("cores", "net_capacity", "under_min_isr", "at_min_isr", "disk_capacity", "disk_used")
+BROKER_SUMS = ("cpu_s", "produce_s", "consumer_s", "follower_s", "other_s", "net_in", "net_out")
+BROKER_LAST = ("cores", "net_capacity", "under_min_isr", "at_min_isr", "disk_capacity", "disk_used")
 BROKER_WINDOWS = pa.schema(
     [
         ("window_ms", pa.int64()),
         ("broker", pa.int32()),
         ("is_estimated", pa.bool_()),
         ("seconds", pa.float64()),
-        *((name, pa.float64()) for name in _SUMS[:5]),
-        *((name, pa.int64()) for name in (*_SUMS[5:], "isr_shrinks", "produce_p99_us")),
+        *((name, pa.float64()) for name in BROKER_SUMS[:5]),
+        *((name, pa.int64()) for name in (*BROKER_SUMS[5:], "isr_shrinks", "produce_p99_us")),
         ("cores", pa.float64()),
-        *((name, pa.int64()) for name in _LAST[1:]),
+        *((name, pa.int64()) for name in BROKER_LAST[1:]),
         ("failed_directories", pa.list_(pa.string())),
         ("last_ms", pa.int64()),
     ]
@@ -67,8 +69,7 @@ def partition_windows(decoded: Decoded) -> pa.Table:
     leads = pc.not_equal(pc.bit_wise_and(rows["role"], pa.scalar(LEADS, pa.uint8())), 0)
     rows = rows.append_column("leads", leads)
     keys = ["window_ms", "topic", "partition", "broker", "leads", "is_estimated"]
-    last = ["role", "directory", "size", "log_end"]
-    return _grouped(rows, keys, COUNTS, last, PARTITION_WINDOWS)
+    return _grouped(rows, keys, COUNTS, list(PARTITION_LAST), PARTITION_WINDOWS)
 
 
 def broker_windows(decoded: Decoded) -> pa.Table:
@@ -76,9 +77,9 @@ def broker_windows(decoded: Decoded) -> pa.Table:
     ms = pc.subtract(rows["to_ms"], rows["from_ms"])
     rows = rows.append_column("seconds", pc.divide(pc.cast(ms, pa.float64()), 1000.0))
     keys = ["window_ms", "broker", "is_estimated"]
-    sums = (*_SUMS, "seconds", "isr_shrinks")
+    sums = (*BROKER_SUMS, "seconds", "isr_shrinks")
     return _grouped(
-        rows, keys, sums, [*_LAST, "failed_directories"], BROKER_WINDOWS, ["produce_p99_us"]
+        rows, keys, sums, [*BROKER_LAST, "failed_directories"], BROKER_WINDOWS, ["produce_p99_us"]
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.output import Listing, examples, json_option, plural, print_json, progress, size
-from odradek.cli.session import with_cluster
+from odradek.cli.session import BOOTSTRAP, BOOTSTRAP_VARIABLE, with_cluster
 from odradek.wire.topics import TELEMETRY_TOPIC
 
 if TYPE_CHECKING:
@@ -153,6 +153,34 @@ def poll(
             )
         if count is None or done < count:
             time.sleep(interval)
+
+
+@load.command(
+    epilog=examples(
+        "odradek load pipeline --path /lake/load > load.toml", "odradek pipeline run load.toml"
+    )
+)
+@click.option("--path", default="load", show_default=True, help="Where the tables are to be.")
+@click.option(
+    "--bootstrap-server",
+    "-b",
+    envvar=BOOTSTRAP_VARIABLE,
+    default=BOOTSTRAP,
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT[,...]",
+    help="Where Spark finds the cluster.",
+)
+@telemetry_topic
+def pipeline(path: str, bootstrap_server: str, telemetry_topic: str) -> None:
+    """Print a Spark pipeline that lands windows of load in a lake.
+
+    Two Delta tables of five-minute sums, partition_windows and broker_windows: a history of load
+    that outlives the six hours of the telemetry topic.
+    """
+    from odradek.balance.pipeline import pipeline_text
+
+    click.echo(pipeline_text(bootstrap_server, telemetry_topic, path), nl=False)
 
 
 async def _poll_once(

@@ -33,7 +33,7 @@ def decode(spark: "SparkSession", frame: "DataFrame", source: Source) -> Decoded
     how = source.decode
     if how.format == "raw":
         return Decoded(frame, None)
-    if how.format in ("avro", "protobuf"):
+    if how.format in ("avro", "protobuf", "telemetry"):
         return _decode_in_arrow(frame, how)
     return _decode_text(spark, frame, how)
 
@@ -88,6 +88,10 @@ def _decode_in_arrow(frame: "DataFrame", how: Decode) -> Decoded:
         assert how.schema_file is not None
         text = how.schema_file.read_text(encoding="utf-8")
         kind, mapper = load_schema(text).type, _avro_mapper(text, how.confluent, how.registry)
+    elif how.format == "telemetry":
+        from odradek.spark.pipeline.telemetry import EVENT
+
+        kind, mapper = EVENT, _telemetry_mapper()
     else:
         from odradek.spark.pipeline.protobuf import event_type
 
@@ -131,6 +135,17 @@ def _protobuf_mapper(descriptors: bytes, message: str, confluent: bool) -> Any:
         for batch in batches:
             decoded = decoder.decode(batch["value"])
             yield _with_events(batch, decoded.events, decoded.reasons, f"a {message}")
+
+    return decode_batches
+
+
+def _telemetry_mapper() -> Any:
+    def decode_batches(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        from odradek.spark.pipeline.telemetry import decode_values
+
+        for batch in batches:
+            events, reasons = decode_values(batch["value"].to_pylist())
+            yield _with_events(batch, events, reasons, "a telemetry frame")
 
     return decode_batches
 

@@ -27,6 +27,7 @@ FORMATS = {
     "csv": "schema options",
     "avro": "schema_file confluent registry",
     "protobuf": "descriptor_file message confluent",
+    "telemetry": "",
     "raw": "",
 }
 SINKS = {
@@ -350,6 +351,8 @@ class _Reader:
         elif format == "raw":
             if schema or how.schema_file:
                 raise self.error(table.where, "raw is not decoded and takes no schema")
+        elif format == "telemetry":
+            pass  # its columns are those of the frame
         elif not schema:
             raise self.error(
                 table.where, f'{format} needs a schema, such as "id int, at timestamp"'
