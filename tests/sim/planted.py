@@ -22,11 +22,15 @@ from odradek.controller import (
     brokers,
     failover,
     leadership,
+    pacing,
     partition_states,
+    reassignment,
     replica_states,
     restarts,
     topic_ids,
 )
+from odradek.controller.assignment import ReplicaAssignment
+from odradek.controller.pacer import Pacer
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
 from odradek.log import recovery
@@ -89,7 +93,11 @@ class Bug:
     def plan_for(self, seed: int) -> Plan:
         plan = self.plan(seed)
         faults = [fault for fault in plan.faults if fault.kind is not Kind.UPGRADE]
-        return replace(plan, faults=faults, protocols=(), later_protocol=str(self.protocol))
+        # Plans only for the bugs in them: the seeds of the others stay what they are.
+        load = replace(plan.load, plans=self.plan is levelled)
+        return replace(
+            plan, faults=faults, protocols=(), later_protocol=str(self.protocol), load=load
+        )
 
     def is_found(self, report: Report) -> bool:
         if not self.invariants:
@@ -110,6 +118,27 @@ def isolated(seed: int) -> Plan:
     plan = draw_plan(seed, SECONDS)
     load = replace(plan.load, producers=3, consumers=2, admin=False)
     return replace(plan, brokers=3, replication=3, min_isr=2, faults=faults, log_dirs=1, load=load)
+
+
+def levelled(seed: int) -> Plan:
+    """Partitions are moved for plans, and controllers change meanwhile."""
+    rng = random.Random(seed)
+    faults = [
+        Fault(at, Kind.STORE_EXPIRE, rng.randint(1, 5), rng.randint(1, 5), 0.05)
+        for at in range(5, int(SECONDS), 5)
+    ]
+    plan = draw_plan(seed, SECONDS)
+    load = replace(plan.load, admin=False)
+    return replace(
+        plan,
+        brokers=5,
+        replication=3,
+        min_isr=2,
+        partitions=4,
+        faults=faults,
+        log_dirs=1,
+        load=load,
+    )
 
 
 def divided(seed: int) -> Plan:
@@ -694,6 +723,27 @@ def lagging(seed: int) -> Plan:
 
 LATEST = ProtocolVersion.latest()
 
+
+def count_no_moves() -> Patches:
+    return [mock.patch.object(Pacer, "in_flight", return_value=[])]
+
+
+def move_all_at_once() -> Patches:
+    def leap(
+        current: Sequence[int], target: Sequence[int], racks: object
+    ) -> tuple[int, ...] | None:
+        return None if tuple(current) == tuple(target) else tuple(target)
+
+    return [mock.patch.object(pacing, "next_step", leap)]
+
+
+def end_a_move_early() -> Patches:
+    def is_complete(assignment: ReplicaAssignment, isr: Sequence[int] | None) -> bool:
+        return not assignment.is_reassigning or bool(set(assignment.target) & set(isr or ()))
+
+    return [mock.patch.object(reassignment, "is_complete", is_complete)]
+
+
 BUGS = [
     Bug(
         "a follower does not name the epoch that its log ends in",
@@ -867,6 +917,27 @@ BUGS = [
         delete_no_log,
         1,
         churning,
+    ),
+    Bug(
+        "moves that an earlier controller began are not counted",
+        frozenset({"MovesWithinLimits"}),
+        count_no_moves,
+        1,
+        levelled,
+    ),
+    Bug(
+        "a plan moves all replicas of a partition at once",
+        frozenset({"MovesKeepReplicas"}),
+        move_all_at_once,
+        1,
+        levelled,
+    ),
+    Bug(
+        "a move ends as soon as one replica of its target is in sync",
+        frozenset({"MovesKeepMinIsr"}),
+        end_a_move_early,
+        1,
+        levelled,
     ),
     Bug("no replica rejoins the ISR", frozenset(), never_grow_the_isr, 1),
     Bug("every write is refused", frozenset(), take_no_records, 1),

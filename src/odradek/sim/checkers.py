@@ -9,16 +9,18 @@ Four invariants are checked where clients see them, in `workload` and `members`:
 NothingSkipped, HighWatermarkNeverGoesBack, OffsetsNeverForgotten.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from odradek.broker.server import Broker
 from odradek.controller import partition_states, replica_states
 from odradek.controller.journal import Entry, EntryKind
+from odradek.controller.reassignment import Step as MoveStep
 from odradek.log.log import Log
 from odradek.replica.leader.counts import walk_counts
 from odradek.store import paths
 from odradek.store.memory import MemoryStore
-from odradek.store.payloads import LeaderAndIsr
+from odradek.store.payloads import LeaderAndIsr, TopicNode
 from odradek.wire.topics import TopicPartition
 
 from .history import History
@@ -52,6 +54,9 @@ class Checker:
         after: LeaderAndIsr,
     ) -> None:
         """A partition's state was written."""
+
+    def assigned(self, topic: str, before: TopicNode | None, after: TopicNode) -> None:
+        """A topic's assignment was written."""
 
     def journalled(self, host: Host, entry: Entry) -> None:
         """A controller did something."""
@@ -502,6 +507,107 @@ class CountsAgree(Checker):
         self._counted = {broker: self._counted[broker] for broker in running}
 
 
+class _PlanChecker(Checker):
+    """Looks at the steps of plans as they begin."""
+
+    def assigned(self, topic: str, before: TopicNode | None, after: TopicNode) -> None:
+        planned = self.world.ledger.plan_moves()
+        for number, replicas in after.partitions.items():
+            of = TopicPartition(topic, number)
+            if before is None or number not in before.partitions or of not in planned:
+                continue
+            adding = after.adding.get(number, ())
+            if adding and adding != before.adding.get(number, ()):
+                self.begun(of, tuple(adding))
+            origin = len(before.partitions[number]) - len(before.adding.get(number, ()))
+            self.rewritten(of, origin, len(replicas))
+
+    def begun(self, of: TopicPartition, adding: tuple[int, ...]) -> None:
+        """A step of a plan begins."""
+
+    def rewritten(self, of: TopicPartition, before: int, after: int) -> None:
+        """A partition of a plan had so many replicas and has so many."""
+
+
+class MovesWithinLimits(_PlanChecker):
+    """A step of a plan begins only where its brokers take part in few enough moves, whichever
+    controller began those."""
+
+    name = "MovesWithinLimits"
+
+    def begun(self, of: TopicPartition, adding: tuple[int, ...]) -> None:
+        limit = int(self.world.config["odradek.moves.per.broker.max"])
+        counts = Counter[int]()
+        for topic, node in self.world.ledger.topics.items():
+            for number, added in node.adding.items():
+                counts.update({*added, self._leader(TopicPartition(topic, number))})
+        for broker in (*adding, self._leader(of)):
+            if counts[broker] > limit:
+                self.violated(f"{of}: broker {broker} takes part in {counts[broker]} moves")
+
+    def _leader(self, of: TopicPartition) -> int:
+        state = self.world.ledger.states.get(of)
+        return -1 if state is None else state.leader
+
+
+class MovesKeepReplicas(_PlanChecker):
+    """A plan changes one replica of a partition at a time, and at no moment are there fewer than
+    before."""
+
+    name = "MovesKeepReplicas"
+
+    def begun(self, of: TopicPartition, adding: tuple[int, ...]) -> None:
+        if len(adding) > 1:
+            self.violated(f"{of}: {list(adding)} are added at once")
+
+    def rewritten(self, of: TopicPartition, before: int, after: int) -> None:
+        if after < before:
+            self.violated(f"{of}: {before} replicas became {after}")
+
+
+class MovesKeepMinIsr(_PlanChecker):
+    """A replica leaves for a plan only after all that the step wants have been in sync: the move
+    takes no partition under its min ISR."""
+
+    name = "MovesKeepMinIsr"
+
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
+        self._complete: set[TopicPartition] = set()
+
+    def begun(self, of: TopicPartition, adding: tuple[int, ...]) -> None:
+        self._complete.discard(of)
+
+    def written(
+        self,
+        writer: MemoryStore,
+        of: TopicPartition,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
+    ) -> None:
+        if self._target(of) <= set(after.isr):
+            self._complete.add(of)
+
+    def journalled(self, host: Host, entry: Entry) -> None:
+        of = entry.partition
+        if entry.kind is not EntryKind.REASSIGNMENT or of is None:
+            return
+        node = self.world.ledger.topics.get(of.topic)
+        is_step = of in self.world.ledger.plan_moves() and node is not None
+        if not is_step or not entry.after.startswith(MoveStep.STOP_REMOVING.value):
+            return
+        assert node is not None
+        if node.adding.get(of.partition) and of not in self._complete:
+            self.violated(f"{of}: not all of {sorted(self._target(of))} were ever in sync")
+
+    def _target(self, of: TopicPartition) -> set[int]:
+        node = self.world.ledger.topics.get(of.topic)
+        if node is None:
+            return set()
+        replicas = node.partitions.get(of.partition, ())
+        return set(replicas) - set(node.removing.get(of.partition, ()))
+
+
 CHECKERS: Sequence[type[Checker]] = (
     NoCommittedRecordLost,
     LeaderCompleteness,
@@ -515,6 +621,9 @@ CHECKERS: Sequence[type[Checker]] = (
     NoDuplicates,
     DeletedIsGone,
     CountsAgree,
+    MovesWithinLimits,
+    MovesKeepReplicas,
+    MovesKeepMinIsr,
 )
 
 

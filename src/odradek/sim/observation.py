@@ -16,6 +16,8 @@ from odradek.store.payloads import (
     decode_state,
     decode_topic,
 )
+from odradek.store.plan_moves import PLAN_MOVES, PlanNode
+from odradek.store.plan_moves import decode as decode_plan_moves
 from odradek.store.tree import Tree
 from odradek.wire.batch import BatchHeader, scan
 from odradek.wire.records import Record, decode_records
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 24
 TOPICS = paths.TOPICS + "/"
+PLAN_NODES = PLAN_MOVES + "/"
 
+# Which topic, its assignment before and now.
+AssignmentListener = Callable[[str, TopicNode | None, TopicNode], None]
 # Who wrote, which partition, what was there before, what is there now.
 StateListener = Callable[[MemoryStore, TopicPartition, LeaderAndIsr | None, LeaderAndIsr], None]
 
@@ -40,6 +45,12 @@ class Ledger:
         self.states: dict[TopicPartition, LeaderAndIsr] = {}
         self.controller_epoch = 0
         self.listeners: list[StateListener] = []
+        self.assignment_listeners: list[AssignmentListener] = []
+        self._plan_nodes: dict[str, PlanNode] = {}
+
+    def plan_moves(self) -> set[TopicPartition]:
+        """The partitions that plans still want to move."""
+        return {tp for node in self._plan_nodes.values() for tp in node.moves}
 
     def observe(self, writer: MemoryStore, operations: Sequence[Operation]) -> None:
         for operation in operations:
@@ -47,15 +58,22 @@ class Ledger:
             if isinstance(operation, Create | Set):
                 if path == paths.CONTROLLER_EPOCH:
                     self.controller_epoch = decode_controller_epoch(operation.data)
+                elif path.startswith(PLAN_NODES):
+                    self._plan_nodes[path] = decode_plan_moves(operation.data, path)
                 elif path.startswith(TOPICS):
                     self._written(writer, path.removeprefix(TOPICS).split("/"), operation.data)
+            elif isinstance(operation, Delete) and path.startswith(PLAN_NODES):
+                self._plan_nodes.pop(path, None)
             elif isinstance(operation, Delete) and path.startswith(TOPICS):
                 self._deleted(path.removeprefix(TOPICS).split("/"))
 
     def _written(self, writer: MemoryStore, names: list[str], data: bytes | None) -> None:
         match names:
             case [topic]:
-                self.topics[topic] = decode_topic(topic, data)
+                known = self.topics.get(topic)
+                node = self.topics[topic] = decode_topic(topic, data)
+                for listen in self.assignment_listeners:
+                    listen(topic, known, node)
             case [topic, "partitions", number, "state"]:
                 of = TopicPartition(topic, int(number))
                 version = self._tree.get(paths.partition_state(of))[1].version

@@ -26,6 +26,8 @@ from .workload import Load
 from .world import Protocols, World
 
 PRODUCERS_MAX = 3
+# In so many worlds partitions are moved for plans.
+PLANS_SHARE = 0.3
 # A follower that is behind fetches one batch or two at a time: being behind lasts.
 FETCH_BYTES = "replica.fetch.max.bytes"
 SMALL_FETCHES = {FETCH_BYTES: "250"}
@@ -71,6 +73,7 @@ class Plan:
             f"{load.members}, {'an' if load.admin else 'no'} administrator, "
             f"{load.writers} transactional writers, {load.movers} movers, "
             f"{load.committed_consumers} consumers with read_committed, "
+            f"{'plans, ' if load.plans else ''}"
             f"{len(self.faults)} faults"
         )
 
@@ -102,7 +105,11 @@ def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
         members=rng.randint(1, 3),
         admin=rng.random() < 0.6,
     )
-    load = replace(load, fills_topics=world.dice("full topics").random() < 0.5)
+    load = replace(
+        load,
+        fills_topics=world.dice("full topics").random() < 0.5,
+        plans=world.dice("plans").random() < PLANS_SHARE,
+    )
     apart = world.dice("transactions")
     if apart.random() < 0.5:
         return load

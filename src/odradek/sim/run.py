@@ -74,6 +74,8 @@ def run(plan: Plan, until: Collection[str] = ()) -> Report:
             "replica.lag.time.max.ms": "5000",
             "auto.leader.rebalance.enable": "true",
             "leader.imbalance.check.interval.seconds": "20",
+            "odradek.moves.per.broker": "1",
+            "odradek.moves.per.broker.max": "2",
             **(TRANSACTION_SETTINGS if plan.load.has_transactions else {}),
             **plan.settings,
         },
@@ -133,6 +135,7 @@ class _Run:
         """The checkers see everything, from the first write on."""
         for checker in self.checkers:
             self.world.ledger.listeners.append(checker.written)
+            self.world.ledger.assignment_listeners.append(checker.assigned)
             self.world.readers.append(checker.journalled)
 
     async def story_until(self, invariants: Collection[str]) -> None:
@@ -256,6 +259,8 @@ class _Run:
                     ills.append(f"{name}-{number} is being reassigned")
         doomed = self.world.server.tree.children("/admin/delete_topics")
         ills += [f"{name} is being deleted" for name in doomed]
+        waiting = sorted(now.plan_moves() - self.history.refused)
+        ills += [f"{tp} is to be moved for a plan" for tp in waiting]
         # What an operator must help first may be what a transaction waits for.
         return ills if self.history.refused else ills + self._undecided()
 

@@ -72,6 +72,8 @@ class Load:
     committed_consumers: int = 0
     # Whether topics have records when they are deleted.
     fills_topics: bool = False
+    # Whether partitions are moved for plans.
+    plans: bool = False
 
     @property
     def has_transactions(self) -> bool:
@@ -134,6 +136,8 @@ class Workload:
             self._run(name, self._belong(name, group))
         if load.admin:
             self._run("admin", self._administer("admin"))
+        if load.plans:
+            self._run("planner", self._carry_out_plans("planner"))
         for index in range(load.committed_consumers):
             name = f"committed-consumer-{index}"
             self._run(name, self._consume(name, Isolation.READ_COMMITTED))
@@ -416,6 +420,31 @@ class Workload:
             timeout_ms=10_000, topics=[ReassignableTopic(name=topic, partitions=moves)]
         )
         await client.ask_controller(request, lambda r: r.error_code)
+
+    async def _carry_out_plans(self, name: str) -> None:
+        """Plan after plan for all partitions of a topic, some stopped half way."""
+        rng = self.world.dice(f"{name}/load")
+        async with self.client(name) as client:
+            number = 0
+            while not self.stopping:
+                await asyncio.sleep(rng.expovariate(0.2))
+                number += 1
+                topic = rng.choice(sorted(self.topics))
+                hosts = sorted(self.world.hosts)
+                moves: dict[TopicPartition, list[int] | None] = {
+                    TopicPartition(topic, index): rng.sample(hosts, self.replication)
+                    for index in range(self.topics[topic])
+                }
+                try:
+                    await Admin(client).move_for_plan(f"plan-{number}", moves, {})
+                    self.history.count("plan")
+                    if rng.random() < 0.2:
+                        await asyncio.sleep(rng.uniform(0.0, 2.0))
+                        stopped = dict.fromkeys(moves)
+                        await Admin(client).move_for_plan(f"plan-{number}", stopped, {})
+                        self.history.count("plan stopped")
+                except EXPECTED:
+                    self.history.count("planner troubled")
 
     async def _elect(self, client: Client, rng: random.Random) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=10_000)
