@@ -167,3 +167,44 @@ def test_a_pause_is_shown_until_it_is_over(odradek: CommandLine) -> None:
     odradek("rebalance", "resume")
     assert odradek.run("rebalance", "status", "--all").stderr == ""
     odradek.refused("rebalance", "pause", "--for", "soon", "--because", "x", code=2)
+
+
+def test_the_watcher_replaces_a_broker_that_stays_away(
+    cluster: Cluster, odradek: CommandLine
+) -> None:
+    controller = cluster.controller_id()
+    assert controller is not None
+    doomed, other = [broker for broker in (1, 2, 3) if broker != controller]
+    odradek("topics", "create", "healed", "--replicas", f"{doomed}:{controller}")
+    odradek("produce", "healed", input="kept\n")
+    waits = ["--broker-after", "1s", "--controller-after", "0s", "--interval", "1s"]
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "odradek", "rebalance", "watch", *waits, "--json"],
+        env={**os.environ, **odradek.environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        cluster.wait_until(
+            lambda: "__odradek_watch" in odradek("groups", "list"), "the watcher is there"
+        )
+        cluster.kill(doomed)
+
+        def is_whole() -> bool:
+            found = cluster.topic("healed")
+            assert found is not None
+            (part,) = found.partitions
+            return set(part.replica_nodes) == set(part.isr_nodes) == {controller, other}
+
+        cluster.wait_until(is_whole, "both replicas are on brokers that are there")
+    finally:
+        watcher.terminate()
+        said, _ = watcher.communicate()
+    texts = [json.loads(line)["text"] for line in said.splitlines()]
+    assert f"broker {doomed}: broker gone" in texts
+    assert any(text.startswith(f"broker {doomed}: broker gone: plan ") for text in texts), texts
+    cluster.start(doomed)
+    assert odradek("consume", "healed") == "kept\n"
+    plans = odradek.json("rebalance", "status", "--all")
+    (by,) = {row["by"] for row in plans if "watch" in row["by"]}
+    assert by == f"watch: broker {doomed}: broker gone"

@@ -70,7 +70,7 @@ class Standing:
     done_bytes: int
     total_bytes: int
     seconds_left: float | None
-    # Settings of the throttle that were changed meanwhile, and were left as they are.
+    # Settings of the throttle that were left as they are: changed meanwhile, or the broker is away.
     left_settings: tuple[str, ...] = ()
 
     @property

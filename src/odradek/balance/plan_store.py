@@ -173,12 +173,13 @@ class PlanStore:
     async def _write(self, records: Mapping[str, bytes | None]) -> None:
         if not records:
             return
-        await self._ensure_topic()
+        await self.ensure_topic()
         async with Producer(self._client) as producer:
             for key, value in records.items():
                 await producer.send(TOPIC, value, key=key.encode(), partition=0)
 
-    async def _ensure_topic(self) -> None:
+    async def ensure_topic(self) -> None:
+        """Create the topic unless it is there."""
         metadata = await self._client.refresh([TOPIC])
         if TOPIC in metadata.topics:
             return

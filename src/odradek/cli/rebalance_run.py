@@ -1,14 +1,17 @@
-"""`odradek rebalance apply|status|stop|rollback|pause|resume`: plans being carried out."""
+"""`odradek rebalance apply|status|stop|rollback|pause|resume|watch`: plans being carried out."""
 
 import asyncio
 import getpass
+import json
 import re
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.decorators import FC
 
 from odradek.cli.output import (
     Listing,
@@ -226,7 +229,7 @@ def _print(standing: "Standing") -> None:
         for name in standing.unmoved:
             click.echo(f"{name}: not moved as planned")
     for name in standing.left_settings:
-        click.echo(f"{name}: changed by others meanwhile, left as it is")
+        click.echo(f"{name}: changed meanwhile or its broker is away, left as it is")
 
 
 def _chosen(cluster: "Blocking", id: str | None) -> str:
@@ -316,6 +319,60 @@ def _span_ms(context: click.Context, parameter: click.Parameter, value: str | No
     if found is None:
         raise click.BadParameter(f"a time span looks like 30min or 2h, not {value!r}")
     return int(found[1]) * _SPAN_SECONDS[found[2]] * 1000
+
+
+def span_option(name: str, default: str, help: str) -> Callable[[FC], FC]:
+    """An option that takes a time span, and hands over milliseconds."""
+    return click.option(
+        name, callback=_span_ms, default=default, show_default=True, metavar="SPAN", help=help
+    )
+
+
+@rebalance.command(epilog=examples("odradek rebalance watch", "odradek rebalance watch --json"))
+@span_option("--broker-after", "15min", "A broker that is gone is replaced after this.")
+@span_option("--directory-after", "2min", "The same for a log directory that has failed.")
+@span_option("--controller-after", "2min", "A new controller is left alone for this.")
+@span_option("--interval", "10s", "How often to look.")
+@click.option("--throttle", callback=_rate, default="50MB", show_default=True, help="As for apply.")
+@json_option
+@with_cluster
+def watch(
+    cluster: "Blocking",
+    broker_after: int,
+    directory_after: int,
+    controller_after: int,
+    interval: int,
+    throttle: int | None,
+    as_json: bool,
+) -> None:
+    """Repair what fails, until stopped: replicas of brokers that are gone and of failed
+    directories go elsewhere. Any number of watchers may run; one of them acts."""
+    from odradek.balance.healing import Healer, Waits
+    from odradek.balance.watcher import Watcher
+
+    if throttle is None:
+        raise click.UsageError("repairs are always throttled: --throttle takes a rate")
+    waits = Waits(
+        broker_s=broker_after / 1000,
+        directory_s=directory_after / 1000,
+        controller_s=controller_after / 1000,
+    )
+    watcher = Watcher(cluster.admin, Healer(waits), throttle=throttle, clock_ms=_now_ms)
+    if not as_json:
+        click.echo("watching; Ctrl-C ends it")
+    held_by = done = ""
+    for report in cluster.iterate(watcher.run(interval / 1000)):
+        found = report.diagnosis
+        lines = list(found.news)
+        if report.done != done and report.done:
+            lines.append(report.done)
+        done = report.done
+        if found.held_by != held_by:
+            held_by = found.held_by
+            lines.append(f"not repaired: {held_by}" if held_by else "nothing holds repairs back")
+        for line in lines:
+            at = moment(_now_ms())
+            click.echo(json.dumps({"at": at, "text": line}) if as_json else f"{at} {line}")
 
 
 @rebalance.command(epilog=examples("odradek rebalance pause --for 2h --because 'new switches'"))

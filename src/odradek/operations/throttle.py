@@ -111,8 +111,10 @@ class HeldSetting:
 async def held_settings(
     admin: Admin, moves: Mapping[TopicPartition, Move], bytes_per_second: int
 ) -> list[HeldSetting]:
-    """What has to be set to throttle these moves. Throttled replicas of others stay throttled."""
+    """What has to be set to throttle these moves. Throttled replicas of others stay throttled, and
+    a broker that is away, which moves may lead away from, needs no rate."""
     wanted = throttles(moves)
+    live = wanted.brokers & (await admin.client.refresh()).nodes.keys()
     values = {
         **{
             (ResourceType.TOPIC, topic, LEADER_REPLICAS): of for topic, of in wanted.leaders.items()
@@ -123,7 +125,7 @@ async def held_settings(
         },
         **{
             (ResourceType.BROKER, str(broker), name): str(bytes_per_second)
-            for broker in sorted(wanted.brokers)
+            for broker in sorted(live)
             for name in (LEADER_RATE, FOLLOWER_RATE)
         },
     }
@@ -154,7 +156,8 @@ async def set_held(admin: Admin, held: Sequence[HeldSetting]) -> None:
 
 
 async def restore(admin: Admin, held: Sequence[HeldSetting]) -> list[HeldSetting]:
-    """Give each setting back what it was; returns those that were changed meanwhile, and stay."""
+    """Give each setting back what it was; returns those that stay: they were changed meanwhile, or
+    their broker is away and has to be told when it is back."""
     now = await _own_values(admin, {setting.resource for setting in held})
     changes: dict[Resource, list[ConfigChange]] = {}
     left = []
@@ -167,11 +170,16 @@ async def restore(admin: Admin, held: Sequence[HeldSetting]) -> list[HeldSetting
                 else ConfigChange(setting.name, setting.before)
             )
             changes.setdefault(setting.resource, []).append(change)
-        elif value != setting.before:
+        elif value != setting.before or _is_away(admin, setting):
             left.append(setting)
     if changes:
         check(await admin.alter_configs(changes))
     return left
+
+
+def _is_away(admin: Admin, setting: HeldSetting) -> bool:
+    is_broker = setting.type == ResourceType.BROKER
+    return is_broker and int(setting.owner) not in admin.client.metadata.nodes
 
 
 async def _own_values(

@@ -1,0 +1,197 @@
+"""Healing: the decisions. What is wrong, how long it must be so, and what forbids to act.
+
+Rules
+1. Each trouble has a clock that starts when it is first seen and is forgotten when it is over: a
+   broker that comes back in time moves nothing, and in a rolling restart each has its own clock.
+2. One repair at a time, of the trouble that is due longest, and only if no interlock holds.
+3. An interlock says in words why nothing is done. Much that fails at once is not for a program: the
+   network may be the reason, and a person has to look.
+
+Everything here is a function of what was observed; `watcher` observes and acts.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from odradek.balance.plan import COPY, Move, Plan, PlanCost
+from odradek.operations.plan import Assignment, Sizes
+from odradek.placement import Broker, plan_minimal
+from odradek.wire.topics import TopicPartition
+
+HOUR_S = 3600.0
+GONE_SHARE_MAX = 0.1
+REPAIRS_PER_HOUR = 3
+
+
+class Trigger(StrEnum):
+    """What can be wrong with a broker. The last is only said: its cure is a plan by load."""
+
+    BROKER_GONE = "broker gone"
+    DIRECTORY_FAILED = "directory failed"
+    DISK_FULL = "disk over 90 %"
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a trouble must last, in seconds, and how long a new controller is left alone."""
+
+    broker_s: float = 900.0
+    directory_s: float = 120.0
+    disk_s: float = 300.0
+    controller_s: float = 120.0
+
+    def of(self, trigger: Trigger) -> float:
+        return {
+            Trigger.BROKER_GONE: self.broker_s,
+            Trigger.DIRECTORY_FAILED: self.directory_s,
+            Trigger.DISK_FULL: self.disk_s,
+        }[trigger]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The cluster at one moment. `holding` are the brokers that replicas are assigned to."""
+
+    at_s: float
+    live: frozenset[int]
+    holding: frozenset[int]
+    controller: int
+    racks: Mapping[int, str | None] = field(default_factory=dict)
+    failed: frozenset[int] = frozenset()
+    full: frozenset[int] = frozenset()
+    running: Sequence[str] = ()
+    paused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something wrong with a broker, and the seconds until something is done about it."""
+
+    trigger: Trigger
+    broker: int
+    left_s: float
+
+    def __str__(self) -> str:
+        return f"broker {self.broker}: {self.trigger.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is wrong, what to repair now, and if nothing although something is due, why."""
+
+    troubles: tuple[Trouble, ...] = ()
+    repair: Trouble | None = None
+    held_by: str = ""
+    news: tuple[str, ...] = ()
+
+
+class Healer:
+    """Keeps the clocks. One observation in, one diagnosis out."""
+
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
+        self._since: dict[tuple[Trigger, int], float] = {}
+        self._racks: dict[int, str | None] = {}
+        self._controller = -1
+        self._controller_since = 0.0
+        self._repairs: deque[float] = deque(maxlen=REPAIRS_PER_HOUR)
+
+    def observe(self, seen: Seen) -> Diagnosis:
+        self._racks.update(seen.racks)
+        if seen.controller != self._controller:
+            self._controller, self._controller_since = seen.controller, seen.at_s
+        found = [
+            *((Trigger.BROKER_GONE, broker) for broker in sorted(seen.holding - seen.live)),
+            *((Trigger.DIRECTORY_FAILED, broker) for broker in sorted(seen.failed & seen.live)),
+            *((Trigger.DISK_FULL, broker) for broker in sorted(seen.full & seen.live)),
+        ]
+        news = [f"broker {of}: {what.value}" for what, of in found if (what, of) not in self._since]
+        over = [key for key in self._since if key not in found]
+        news += [f"broker {of}: {what.value}: over" for what, of in over]
+        self._since = {key: self._since.get(key, seen.at_s) for key in found}
+        troubles = tuple(
+            Trouble(what, of, max(0.0, since + self._waits.of(what) - seen.at_s))
+            for (what, of), since in self._since.items()
+        )
+        due = [
+            trouble
+            for trouble in sorted(troubles, key=lambda t: self._since[t.trigger, t.broker])
+            if not trouble.left_s and trouble.trigger is not Trigger.DISK_FULL
+        ]
+        held_by = self._interlock(seen) if due else ""
+        repair = due[0] if due and not held_by else None
+        return Diagnosis(troubles, repair, held_by, tuple(news))
+
+    def repaired(self, at_s: float) -> None:
+        """A repair was started."""
+        self._repairs.append(at_s)
+
+    def _interlock(self, seen: Seen) -> str:
+        gone = seen.holding - seen.live
+        known = seen.live | seen.holding
+        if seen.paused is not None:
+            return f"paused: {seen.paused}"
+        if seen.running:
+            return f"plan {seen.running[0]} is being carried out"
+        if len(gone) > max(1, int(GONE_SHARE_MAX * len(known))):
+            return f"{len(gone)} of {len(known)} brokers are gone: is it the network?"
+        if (rack := self._rack_gone(gone, known)) is not None:
+            return f"all brokers of rack {rack} are gone: is it the network?"
+        if seen.at_s - self._controller_since < self._waits.controller_s:
+            return "the controller has changed just now"
+        if len(self._repairs) == REPAIRS_PER_HOUR and seen.at_s - self._repairs[0] < HOUR_S:
+            return f"{REPAIRS_PER_HOUR} repairs within an hour"
+        return ""
+
+    def _rack_gone(self, gone: frozenset[int], known: frozenset[int]) -> str | None:
+        members: dict[str, set[int]] = {}
+        for broker in known:
+            rack = self._racks.get(broker)
+            if rack is not None:
+                members.setdefault(rack, set()).add(broker)
+        whole = sorted(rack for rack, of in members.items() if of <= gone)
+        # A rack of one broker is gone with it: that is a broker, where racks stand for machines.
+        return next((rack for rack in whole if len(members[rack]) > 1), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The plan that repairs a broker's loss, and the partitions that it cannot help."""
+
+    plan: Plan
+    hopeless: tuple[str, ...]
+
+
+def plan_repair(
+    trouble: Trouble,
+    current: Assignment,
+    lost: Mapping[TopicPartition, int],
+    targets: Sequence[Broker],
+    sizes: Sizes,
+    *,
+    id: str,
+    now_ms: int,
+    rate: int,
+) -> Repair:
+    """Put the lost replicas on other brokers, by count. `lost` names each partition that has lost
+    its replica, with its leader; without a leader there is nothing to copy from."""
+    hopeless = {tp for tp, leader in lost.items() if leader < 0 or len(current[tp]) > len(targets)}
+    fitting = {tp: of for tp, of in current.items() if len(of) <= len(targets)}
+    changes = plan_minimal(fitting, targets).changes if fitting else {}
+    moves = []
+    for tp in sorted(lost.keys() - hopeless):
+        before, after = tuple(current[tp]), tuple(changes.get(tp, current[tp]))
+        new = set(after) - set(before)
+        if not new:
+            continue
+        each = max(sizes.get(tp, {}).values(), default=0)
+        size = each * len(new)
+        moves.append(
+            Move(*tp, before, after, COPY, trouble.trigger.value, str(trouble), size, size / rate)
+        )
+    total = sum(move.bytes for move in moves)
+    cost = PlanCost(total, len(moves), 0, total / rate, rate, None, 0)
+    plan = Plan(id, now_ms, now_ms, tuple(moves), (), (), cost, total, 0.0, 0)
+    return Repair(plan, tuple(sorted(map(str, hopeless))))

@@ -1,0 +1,137 @@
+"""When something is repaired: triggers, waits, interlocks, and the plan that repairs."""
+
+from dataclasses import replace
+
+import pytest
+
+from odradek.balance.healing import (
+    REPAIRS_PER_HOUR,
+    Healer,
+    Seen,
+    Trigger,
+    Trouble,
+    Waits,
+    plan_repair,
+)
+from odradek.placement import Broker
+from odradek.wire.topics import TopicPartition
+
+ALL = frozenset({1, 2, 3, 4, 5})
+WELL = Seen(0.0, ALL, ALL, controller=1)
+GONE = replace(WELL, live=ALL - {5})
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+@pytest.fixture
+def healer() -> Healer:
+    """One that has seen the cluster well for a while."""
+    made = Healer(Waits())
+    assert made.observe(replace(WELL, at_s=-10_000.0)).troubles == ()
+    return made
+
+
+def test_a_broker_that_stays_away_is_replaced_after_its_wait(healer: Healer) -> None:
+    first = healer.observe(GONE)
+    assert first.news == ("broker 5: broker gone",)
+    assert first.troubles == (Trouble(Trigger.BROKER_GONE, 5, 900.0),)
+    assert first.repair is None
+    assert healer.observe(replace(GONE, at_s=899.0)).repair is None
+    due = healer.observe(replace(GONE, at_s=900.0))
+    assert due.repair == Trouble(Trigger.BROKER_GONE, 5, 0.0)
+    assert due.news == ()
+
+
+def test_a_broker_that_comes_back_moves_nothing_and_its_clock_starts_again(healer: Healer) -> None:
+    healer.observe(GONE)
+    assert healer.observe(replace(WELL, at_s=890.0)).news == ("broker 5: broker gone: over",)
+    again = healer.observe(replace(GONE, at_s=900.0))
+    assert (again.repair, again.troubles[0].left_s) == (None, 900.0)
+
+
+def test_a_rolling_restart_moves_nothing(healer: Healer) -> None:
+    for turn in range(10):
+        for broker in ALL:
+            seen = replace(WELL, at_s=turn * 3000.0 + broker * 600.0, live=ALL - {broker})
+            assert healer.observe(seen).repair is None
+
+
+def test_a_failed_directory_and_a_full_disk(healer: Healer) -> None:
+    seen = replace(WELL, failed=frozenset({2}), full=frozenset({3}))
+    healer.observe(seen)
+    due = healer.observe(replace(seen, at_s=10_000.0))
+    assert due.repair == Trouble(Trigger.DIRECTORY_FAILED, 2, 0.0)
+    full = healer.observe(replace(WELL, at_s=20_000.0, full=frozenset({3})))
+    assert full.troubles == (Trouble(Trigger.DISK_FULL, 3, 0.0),)
+    assert full.repair is None, "it is only said"
+
+
+def test_a_drained_broker_is_leaving_and_not_dead(healer: Healer) -> None:
+    drained = replace(WELL, live=ALL - {5}, holding=ALL - {5}, at_s=10_000.0)
+    assert healer.observe(drained).troubles == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"paused": "new switches"}, "paused: new switches"),
+        ({"running": ["20261117-1"]}, "plan 20261117-1 is being carried out"),
+        ({"live": ALL - {4, 5}}, "2 of 5 brokers are gone: is it the network?"),
+        ({"controller": 2}, "the controller has changed just now"),
+    ],
+)
+def test_interlocks(healer: Healer, change: dict[str, object], reason: str) -> None:
+    healer.observe(GONE)
+    seen = replace(GONE, at_s=10_000.0)
+    held = healer.observe(replace(seen, **change))  # type: ignore[arg-type]
+    assert (held.repair, held.held_by) == (None, reason)
+    if "controller" not in change:
+        assert healer.observe(seen).repair is not None
+
+
+def test_a_rack_that_is_gone_whole_is_for_a_person() -> None:
+    brokers = frozenset(range(30))
+    racks = {id: "abc"[min(2, id // 14)] for id in brokers}  # c has two: 28 and 29
+    healer = Healer(Waits())
+    seen = Seen(-10_000.0, brokers, brokers, 1, racks)
+    healer.observe(seen)
+    lost = replace(seen, at_s=0.0, live=brokers - {28, 29}, racks={})
+    healer.observe(lost)
+    held = healer.observe(replace(lost, at_s=1000.0))
+    assert held.held_by == "all brokers of rack c are gone: is it the network?"
+    one = replace(lost, at_s=2000.0, live=brokers - {28})
+    healer.observe(one)
+    assert healer.observe(replace(one, at_s=3000.0)).repair is not None
+
+
+def test_only_so_many_repairs_an_hour(healer: Healer) -> None:
+    healer.observe(GONE)
+    for number in range(REPAIRS_PER_HOUR):
+        assert healer.observe(replace(GONE, at_s=1000.0 + number)).repair is not None
+        healer.repaired(1000.0 + number)
+    assert healer.observe(replace(GONE, at_s=1010.0)).held_by == "3 repairs within an hour"
+    assert healer.observe(replace(GONE, at_s=1000.0 + 3600.0)).repair is not None
+
+
+def test_the_plan_puts_lost_replicas_elsewhere_and_names_what_it_cannot_help() -> None:
+    current = {T0: [1, 5], T1: [5, 2], T2: [5], TopicPartition("u", 0): [1, 2, 3, 4, 5]}
+    lost = {T0: 1, T1: 2, T2: -1, TopicPartition("u", 0): 1}
+    repair = plan_repair(
+        Trouble(Trigger.BROKER_GONE, 5, 0.0),
+        current,
+        lost,
+        [Broker(id) for id in (1, 2, 3, 4)],
+        {T0: {1: 100}, T1: {2: 50}},
+        id="20261117-1",
+        now_ms=1,
+        rate=10,
+    )
+    assert repair.hopeless == ("t-2", "u-0"), "no leader; too few brokers"
+    by_tp = {move.tp: move for move in repair.plan.moves}
+    assert by_tp.keys() == {T0, T1}
+    for tp, move in by_tp.items():
+        assert move.before == tuple(current[tp])
+        assert 5 not in move.after
+        assert len(set(move.after)) == 2
+        assert len(set(move.after) - set(move.before)) >= 1
+    assert repair.plan.cost.bytes == sum(move.bytes for move in repair.plan.moves) >= 150
+    assert {move.rule for move in repair.plan.moves} == {"broker gone"}
