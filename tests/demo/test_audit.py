@@ -17,8 +17,8 @@ def books(**changes: Any) -> Audit:
         "acknowledged": {1, 2, 3},
         "uncertain": {9},
         "landed": Counter([1, 2]),
-        "letters": {"t-0-2": 3},
-        "letters_repeated": 0,
+        "derived": Counter([1, 2]),
+        "dead": Counter([3]),
         "counts": [(NOON, "/", 2)],
         "recounted": {(NOON, "/"): 2},
     }
@@ -28,7 +28,7 @@ def books(**changes: Any) -> Audit:
 def test_books_that_balance() -> None:
     assert books().balances
     assert books(landed=Counter([1, 2, 9])).balances  # it was uncertain
-    assert books(letters_repeated=1).balances
+    assert books(derived=Counter([1, 2, 9])).balances
     assert books().lines()[0] == "the books balance:"
 
 
@@ -37,6 +37,11 @@ def test_each_way_in_which_they_may_not() -> None:
     assert books(landed=Counter([1, 2, 2])).repeated == {2}
     assert books(landed=Counter([1, 2, 3])).repeated == {3}
     assert books(landed=Counter([1, 2, 7])).unexplained == {7}
+    assert books(derived=Counter([2])).missing == {1}
+    assert books(derived=Counter([1, 2, 2])).repeated == {2}
+    assert books(derived=Counter([1, 2, 3])).repeated == {3}
+    assert books(derived=Counter([1, 2, 8])).unexplained == {8}
+    assert books(dead=Counter([3, 3])).repeated == {3}
     assert books(counts=[(NOON, "/", 1)]).wrong_counts == (f"{NOON} /: counted 1, there are 2",)
     assert "counted twice" in books(counts=[(NOON, "/", 2), (NOON, "/", 2)]).wrong_counts[0]
     assert "were not counted" in books(counts=[]).wrong_counts[0]

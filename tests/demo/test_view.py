@@ -25,11 +25,13 @@ SCENE = Scene(
     ],
     topics=[
         TopicLine("clicks", 4, "2/3", False, 12_345, 500.0),
+        TopicLine("clicks.valid", 2, "2/3", False, 11_900, 495.0),
         TopicLine("clicks.dead", 1, "2/3", False, 123, 5.0),
     ],
     queries=[
         QueryProgress("events", 12, 500, 498.0, 480.0, 900, {"clicks": 1_234}, rows_out=11_900),
         QueryProgress("counts", 12, 500, 498.0, 0.0, 900, {"clicks": 99}, 6, 2_048),
+        QueryProgress("valid", 11, 500, 498.0, 470.0, 900, {"clicks": 1_500}, rows_out=11_400),
         QueryProgress("dead_letters_clicks", rows_out=123),
     ],
     link="http://127.0.0.1:34567/#token=" + "x" * 32,

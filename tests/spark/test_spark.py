@@ -6,6 +6,7 @@
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from odradek.spark.exactly_once import Part, Step
+from odradek.spark.exactly_once import Part, Reached, Step
 from odradek.spark.pipeline.runner import NOT_UP, RESTARTS_MAX
 from odradek.spark.sink import StreamWriter
 from odradek.spark.source import OdradekSource
@@ -278,41 +279,40 @@ def test_a_stream_into_a_topic(spark: Any, cluster: Any, tmp_path: Path) -> None
     assert values(read) == numbers(0, 50)
 
 
-class Deaths:
-    """Kills the process that carries out a write: in batch N, once, before the Nth of some steps.
+def deaths(home: Path, steps: list[Step]) -> Reached:
+    """Kills the process that carries out a write: in batch N, once, before the Nth of the steps.
 
     Where a task has nothing left to do but to return, the executor's Java dies too, if it is not
     the driver's."""
 
-    def __init__(self, home: Path, steps: list[Step]) -> None:
-        self._home = home
-        self._steps = steps
-
-    def __call__(self, step: Step, part: Part) -> None:
-        if part.task or step not in self._steps or self._steps.index(step) != part.batch:
+    def die(step: Step, part: Part) -> None:
+        if part.task or step not in steps or steps.index(step) != part.batch:
             return
-        done = self._home / step.name
+        done = home / step.name
         if done.exists():
             return
         done.touch()
-        java = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
-        command = Path(f"/proc/{java}/cmdline").read_bytes()
-        if step is Step.RETURN and b"CoarseGrainedExecutorBackend" in command:
-            os.kill(int(java), signal.SIGKILL)
+        if step is Step.RETURN:
+            # Of Spark's daemon for Python, whose child this is.
+            java = subprocess.getoutput(f"ps -o ppid= -p {os.getppid()}").strip()
+            if "CoarseGrainedExecutorBackend" in subprocess.getoutput(f"ps -o args= -p {java}"):
+                os.kill(int(java), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    return die
 
-def source_with(deaths: Deaths) -> Any:
-    """The format, whose writers tell `deaths` where they are."""
 
-    # Not importable, so that Spark takes it to its workers with all that belongs to it.
+def source_with(reached: Reached) -> Any:
+    """The format, whose writers tell `reached` where they are. Like that made here and not
+    importable, so that Spark takes it to workers that know nothing of this module."""
+
     class Mortal(OdradekSource):
         @classmethod
         def name(cls) -> str:
             return "mortal"
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-            return StreamWriter(self._given, schema, deaths)
+            return StreamWriter(self._given, schema, reached)
 
     return Mortal
 
@@ -327,7 +327,7 @@ def test_a_stream_is_exactly_once_although_all_who_write_it_die(
     batches = len(steps) + 1
     for partition in range(2):
         cluster.produce(source, raw(partition * 100, partition * 100 + batches), partition)
-    spark.dataSource.register(source_with(Deaths(tmp_path, steps)))
+    spark.dataSource.register(source_with(deaths(tmp_path, steps)))
     given = cluster.options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=2)
     stream = spark.readStream.format("odradek").options(**given).load()
     writer = (

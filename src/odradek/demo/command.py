@@ -1,9 +1,10 @@
 """`odradek demo`: the main job. A cluster, a click stream, a pipeline, and an audit.
 
 Three brokers; a generator that counts what the cluster acknowledged; a Spark pipeline that decodes
-the clicks, counts them per minute and page, and lands both; a view of all of it. At the end the
-books are balanced: what was acknowledged is in the table or among the dead letters, once, and the
-counts agree. With chaos, brokers are killed meanwhile and the books must still balance.
+the clicks, counts them per minute and page, lands both, and derives a topic; a view of all of it.
+At the end the books are balanced: what was acknowledged is in the table and in the derived topic,
+or among the dead letters, once, and the counts agree. With chaos, brokers are killed meanwhile and
+the books must still balance.
 """
 
 import shutil

@@ -33,7 +33,9 @@ CHAOS_PAUSE_S = 5.0
 RATES_KEPT = 200
 REPLICAS = 3
 RUNNING = "running"
-CLICKS, LETTERS, EVENTS = "clicks", "clicks.dead", "events"
+CLICKS, VALID, LETTERS, EVENTS = "clicks", "clicks.valid", "clicks.dead", "events"
+# What transactions need besides the topics that they write.
+STATE_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 PIPELINE = """\
 name = "clicks"
@@ -75,6 +77,13 @@ kind = "table"
 path = "lake/counts"
 mode = "update"
 merge_on = ["minute", "page"]
+
+[[sink]]
+name = "valid"
+from = "events"
+kind = "topic"
+topic = "clicks.valid"
+key = "user"
 
 [dead_letters]
 topic = "clicks.dead"
@@ -238,9 +247,10 @@ class Job(threading.Thread):
     def _create_topics(self) -> None:
         from odradek.client.values import NewTopic, check
 
-        topics = [NewTopic(CLICKS, 4, REPLICAS), NewTopic(LETTERS, 1, REPLICAS)]
+        partitions = {CLICKS: 4, VALID: 2, LETTERS: 1}
+        topics = [NewTopic(name, count, REPLICAS) for name, count in partitions.items()]
         check(self._client.run(self._client.admin.create_topics(topics)))
-        self._client.run(self._client.client.require_topics([CLICKS, LETTERS]))
+        self._client.run(self._client.client.require_topics(partitions))
 
     def _stop_pipeline(self) -> None:
         assert self.pipeline is not None
@@ -306,7 +316,8 @@ class Job(threading.Thread):
             self._tell("all replicas are in sync again", "green")
 
     def _is_whole(self) -> bool:
-        described = [self._cluster.topic(name) for name in (CLICKS, LETTERS)]
+        topics = (CLICKS, VALID, LETTERS, *STATE_TOPICS)
+        described = [self._cluster.topic(name) for name in topics]
         return all(
             len(partition.isr_nodes) == REPLICAS
             for topic in described
@@ -333,6 +344,7 @@ class Job(threading.Thread):
             lake / EVENTS,
             lake / "counts",
             self._client,
+            VALID,
             LETTERS,
         )
         landed = {name: Table(Location.of(lake / name)) for name in (EVENTS, "counts")}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from odradek.demo.view import BrokerLine, TopicLine
 from odradek.operations.overview import rate
+from odradek.spark.exactly_once import MARKS
 from odradek.testing.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class ClusterPoller:
             return []
         lines = []
         for name, topic in now.topics.items():
-            if name.startswith(INTERNAL):
+            if name.startswith(INTERNAL) or name == MARKS.topic:
                 continue
             earlier = before.topics.get(name) if before is not None else None
             growth = rate(now, before, topic.records, earlier.records if earlier else None)
