@@ -478,9 +478,9 @@ async def test_an_append_that_fails_takes_its_log_offline_alone(tmp_path: Path) 
 # What a stop costs
 
 
-async def test_a_stop_syncs_only_the_logs_that_have_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of what is synced, in order."""
     synced: list[str] = []
     file_sync, directory_sync = RealFile.sync, RealDisk.sync_dir
 
@@ -494,6 +494,12 @@ async def test_a_stop_syncs_only_the_logs_that_have_changed(
 
     monkeypatch.setattr(RealFile, "sync", sync)
     monkeypatch.setattr(RealDisk, "sync_dir", sync_dir)
+    return synced
+
+
+async def test_a_stop_syncs_only_the_logs_that_have_changed(
+    tmp_path: Path, synced: list[str]
+) -> None:
     contents = await stopped(tmp_path)
     manager = await started(tmp_path)
     manager.get_or_create(TopicPartition("t", 2), is_new=True)
@@ -509,3 +515,58 @@ async def test_a_stop_syncs_only_the_logs_that_have_changed(
         data for data in contents if header_at(data).last_offset >= 7
     ]
     assert len(read_all(again.logs[OTHER])) == len(contents) + 1
+
+
+async def test_a_stop_syncs_each_file_once_and_none_that_was_flushed(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    manager = await started(tmp_path)
+    flushed, unflushed, moved = (
+        manager.get_or_create(TopicPartition("t", n), is_new=True) for n in range(3)
+    )
+    fill(flushed, 1)
+    flushed.flush()
+    fill(unflushed, 1)
+    for _ in range(2):
+        fill(moved, 1)
+    moved.flush()
+    moved.truncate_to(1)
+    synced.clear()
+    await manager.close()
+
+    def of(log: Log) -> list[str]:
+        inside = [path for path in synced if path.startswith(log.directory)]
+        return [Path(path).suffix for path in inside if not path.endswith("checkpoint")]
+
+    directory = ""
+    assert of(flushed) == [".timeindex", ".snapshot", directory]
+    epochs_of_directory = [directory]
+    assert of(unflushed) == [*epochs_of_directory, ".log", ".timeindex", ".snapshot", directory]
+    assert of(moved) == [".timeindex", ".snapshot", directory], "truncation has synced the rest"
+    again = await started(tmp_path)
+    assert not again.damaged and {log.end_offset for log in again.logs.values()} == {1}
+
+
+async def test_thousands_of_logs_are_closed_and_loaded_in_few_calls_off_the_loop(
+    tmp_path: Path,
+) -> None:
+    manager = await started(tmp_path)
+    for n in range(64):
+        manager.get_or_create(TopicPartition("t", n), is_new=True)
+    calls = 0
+
+    async def counting(work: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return work()
+
+    manager.offload = counting
+    await manager.close()
+    assert calls == 4
+    calls = 0
+    again = LogManager(
+        [str(tmp_path)], LogEnvironment(RealDisk(), lambda: NOW_MS, counting, random.Random(1))
+    )
+    await again.load()
+    assert len(again.logs) == 64 and calls == 4
+    await again.close()

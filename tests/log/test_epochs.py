@@ -178,6 +178,25 @@ def test_a_reign_is_written_with_its_first_record(tmp_path: Path) -> None:
     assert LeaderEpochs(path).entries == epochs.entries == [(1, 0), (3, 7)]
 
 
+def test_what_an_epoch_replaces_is_gone_from_the_disk_at_once(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    epochs = LeaderEpochs(path)
+    epochs.begin(1, 0)
+    epochs.begin(5, 50)
+    assert LeaderEpochs(path).entries == []
+    epochs.flush()
+    assert LeaderEpochs(path).entries == [(1, 0), (5, 50)]
+    epochs.begin(6, 100)
+    epochs.begin(7, 100)  # in the place of one that was never written
+    assert LeaderEpochs(path).entries == [(1, 0), (5, 50)]
+    written = path.stat().st_ino
+    epochs.truncate_from_end(100)
+    assert epochs.entries == [(1, 0), (5, 50)]
+    assert path.stat().st_ino == written, "that was not on disk: there is nothing to write"
+    epochs.begin(4, 120)
+    assert LeaderEpochs(path).entries == epochs.entries == [(1, 0), (4, 120)]
+
+
 def test_no_file_or_an_empty_one_is_an_empty_cache(tmp_path: Path) -> None:
     path = tmp_path / NAME
     assert LeaderEpochs(path).entries == []

@@ -328,6 +328,28 @@ def test_files_without_their_log_are_removed() -> None:
     assert "partition.metadata" in left
 
 
+def test_leader_epochs_wait_for_the_flush_and_survive_every_crash() -> None:
+    """No disk is waited for when an epoch begins; the records beyond the recovery point tell it."""
+    for seed in range(40):
+        platter = sim_disk()
+        log = open_log(mounted(platter))
+        syncs = platter.syncs
+        for epoch in (2, 3):
+            log.assign_epoch(epoch, log.end_offset)
+            fill(log, 3, epoch=epoch)
+        assert platter.syncs == syncs
+        log.flush()
+        fill(log, 3, epoch=4)
+        recovery_point = log.recovery_point
+        if seed:
+            platter.lose_power(random.Random(seed))
+        for _ in range(2):  # the second time after a crash right behind the recovery
+            again = open_log(mounted(platter), recovery_point=recovery_point)
+            of_records = [(2, 0), (3, 3)] + ([(4, 6)] if again.end_offset > 6 else [])
+            assert again.epochs.entries == of_records
+            assert seed or again.end_offset == 9
+
+
 # Interrupted work
 
 

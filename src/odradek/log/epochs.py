@@ -5,11 +5,12 @@ so two replicas can never keep different records at one offset. The rules are th
 docs/spec/controller-and-replication.md section 5.2 (KIP-101, KIP-279); the file is
 `leader-epoch-checkpoint`.
 
-Entries rise in epoch and in start offset. Every change is on disk before the call returns: a stale
-entry that came back after a crash could claim offsets that another leader has written since. Only
-an epoch that has just begun waits for its first record: without one there is nothing to restore
-after a crash, and a broker that takes over thousands of partitions would wait for as many disk
-flushes before it served the first.
+Entries rise in epoch and in start offset. What is removed or replaced is gone from the disk before
+the call returns: a stale entry that came back after a crash could claim offsets that another leader
+has written since. An epoch that begins waits for `flush`, which the log calls before its recovery
+point passes the epoch's first record: records beyond that are scanned after a crash and say the
+same. So a broker that takes over thousands of partitions, or is written to for the first time in as
+many, waits for no disk.
 """
 
 import os
@@ -39,7 +40,7 @@ def _parse_entry(line: str) -> tuple[int, int]:
 class LeaderEpochs:
     """The epochs of one log, kept in `path`, or in memory alone where there is none."""
 
-    __slots__ = ("_disk", "_entries", "_is_unwritten", "path")
+    __slots__ = ("_disk", "_entries", "_is_unwritten", "_written", "path")
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, disk: Disk | None = None
@@ -51,6 +52,8 @@ class LeaderEpochs:
         if path is not None and self._disk.exists(path):
             for epoch, start in decode_checkpoint(self._disk.read_bytes(path), path, _parse_entry):
                 self._add(epoch, start)
+        # How many of the entries, from the first on, are on disk.
+        self._written = len(self._entries)
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -61,15 +64,22 @@ class LeaderEpochs:
         return self._entries[-1][0] if self._entries else None
 
     def begin(self, epoch: int, offset: int) -> None:
-        """Epoch `epoch` begins at `offset`, the log's end. Written with its first record."""
+        """Epoch `epoch` begins at `offset`, the log's end, or has a record there. On disk after the
+        next `flush`. A no-op on all but the first record of an epoch."""
         _check(epoch, offset)
         if self._add(epoch, offset):
             self._is_unwritten = True
+            if len(self._entries) <= self._written:
+                self._write()
 
     def assign(self, epoch: int, offset: int) -> None:
-        """Epoch `epoch` has a record at `offset`. A no-op on all but the first of an epoch."""
-        _check(epoch, offset)
-        if self._add(epoch, offset) or self._is_unwritten:
+        """As `begin`, and on disk when this returns."""
+        self.begin(epoch, offset)
+        self.flush()
+
+    def flush(self) -> None:
+        """Everything is on disk when this returns."""
+        if self._is_unwritten:
             self._write()
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
@@ -92,7 +102,8 @@ class LeaderEpochs:
         """Forget the epochs that began at `offset` or later: the log now ends there."""
         if offset >= 0 and self._entries and self._entries[-1][1] >= offset:
             del self._entries[bisect_left(self._entries, offset, key=_start) :]
-            self._write()
+            if len(self._entries) < self._written:
+                self._write()
 
     def truncate_from_start(self, offset: int) -> None:
         """Forget the epochs that ended before `offset`: the log now starts there."""
@@ -128,6 +139,7 @@ class LeaderEpochs:
             lines = (f"{epoch} {start}" for epoch, start in self._entries)
             self._disk.write_atomically(self.path, encode_checkpoint(lines))
         self._is_unwritten = False
+        self._written = len(self._entries)
 
 
 def _check(epoch: int, offset: int) -> None:

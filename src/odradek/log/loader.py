@@ -18,6 +18,10 @@ from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+# How many logs one thread loads before it reports to the loop: what a hand-over costs is more than
+# what loading a log takes that was closed.
+LOADED_IN_A_ROW = 16
+
 OpenLog = Callable[[str, TopicPartition], Log]
 
 
@@ -78,16 +82,32 @@ async def _load_logs(
     offload: Offload,
 ) -> None:
     while waiting and loaded.error is None:
-        path, (tp, kind) = waiting.pop()
+        some = waiting[: -LOADED_IN_A_ROW - 1 : -1]
+        del waiting[-LOADED_IN_A_ROW:]
+        outcomes = await offload(partial(_open_logs, open_log, some))
+        for (path, (tp, kind)), outcome in zip(some, outcomes, strict=False):
+            if isinstance(outcome, OSError):
+                outcome.filename = outcome.filename or path  # an operator must know where
+                loaded.error = outcome
+            elif isinstance(outcome, Exception):
+                loaded.unusable.append((path, tp, outcome))
+            else:
+                loaded.logs.append((outcome, kind))
+
+
+def _open_logs(
+    open_log: OpenLog, some: list[tuple[str, PartitionDirectory]]
+) -> list[Log | Exception]:
+    """What became of each, up to the first OSError."""
+    outcomes: list[Log | Exception] = []
+    for path, (tp, _) in some:
         try:
-            log = await offload(partial(open_log, path, tp))
-        except OSError as error:
-            error.filename = error.filename or path  # an operator must know where
-            loaded.error = error
+            outcomes.append(open_log(path, tp))
         except Exception as error:
-            loaded.unusable.append((path, tp, error))
-        else:
-            loaded.logs.append((log, kind))
+            outcomes.append(error)
+            if isinstance(error, OSError):
+                break
+    return outcomes
 
 
 def find_missing(
@@ -97,8 +117,14 @@ def find_missing(
     any: where each was, and how far it reached."""
     missing: dict[TopicPartition, tuple[str, int]] = {}
     for directory in directories:
-        on_their_way = {parsed.topic_partition for _, parsed in directory.partitions()}
-        for tp, offset in directory.known_partitions().items():
-            if tp not in found and tp not in on_their_way:
-                missing[tp] = (directory.path, offset)
+        unknown = {
+            tp: offset for tp, offset in directory.known_partitions().items() if tp not in found
+        }
+        if unknown:
+            on_their_way = {parsed.topic_partition for _, parsed in directory.partitions()}
+            missing |= {
+                tp: (directory.path, offset)
+                for tp, offset in unknown.items()
+                if tp not in on_their_way
+            }
     return missing

@@ -9,8 +9,8 @@ Rules
 2. Nothing in memory changes before the write has succeeded. An OSError anywhere takes the log
    offline: every later call raises KAFKA_STORAGE_ERROR, and the log manager takes all logs of the
    directory offline (docs/spec/controller-and-replication.md section 5.6).
-3. `recovery_point` is what is known to survive a crash. It moves with `flush` alone; whatever is
-   beyond it is scanned when the log is loaded without a clean shutdown.
+3. `recovery_point` is what is known to survive a crash, its leader epochs included. It moves with
+   `flush` alone; whatever is beyond it is scanned when the log is loaded without a clean shutdown.
 
 Everything runs on the loop. Only `Flush.sync` may run elsewhere.
 """
@@ -121,7 +121,8 @@ class Flush:
                 opened = self.disk.open(path)
             except FileNotFoundError:
                 continue  # Never written, or deleted.
-            opened.sync()
+            if opened.size:
+                opened.sync()
             opened.close()
         self.disk.sync_dir(self.directory)
 
@@ -330,7 +331,7 @@ class Log:
             self.metadata.write()
             for header in headers:
                 if header.leader_epoch >= 0:
-                    self.epochs.assign(header.leader_epoch, header.base_offset)
+                    self.epochs.begin(header.leader_epoch, header.base_offset)
             segment = self.segments.active
             if segment.should_roll(self.config, size, next_offset - 1, max_timestamp, now_ms):
                 segment = self.roll(headers[0].base_offset)
@@ -516,18 +517,20 @@ class Log:
             create=True,
         )
 
-    def start_flush(self, *, force: bool = False) -> Flush | None:
+    def start_flush(self) -> Flush | None:
         """The first step of a flush up to the log's end, or None if there is nothing to do."""
         if self.offline:
             raise self._storage_error()
-        if self.end_offset <= self.recovery_point and not force:
+        if self.end_offset <= self.recovery_point:
             return None
         # The segment of the last flushed record too: it may have been sealed since.
         dirty = self.segments.from_offset(self.recovery_point - 1)
         with self._storage():
+            self.epochs.flush()
             for segment in dirty:
                 segment.write_indexes()
-        paths = [path for segment in dirty for path in segment.paths()]
+        paths = [segment.path(LOG_SUFFIX) for segment in dirty]
+        paths += [path for segment in dirty for path in segment.index_paths()]
         paths += [
             self.producers.snapshot_path(offset)
             for offset in self.producers.snapshots
@@ -535,9 +538,9 @@ class Log:
         ]
         return Flush(self.disk, self.directory, self.end_offset, self.truncations, paths)
 
-    def flush(self, *, force: bool = False) -> None:
+    def flush(self) -> None:
         """Make everything appended so far survive a crash."""
-        flush = self.start_flush(force=force)
+        flush = self.start_flush()
         if flush is not None:
             with self._storage():
                 flush.sync()
@@ -693,15 +696,24 @@ class Log:
         if self._unchanged is None:
             with self._storage():
                 self.producers.end_offset = self.end_offset
-                self.producers.take_snapshot()
+                self.producers.take_snapshot(sync=False)
                 self.segments.active.seal()
-            if self.end_offset > 0:
-                # A log that never held anything is as well as new if a power failure takes it.
-                self.flush(force=True)
+                self._sync_for_good()
         for segment in self.segments:
             segment.close_file()
         with self._storage():
             self.record = self._make_record(self._unchanged)
+
+    def _sync_for_good(self) -> None:
+        """Flush, or if all records are on disk already, sync what closing has written. A log that
+        never held anything is as well as new if a power failure takes it."""
+        end_offset, active = self.end_offset, self.segments.active
+        if end_offset > self.recovery_point:
+            self.flush()
+        elif end_offset > 0:
+            self.epochs.flush()
+            paths = [*active.index_paths(), self.producers.snapshot_path(end_offset)]
+            Flush(self.disk, self.directory, end_offset, self.truncations, paths).sync()
 
     def _make_record(self, unchanged: LogRecord | None) -> LogRecord:
         """What the next start compares the files with."""

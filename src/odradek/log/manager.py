@@ -23,6 +23,7 @@ import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from odradek.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
@@ -48,7 +49,9 @@ from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+# Threads that close logs, and the logs that one closes before it reports to the loop.
 CLOSED_AT_ONCE = 8
+CLOSED_IN_A_ROW = 16
 
 OnDirectoryFailure = Callable[[str, list[TopicPartition]], None]
 
@@ -687,12 +690,17 @@ class LogManager:
             directory.mark_clean(self.logs_in(path))
 
     async def _close_logs(self, waiting: list[Log]) -> None:
+        def close(logs: list[Log]) -> None:
+            for log in logs:
+                try:
+                    log.close()
+                except KafkaError as error:
+                    logger.error("cannot close %s: %s", log, error.message)
+
         while waiting:
-            log = waiting.pop()
-            try:
-                await self.offload(log.close)
-            except KafkaError as error:
-                logger.error("cannot close %s: %s", log, error.message)
+            logs = waiting[-CLOSED_IN_A_ROW:]
+            del waiting[-CLOSED_IN_A_ROW:]
+            await self.offload(partial(close, logs))
 
     def _close_files(self) -> None:
         for log in self.all_logs():

@@ -100,9 +100,7 @@ def load_log(
 ) -> LoadedLog:
     """Open the log in `directory`, which is created if need be.
 
-    Raises DamagedLog, with nothing truncated, if records are lost that others follow. OSErrors are
-    the caller's: the directory has failed.
-    """
+    Raises DamagedLog, with nothing truncated, if records are lost that others follow; OSErrors."""
     start_offset, recovery_point = checkpointed.start_offset, checkpointed.recovery_point
     clean, record = checkpointed.clean, checkpointed.record if checkpointed.clean else None
     if record is not None:
@@ -143,6 +141,8 @@ def load_log(
     recovery_point = end_offset if clean else min(recovery_point, end_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
+    if clean or epochs_lost:
+        epochs.flush()  # of records before the recovery point, too
     producers.remove_stray_snapshots(segment.base_offset for segment in segments)
     # A clean stop of ours leaves a snapshot always; without one it is lost, not absent.
     was_foreign = clean and record is None
@@ -401,7 +401,7 @@ class _Recovery:
         """Take a good batch into the leader epochs, the producers and the transaction index."""
         latest = self._epochs.latest_epoch
         if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
-            self._epochs.assign(header.leader_epoch, header.base_offset)
+            self._epochs.begin(header.leader_epoch, header.base_offset)
         update = self._producers.begin(Origin.REPLICATION)
         add_batch(update, chunk, header)
         for transaction in self._producers.apply(update):

@@ -526,9 +526,8 @@ class Segment:
         self.offset_index.flush()
         self.time_index.flush()
 
-    def paths(self) -> list[str]:
-        """Its files, the log first."""
-        return [self.path(suffix) for suffix in SUFFIXES]
+    def index_paths(self) -> list[str]:
+        return [self.offset_index.path, self.time_index.path, self.transaction_index.path]
 
     def close_file(self) -> None:
         """Close the file without writing anything."""
