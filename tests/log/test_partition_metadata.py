@@ -4,7 +4,9 @@ docs/spec/protocol-ladder.md section 2.4.
 """
 
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -136,3 +138,63 @@ def test_no_id_is_reserved_or_looks_like_an_option() -> None:
     ids = {new_topic_id(rng) for _ in range(500)}
     assert len(ids) == 500
     assert {each.version for each in ids} == {4}
+
+
+class InterruptedDisk(RealDisk):
+    """Lets something happen before the next call of one of its methods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, Callable[[], object]] = {}
+
+    def rename(self, source: str, target: str) -> None:
+        self.before.pop("rename", int)()
+        super().rename(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        self.before.pop("sync_dir", int)()
+        super().sync_dir(path)
+
+
+@pytest.mark.parametrize("step", ["start", "rename", "sync_dir"])
+@pytest.mark.parametrize("event", ["append", "rename", "delete", "delete and create", "close"])
+async def test_an_id_that_is_being_written_when_records_come_or_the_log_goes(
+    tmp_path: Path, step: str, event: str
+) -> None:
+    """The write stands still in its thread before a step: nothing fails, and no id gets lost or
+    into a log that is not its own."""
+    disk = InterruptedDisk()
+    other_id = UUID(int=77)
+
+    async def offload(work: Callable[[], Any]) -> Any:
+        disk.before.pop("start", int)()
+        return work()
+
+    environment = LogEnvironment(disk, lambda: 0, offload, random.Random(1))
+    logs = LogManager([str(tmp_path)], environment, LogManagerConfig())
+    await logs.load()
+    log = logs.get_or_create(T0, is_new=True)
+    logs.assign_topic_id(log, TOPIC_ID)
+
+    def happen() -> None:
+        if event == "append":
+            log.append_as_leader(batch(), 0)
+        elif event == "rename":
+            log.rename_directory(str(tmp_path / "u-0"))
+        elif event == "close":
+            log.close()
+        else:
+            logs.async_delete(T0)
+        if event == "delete and create":
+            logs.assign_topic_id(logs.get_or_create(T0, is_new=True), other_id)
+
+    disk.before[step] = happen
+    await logs.upkeep.work_off()
+    assert not disk.before and not logs.offline_dirs
+    assert read_topic_id(disk, log.directory) == TOPIC_ID
+    if event == "delete and create":
+        assert read_topic_id(disk, logs.logs[T0].directory) == other_id
+    left = disk.open(f"{log.directory}/{PARTITION_METADATA}.x.early", create=True)
+    left.append(b"torn")
+    assert open_log(Path(log.directory)).metadata.topic_id == TOPIC_ID
+    assert not [name for name in disk.list_dir(log.directory) if "early" in name]

@@ -4,9 +4,16 @@ Two lines, `version: 0` and `topic_id: <id>`, without a newline at the end: byte
 The file is written once and never changed. One that cannot be read is no absent one: the log may
 be of another topic, so its directory fails, like one with any other disk error.
 docs/spec/protocol-ladder.md section 2.4.
+
+The ids of thousands of logs come at once when a topic is created, and each takes two syncs. So they
+are written off the loop (`start_write`), under another name first: an append that comes meanwhile
+writes the file itself, and whichever is renamed last says the same. That name has the id in it, and
+the file is made on the loop: where the log is deleted and another takes its directory's name, there
+is nothing to rename.
 """
 
 import re
+from collections.abc import Callable
 from uuid import UUID
 
 from odradek.log.checkpoints import parse_integer
@@ -14,6 +21,7 @@ from odradek.log.disk import Disk
 from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id, parse_topic_id
 
 __all__ = [
+    "EARLY_SUFFIX",
     "PARTITION_METADATA",
     "CorruptPartitionMetadata",
     "PartitionMetadata",
@@ -21,6 +29,8 @@ __all__ = [
 ]
 
 PARTITION_METADATA = "partition.metadata"
+# Of the file that is being written off the loop. A crash may leave it; the next load removes it.
+EARLY_SUFFIX = ".early"
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _SEPARATOR = re.compile(r":\s+")
@@ -62,10 +72,36 @@ class PartitionMetadata:
     def write(self) -> None:
         """Write an id that was assigned and is not on disk yet."""
         if self._is_unwritten:
-            text = f"version: 0\ntopic_id: {format_topic_id(self.topic_id)}"
-            path = f"{self.directory}/{PARTITION_METADATA}"
-            self._disk.write_atomically(path, text.encode())
+            self._disk.write_atomically(f"{self.directory}/{PARTITION_METADATA}", self._content())
             self._is_unwritten = False
+
+    def start_write(self) -> Callable[[], None] | None:
+        """What is to be done off the loop instead of `write`, before `finish_write`; None if there
+        is nothing to write. It raises FileNotFoundError if the log is moved meanwhile, which has
+        written the file by then."""
+        if not self._is_unwritten:
+            return None
+        disk, directory, content = self._disk, self.directory, self._content()
+        path = f"{directory}/{PARTITION_METADATA}"
+        early_path = f"{path}.{format_topic_id(self.topic_id)}{EARLY_SUFFIX}"
+        file = disk.open(early_path, create=True)
+
+        def write() -> None:
+            file.truncate(0)
+            file.append(content)
+            file.sync()
+            file.close()
+            disk.rename(early_path, path)
+            disk.sync_dir(directory)
+
+        return write
+
+    def finish_write(self) -> None:
+        """What `start_write` gave is done."""
+        self._is_unwritten = False
+
+    def _content(self) -> bytes:
+        return f"version: 0\ntopic_id: {format_topic_id(self.topic_id)}".encode()
 
 
 def read_topic_id(disk: Disk, directory: str) -> UUID:

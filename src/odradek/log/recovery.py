@@ -29,6 +29,7 @@ from odradek.log.damage import DamagedLog
 from odradek.log.disk import Disk
 from odradek.log.epochs import LeaderEpochs
 from odradek.log.indexes import CorruptIndex
+from odradek.log.partition_metadata import EARLY_SUFFIX
 from odradek.log.producers import (
     EXPIRATION_MS_DEFAULT,
     Origin,
@@ -201,7 +202,8 @@ def finish_interrupted_work(disk: Disk, directory: str, config: LogConfig, now_m
         else:
             swaps.append(name)
     # Only now the `.cleaned` ones: they are what tells an unfinished swap from a finished one.
-    for name in [*(name for name in names if name.endswith(DELETED_SUFFIX)), *cleaned]:
+    leftover = (DELETED_SUFFIX, EARLY_SUFFIX)
+    for name in [*(name for name in names if name.endswith(leftover)), *cleaned]:
         disk.remove(f"{directory}/{name}")
     _swap_in(disk, directory, swaps, config, now_ms)
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# How many topic ids are written at a time: the file system commits what is synced together once.
+IDS_AT_ONCE = 8
+
 
 @dataclass(frozen=True, slots=True)
 class UpkeepConfig:
@@ -98,18 +101,25 @@ class Upkeep:
         """Write the topic ids that logs were given, flush the logs that have rolled, remove the
         directories whose time has come."""
         manager = self._manager
-        while manager.without_id_on_disk:
-            log = next(iter(manager.without_id_on_disk))
-            del manager.without_id_on_disk[log]
-            try:
-                if not log.offline:
-                    log.metadata.write()
-            except OSError as error:
-                log.fail(error)
-            await asyncio.sleep(0)
+        await asyncio.gather(*(self._write_topic_ids() for _ in range(IDS_AT_ONCE)))
         while manager.to_flush:
             await manager.flush(next(iter(manager.to_flush)))
         await manager.remove_retired()
+
+    async def _write_topic_ids(self) -> None:
+        manager = self._manager
+        while manager.without_id_on_disk:
+            log, _ = manager.without_id_on_disk.popitem()
+            directory = log.directory
+            try:
+                write = None if log.offline else log.metadata.start_write()
+                if write is not None:
+                    await manager.offload(write)
+                    if log.directory == directory:
+                        log.metadata.finish_write()
+            except OSError as error:
+                if log.directory == directory and not log.offline:
+                    log.fail(error)
 
     async def _work_off(self) -> None:
         while True:
