@@ -547,6 +547,21 @@ async def test_a_stop_syncs_each_file_once_and_none_that_was_flushed(
     assert not again.damaged and {log.end_offset for log in again.logs.values()} == {1}
 
 
+async def test_a_start_after_a_crash_syncs_the_last_segment_of_each_log_alone(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    manager = await started(tmp_path)
+    log = manager.get_or_create(TP, is_new=True)
+    fill(log, 5)
+    manager._close_files()
+    synced.clear()
+    again = await started(tmp_path)
+    assert again.logs[TP].end_offset == 5
+    assert [Path(path).suffix for path in synced if path.startswith(f"{tmp_path}/{TP}/")] == [
+        ".log"
+    ]
+
+
 async def test_thousands_of_logs_are_closed_and_loaded_in_few_calls_off_the_loop(
     tmp_path: Path,
 ) -> None:

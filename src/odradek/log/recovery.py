@@ -396,7 +396,7 @@ class _Recovery:
             removed = rebuild.finish(may_truncate=may_truncate)
         except CorruptBatch as error:
             raise DamagedLog(error.message) from None
-        producers.take_snapshot()
+        producers.take_snapshot(sync=False)  # its reader sees if a crash tears it
         return removed
 
     def _replay_batch(self, segment: Segment, chunk: bytes, header: BatchHeader) -> None:
@@ -459,10 +459,10 @@ def rebuild_producers(
             continue
         producers.end_offset = max(segment.base_offset, position, start_offset)
         if segment.base_offset in snapshot_at:
-            producers.take_snapshot()
+            producers.take_snapshot(sync=False)
         _replay(producers, segment, producers.end_offset, end_offset)
     producers.end_offset = end_offset
-    producers.take_snapshot()
+    producers.take_snapshot(sync=False)
 
 
 def _replay(
