@@ -196,6 +196,7 @@ async def _run(
 
     from odradek import __version__
     from odradek.broker.descriptors import SPARES, divide_descriptors
+    from odradek.broker.memory import keep_free_memory
     from odradek.broker.server import Broker, StartFailed
     from odradek.broker.unclean_start import machine_boot_id
     from odradek.log.disk import RealDisk
@@ -251,6 +252,7 @@ async def _run(
     except (StartFailed, StoreError) as error:
         await broker.abandon()
         return str(error)
+    keep_free_memory()
     await waiting
     await broker.stop()
     return broker.failed.result() if broker.failed.done() else None
