@@ -268,6 +268,18 @@ def same_ids(seed: int) -> Plan:
     return _of_three(seed, faults, 0.0002, {})
 
 
+def filling(seed: int) -> Plan:
+    """Disks fill in the middle of a write, and have room again soon."""
+    rng = random.Random(seed)
+    faults = []
+    at = 3.0
+    while at < SECONDS:
+        victim, other = rng.sample([1, 2, 3], 2)
+        faults.append(Fault(at, Kind.DISK_FILLS, victim, other, rng.uniform(0.1, 1.0)))
+        at += rng.uniform(2.0, 4.0)
+    return _of_three(seed, faults, 0.0002, {})
+
+
 def churning(seed: int) -> Plan:
     """Topics come and go with their records, and nothing else is wrong."""
     plan = _of_three(seed, [], 0.0002, {}, producers=1)
@@ -456,6 +468,11 @@ def count_for_good() -> Patches:
 
 def never_grow_the_isr() -> Patches:
     return attribute(role, "may_join", lambda *_: False)
+
+
+def stay_after_a_failed_write() -> Patches:
+    """A log that could be written in part only stays in use."""
+    return attribute(Log, "fail", lambda self, error: self._storage_error())
 
 
 def delete_no_log() -> Patches:
@@ -910,6 +927,13 @@ BUGS = [
         frozenset({"CountsAgree"}),
         count_for_good,
         1,
+    ),
+    Bug(
+        "a log stays in use after a write that failed in the middle",
+        frozenset(),
+        stay_after_a_failed_write,
+        1,
+        filling,
     ),
     Bug(
         "a deleted replica leaves its log behind",

@@ -132,14 +132,19 @@ def test_a_synced_truncation_stays_and_an_unsynced_one_may_not(platter: SimDisk,
     assert outcomes == {b"0123456789", b"0123"}
 
 
-def test_a_full_disk_refuses_and_forgets_nothing(platter: SimDisk, loop: Any) -> None:
+def test_a_full_disk_takes_what_fits_and_forgets_nothing(platter: SimDisk, loop: Any) -> None:
     disk = platter.mounted(loop.process("a"))
     platter.capacity_bytes = 10
     file = disk.open("/f", create=True)
     file.append(b"12345678")
     with pytest.raises(OSError, match="no space"):
         file.append(b"abc")
-    assert file.read(0, 100) == b"12345678"
+    assert file.read(0, 100) == b"12345678ab"
+    with pytest.raises(OSError, match="no space"):
+        file.append(b"c")
+    assert disk.space("/") == (10, 0)
+    file.write_at(9, b"x")  # in place
+    assert file.read(0, 100) == b"12345678ax"
     file.truncate(2)
     file.append(b"abc")
     assert disk.space("/") == (10, 5)

@@ -165,8 +165,12 @@ class SimDisk:
             if path == prefix or path.startswith(prefix + "/"):
                 raise OSError(errno.EIO, "input/output error", path)
 
+    @property
+    def free_bytes(self) -> int:
+        return self.capacity_bytes - self.used_bytes
+
     def claim(self, size: int, path: str) -> None:
-        if self.used_bytes + size > self.capacity_bytes:
+        if size > self.free_bytes:
             raise OSError(errno.ENOSPC, "no space left on device", path)
         self.used_bytes += size
 
@@ -206,10 +210,17 @@ class _SimFile:
             return bytes(view[position : position + length])
 
     def write_at(self, position: int, data: Buffer) -> None:
+        """What fits is written, and then the disk is full."""
         self._check()
-        self._disk.claim(max(0, position + len(data) - self.size), self._path)
-        self._content.write(position, bytes(data))
-        self._content.modified_ms = self._disk.clock()
+        disk = self._disk
+        missing = max(0, position + len(data) - self.size) - disk.free_bytes
+        written = bytes(data) if missing <= 0 else bytes(data)[: max(0, len(data) - missing)]
+        if written:
+            disk.claim(max(0, position + len(written) - self.size), self._path)
+            self._content.write(position, written)
+            self._content.modified_ms = disk.clock()
+        if missing > 0:
+            disk.claim(missing, self._path)  # raises
 
     def truncate(self, size: int) -> None:
         self._check()
@@ -316,7 +327,7 @@ class MountedDisk:
 
     def space(self, path: str) -> tuple[int, int]:
         self._disk.check(path)
-        return self._disk.capacity_bytes, self._disk.capacity_bytes - self._disk.used_bytes
+        return self._disk.capacity_bytes, self._disk.free_bytes
 
     def read_bytes(self, path: str) -> bytes:
         return bytes(self._disk.content(path).data)

@@ -43,6 +43,7 @@ class Kind(StrEnum):
     SKEW = "skew"
     DISK_FAIL = "disk-fail"
     DISK_FULL = "disk-full"
+    DISK_FILLS = "disk-fills"
     DEPOSE = "depose"
     DAMAGE = "damage"
     BREAK_CLIENTS = "break-clients"
@@ -55,7 +56,7 @@ TWINS = {Kind.SAME_ID, Kind.PAUSE_AND_SAME_ID}
 # A machine that takes the id of one that is paused comes with an empty disk.
 DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE, Kind.DAMAGE, *TWINS}
 # Drawn by generators of their own, so that the other faults of a seed stay what they were.
-DRAWN_APART = {Kind.DAMAGE, Kind.BREAK_CLIENTS, Kind.UPGRADE, *TWINS}
+DRAWN_APART = {Kind.DAMAGE, Kind.BREAK_CLIENTS, Kind.UPGRADE, Kind.DISK_FILLS, *TWINS}
 TAKES_AWAY = {
     Kind.KILL,
     Kind.STOP,
@@ -65,9 +66,12 @@ TAKES_AWAY = {
     Kind.STORE_EXPIRE,
     Kind.DISK_FAIL,
     Kind.DISK_FULL,
+    Kind.DISK_FILLS,
     Kind.UPGRADE,
 }
 SLOW_LATENCY_S = 0.2
+# What is left on a disk that fills: less than a few batches.
+ROOM_BYTES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,17 @@ def draw_damage(rng: random.Random, brokers: Iterable[int], until_s: float) -> l
     while rng.random() < 0.33 and at < until_s:
         faults.append(Fault(at, Kind.DAMAGE, rng.choice(ids), ids[0], rng.uniform(0.1, 4.0)))
         at += rng.uniform(2, 20)
+    return faults
+
+
+def draw_filling_disks(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
+    """Disks that have room for a part of a write only, in one world of three."""
+    ids = list(brokers)
+    faults: list[Fault] = []
+    at = rng.uniform(2, 20) if rng.random() < 0.33 else until_s
+    while at < until_s:
+        faults.append(Fault(at, Kind.DISK_FILLS, rng.choice(ids), ids[0], rng.uniform(0.1, 4.0)))
+        at += rng.expovariate(1 / 15)
     return faults
 
 
@@ -220,6 +235,9 @@ class FaultInjector:
                 host.disk.failed.add(host.directories[fault.other % len(host.directories)])
             case Kind.DISK_FULL:
                 host.disk.capacity_bytes = host.disk.used_bytes
+            case Kind.DISK_FILLS:
+                dice = world.dice(f"room/{host.name}/{fault.at}")
+                host.disk.capacity_bytes = host.disk.used_bytes + dice.randrange(1, ROOM_BYTES_MAX)
             case Kind.SAME_ID:
                 world.start_twin(host.id)
             case Kind.PAUSE_AND_SAME_ID:
@@ -263,7 +281,7 @@ class FaultInjector:
             case Kind.STORE_CUT:
                 if host.store is not None:
                     world.server.reconnect(host.store)
-            case Kind.DISK_FAIL | Kind.DISK_FULL:
+            case Kind.DISK_FAIL | Kind.DISK_FULL | Kind.DISK_FILLS:
                 host.mend_disk()
                 if self._misses_directories(host):
                     await host.stop()

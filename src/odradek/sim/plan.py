@@ -19,6 +19,7 @@ from .faults import (
     draw_broken_clients,
     draw_damage,
     draw_faults,
+    draw_filling_disks,
     draw_twins,
     draw_upgrades,
 )
@@ -126,6 +127,7 @@ def _faults(world: World, rng: random.Random, brokers: range, seconds: float) ->
         *draw_faults(rng, brokers, seconds),
         *draw_damage(world.dice("damage"), brokers, seconds),
         *draw_broken_clients(world.dice("clients"), brokers, seconds),
+        *draw_filling_disks(world.dice("filling disks"), brokers, seconds),
         *draw_twins(world.dice("twins"), brokers, seconds),
         *draw_upgrades(world.dice("upgrades"), brokers, seconds),
     ]
