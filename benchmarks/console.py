@@ -1,0 +1,186 @@
+"""The console at scale: 10,000 topics, 100,000 partitions and 2,000 groups on six brokers.
+
+The brokers are played by this process, which answers the console's questions from tables; the
+console is the real process, asked over HTTP. Figures are beside the budgets of
+docs/spec/console.md section 7, which are for an otherwise idle machine with two cores.
+"""
+
+import http.client
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks._played_cluster import GROUPS, PARTITIONS, TOPICS, PlayedCluster
+
+ASKED = 100
+READY_S = 120.0
+REFRESHED_S = 10.0
+# Groups are read in turn, all within a minute.
+ROUND_S = 60.0
+
+
+class Page:
+    """The console, asked as a browser would over one connection."""
+
+    def __init__(self, link: str) -> None:
+        base, _, token = link.partition("/#token=")
+        self._origin = base
+        self._connection = http.client.HTTPConnection(urlsplit(base).netloc, timeout=60)
+        self._cookie = ""
+        answer = self._send("POST", "/login", json.dumps({"token": token}))
+        self._cookie = (answer.getheader("set-cookie") or "").split(";")[0]
+        answer.read()
+
+    def _send(self, method: str, path: str, body: str | None = None) -> http.client.HTTPResponse:
+        headers = {"Origin": self._origin, "Content-Type": "application/json"}
+        headers |= {"Cookie": self._cookie} if self._cookie else {}
+        self._connection.request(method, f"/api/v1{path}", body, headers)
+        return self._connection.getresponse()
+
+    def get(self, path: str) -> Any:
+        answer = self._send("GET", path)
+        body = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {body[:300]!r}")
+        return json.loads(body)
+
+
+@contextmanager
+def console(bootstrap: str) -> Iterator[tuple[Page, int]]:
+    with tempfile.TemporaryDirectory() as state:
+        command = [sys.executable, "-m", "odradek", "console", "--port", "0"]
+        command += ["--bootstrap-server", bootstrap, "--state", state]
+        with (Path(state) / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            yield Page(line[line.index("http") :].strip()), process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def resident_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1000
+
+
+def times_ms(ask: Callable[[int], object], count: int = ASKED) -> list[float]:
+    found = []
+    for number in range(count):
+        begun = time.perf_counter()
+        ask(number)
+        found.append((time.perf_counter() - begun) * 1000)
+    return sorted(found)
+
+
+def share(times: list[float], part: float) -> float:
+    return times[min(len(times) - 1, int(len(times) * part))]
+
+
+def wait_for(holds: Callable[[], bool], seconds: float) -> float:
+    """How long it took."""
+    begun = time.perf_counter()
+    while not holds():
+        if time.perf_counter() - begun > seconds:
+            raise TimeoutError("the console has no picture of the cluster")
+        time.sleep(0.05)
+    return time.perf_counter() - begun
+
+
+def row(what: str, value: float, unit: str, budget: float | None = None) -> None:
+    limit = "" if budget is None else f"{budget:,.0f} {unit}"
+    print(f"{what:<52} {f'{value:,.1f} {unit}':>31} {limit:>10}")
+
+
+class Asker:
+    """Asks many times, and prints how long it took and what it cost the console."""
+
+    def __init__(self, page: Page, pid: int) -> None:
+        self._page = page
+        self._pid = pid
+
+    def ask(self, what: str, path: Callable[[int], str], p99_ms: float | None = None) -> None:
+        before = cpu_ms(self._pid)
+        times = times_ms(lambda number: self._page.get(path(number)))
+        cost = (cpu_ms(self._pid) - before) / len(times)
+        limit = "" if p99_ms is None else f"{p99_ms:,.0f} ms"
+        figures = f"{share(times, 0.5):7.1f} {share(times, 0.99):10.1f} {cost:9.1f} ms"
+        print(f"{what:<52} {figures:>31} {limit:>10}")
+
+
+def cpu_ms(pid: int) -> float:
+    """Of a process so far: what a busy machine disturbs less than the clock."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def measure(cluster: PlayedCluster, page: Page, pid: int) -> None:
+    chance = random.Random(1)
+    asker = Asker(page, pid)
+    first = "/topics?limit=100"
+    asker.ask("topic list: first page", lambda _: first, 100)
+    asker.ask("topic search as typed", lambda _: f"/topics?q={chance.randrange(999):03}", 50)
+    asker.ask("topic list: near the end", lambda n: f"{first}&offset={TOPICS - 100 - n}", 200)
+    asker.ask("topic list: by size", lambda _: f"{first}&sort=-size_bytes")
+    asker.ask("group list: by lag", lambda _: "/groups?limit=100&sort=-lag", 150)
+    asker.ask("opening a group", lambda n: f"/group?id=group-{n % GROUPS}", 300)
+    asker.ask("overview", lambda _: "/overview")
+    grid = times_ms(lambda _: page.get("/grid"), 5)
+    row(f"letters of the heat grid, {PARTITIONS:,} partitions", share(grid, 0.5), "ms")
+    refresh(cluster, page, first)
+    row("console process, resident", resident_mb(pid), "MB", 100)
+
+
+def refresh(cluster: PlayedCluster, page: Page, path: str) -> None:
+    """What a refresh of everything does to those who ask meanwhile."""
+    calm = times_ms(lambda _: page.get(path), 2 * ASKED)
+    before = cluster.metadata_answers
+    with cluster.changing():
+        busy: list[float] = []
+        until = time.perf_counter() + REFRESHED_S
+        while time.perf_counter() < until:
+            busy += times_ms(lambda _: page.get(path), 10)
+    busy.sort()
+    read = cluster.metadata_answers - before
+    row("first page while nothing is refreshed, p99", share(calm, 0.99), "ms")
+    row(f"first page during refreshes ({read:,} answers), p99", share(busy, 0.99), "ms")
+    row("longest wait of all during refreshes", busy[-1], "ms")
+
+
+def main() -> None:
+    print(f"{'console at scale':<52}     p50        p99   CPU of one     budget")
+    with PlayedCluster() as cluster, console(cluster.bootstrap) as (page, pid):
+        seconds = wait_for(lambda: page.get("/topics?limit=1")["total"] == TOPICS, READY_S)
+        row(f"{TOPICS:,} topics are shown after", seconds, "s")
+        wait_for(lambda: page.get("/groups?limit=1")["total"] == GROUPS, READY_S)
+        measure(cluster, page, pid)
+        begun = time.perf_counter()
+        wait_for(lambda: oldest_s(page) is not None, READY_S)
+        time.sleep(max(0.0, ROUND_S - (time.perf_counter() - begun)))
+        row("lag of the group read longest ago", oldest_s(page) or -1.0, "s", 60)
+        row("console process after that, resident", resident_mb(pid), "MB", 100)
+
+
+def oldest_s(page: Page) -> float | None:
+    """How long ago the group was read that waits longest; None if one was never read."""
+    ages = [
+        each["age_s"]
+        for offset in range(0, GROUPS, 500)
+        for each in page.get(f"/groups?limit=500&offset={offset}")["items"]
+    ]
+    return None if None in ages else max(ages)
+
+
+if __name__ == "__main__":
+    main()
