@@ -7,6 +7,7 @@ docs/spec/console.md section 7, 100 MB.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import threading
@@ -44,9 +45,11 @@ class Tab:
         """Read a stream for ever, on a thread of its own."""
 
         def run() -> None:
-            answer = self._send("GET", path)
-            while piece := answer.read1(READ_BYTES):
-                counts[0] += len(piece)
+            # Until the console ends.
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                answer = self._send("GET", path)
+                while piece := answer.read1(READ_BYTES):
+                    counts[0] += len(piece)
 
         threading.Thread(target=run, daemon=True).start()
 
