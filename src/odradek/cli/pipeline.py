@@ -59,6 +59,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
 
     from odradek.java import NoJava
     from odradek.spark.pipeline.packages import ship_packages
+    from odradek.spark.pipeline.reports import Reporter
     from odradek.spark.pipeline.runner import JavaEnded, PipelineFailed, Run
     from odradek.spark.pipeline.spec import AVAILABLE_NOW, SpecError
     from odradek.spark.session import is_local, open_session
@@ -88,8 +89,10 @@ def run(file: Path, master: str | None, once: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     running = Run(spec, spark, lambda text: click.echo(text, err=True))
+    reporter = Reporter(running)
     try:
         running.start()
+        reporter.start()
         _follow(running, stop_requested)
         _summarise(running)
     except JavaEnded as error:
@@ -97,6 +100,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
     except (SpecError, PipelineFailed) as error:
         raise click.ClickException(str(error)) from None
     finally:
+        reporter.close()
         running.stop()
         with suppress(Exception):  # Java may be gone, and with it all there is to stop
             spark.stop()

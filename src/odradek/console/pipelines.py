@@ -141,6 +141,9 @@ class Pipelines:
                 return
             query = self.queries[place] = Query(*place)
         query.last = report
+        # When a pipeline ends, its last batch is reported once more.
+        if query.batches and query.batches[-1]["batch"] == _int(report.get("batch"), -1):
+            query.batches.pop()
         query.batches.append(
             {
                 "batch": _int(report.get("batch"), -1),

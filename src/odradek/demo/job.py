@@ -201,6 +201,7 @@ class Job(threading.Thread):
 
     def _start(self, stack: ExitStack) -> None:
         from odradek.client.blocking_client import Blocking
+        from odradek.spark.pipeline.reports import Reporter
         from odradek.spark.pipeline.runner import Run
         from odradek.spark.pipeline.spec import load
 
@@ -229,6 +230,9 @@ class Job(threading.Thread):
         stack.callback(follower.join)
         stack.callback(self._followed.set)
         self.pipeline.start()
+        reporter = Reporter(self.pipeline)
+        reporter.start()
+        stack.callback(reporter.close)
 
     def _open_console(self, stack: ExitStack) -> None:
         """Beside the view; the stream does not need it."""

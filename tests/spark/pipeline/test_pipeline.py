@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from tests.spark.pipeline.files import command, event, landed, pipeline_file, records
 
+from odradek.spark.pipeline.reports import TOPIC
 from odradek.spark.pipeline.runner import PipelineFailed, Run
 from odradek.spark.pipeline.spec import load
 
@@ -47,6 +48,7 @@ def test_the_demo_balances_its_books_although_a_broker_is_killed() -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert lines[0].startswith("three brokers are up")
+    assert any(line.startswith("console: http://127.0.0.1:") for line in lines)
     assert any("was killed" in line for line in lines)
     assert any(line.startswith("events: batch 0, ") for line in lines)
     assert "the books balance:" in done.stdout
@@ -85,6 +87,7 @@ def test_stopped_here_and_gone_on_with_on_a_cluster_without_this_package(
     # Each query has a group of its own: they have read to different places.
     for query in ("events", "counts", "dead_letters_clicks"):
         assert cluster.committed(f"{topic}-{query}")
+    check_reports(cluster, topic, dead)
     for partition in range(4):
         cluster.produce(topic, [event(n) for n in range(40 + partition, 1000, 4)], partition)
     cluster.produce(topic, [b'{"number": "x"}'])
@@ -106,6 +109,21 @@ def test_stopped_here_and_gone_on_with_on_a_cluster_without_this_package(
     )
     assert compacted.stdout.startswith("events: ")
     assert landed(tmp_path) == list(range(1000))
+
+
+def check_reports(cluster: Any, topic: str, dead: str) -> None:
+    """What was written for those who look at the cluster: every batch, and that it has ended."""
+    told = [(record.key, json.loads(record.value)) for record in records(cluster, TOPIC)]
+    mine = [(key, report) for key, report in told if (report["group"] or "").startswith(topic)]
+    last = dict(mine)
+    assert last.keys() == {b"clicks/events", b"clicks/counts", b"clicks/dead_letters_clicks"}
+    assert not any(report["is_active"] for report in last.values())
+    events = {report["batch"]: report for key, report in mine if key == b"clicks/events"}
+    assert sum(report["rows_in"] for report in events.values()) == 41
+    assert sum(report["rows_out"] for report in events.values()) == 40
+    assert last[b"clicks/events"]["dead_letters"] == 1
+    assert last[b"clicks/events"]["dead_letter_topic"] == dead
+    assert last[b"clicks/events"]["trigger_ms"] == 1_000
 
 
 def _run_until_ctrl_c(file: Path) -> None:

@@ -98,6 +98,8 @@ class Run:
         self._writers: dict[str, Any] = {}
         self._tables: list[TableSink] = []
         self._restarts_left = RESTARTS_MAX
+        # The group that a query commits to; that of all queries under "".
+        self._groups: dict[str, str] = {}
 
     def start(self) -> None:
         """Build the views and start every query; SpecError if Spark refuses what the file says."""
@@ -168,6 +170,8 @@ class Run:
                 name: f"{value}-{query}" if query and name.lower() == COMMIT_GROUP else value
                 for name, value in source.options.items()
             }
+            if groups := [of for name, of in options.items() if name.lower() == COMMIT_GROUP]:
+                self._groups[query] = groups[0]
             return self._spark.readStream.format("odradek").options(**options).load()
         reader: Any = self._spark.read if source.static else self._spark.readStream
         if source.kind == "table":
@@ -337,6 +341,10 @@ class Run:
                     query.stop()
         except JavaEnded:
             pass  # and its queries with it
+
+    def group_of(self, name: str) -> str | None:
+        """The consumer group that a query commits to, if its source has one."""
+        return self._groups.get(name, self._groups.get(""))
 
     def rows_out(self, name: str) -> RowsOut:
         """What the sink of a query has taken in this run."""
