@@ -1,9 +1,10 @@
-"""The office of controller goes from ours to Apache Kafka's and back while work is under way."""
+"""Ours, Apache Kafka's and ours again is controller, while work is under way."""
 
+import pytest
 from confluent_kafka import Producer
 from tests.interop.conftest import MakeCluster
 from tests.interop.harness.members import wait_until
-from tests.interop.harness.mixed import APACHE, OURS, Kind, MixedCluster
+from tests.interop.harness.mixed import APACHE, OURS, PROTOCOLS, Kind, MixedCluster
 from tests.interop.harness.traffic import Traffic, check_nothing_lost, read_all
 
 from odradek.client import ConfigChange, ConfigOperation, Resource, ResourceType, check
@@ -61,8 +62,11 @@ def under_way(cluster: MixedCluster) -> bool:
     return len(moving) > 0 and cluster.exists("/admin/delete_topics/doomed")
 
 
-def test_a_move_and_a_deletion_outlive_their_controllers(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(MEMBERS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_move_and_a_deletion_outlive_their_controllers(
+    protocol: str, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster(MEMBERS, inter_broker_protocol_version=protocol)
     cluster.start()
     cluster.make_controller(1)
     cluster.create_topic("doomed", {0: [1, 2, 4], 1: [3, 4, 2]})

@@ -50,12 +50,14 @@ def offsets_at(cluster: MixedCluster, timestamp_ms: int) -> dict[int, int]:
     return found
 
 
+# What is in a directory changed with topic ids.
+@pytest.mark.parametrize("protocol", ["2.6", "2.8", "3.9"])
 @pytest.mark.parametrize("leave", ["stop", "kill"])
 @pytest.mark.parametrize("kind", [APACHE, OURS], ids=["Apache first", "ours first"])
 def test_one_directory_two_programs(
-    kind: Kind, leave: str, make_cluster: MakeCluster, tmp_path: Path
+    kind: Kind, leave: str, protocol: str, make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
-    cluster = make_cluster({1: kind}, **ALONE)
+    cluster = make_cluster({1: kind}, inter_broker_protocol_version=protocol, **ALONE)
     cluster.start()
     cluster.create_topic("t", {0: [1], 1: [1]}, segment_bytes="50000", index_interval_bytes="500")
     with Traffic(cluster.bootstrap_servers, "t") as traffic:

@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.interop.conftest import MakeCluster
 from tests.interop.harness.members import wait_until
-from tests.interop.harness.mixed import APACHE, OURS, Kind, MixedCluster
+from tests.interop.harness.mixed import APACHE, OURS, PROTOCOLS, Kind, MixedCluster
 from tests.interop.harness.toolbox import Toolbox
 from tests.interop.harness.traffic import Traffic, check_nothing_lost, read_all
 
@@ -52,11 +52,12 @@ def leaders(cluster: MixedCluster, topic: str) -> set[int]:
     return {state["leader"] for _, state in cluster.states(topic).values()}
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("members", MIXTURES.values(), ids=MIXTURES.keys())
 def test_each_leads_and_each_is_killed(
-    members: dict[int, Kind], make_cluster: MakeCluster, tools: Toolbox
+    members: dict[int, Kind], protocol: str, make_cluster: MakeCluster, tools: Toolbox
 ) -> None:
-    cluster = make_cluster(members)
+    cluster = make_cluster(members, inter_broker_protocol_version=protocol)
     cluster.start()
     create_with_either_side(cluster, tools)
     both = [Traffic(cluster.bootstrap_servers, topic) for topic in ("theirs", "ours")]

@@ -22,6 +22,8 @@ USUAL = [
     (r"RequestSendThread", r"fails to send request.*\njava\.lang\.InterruptedException"),
     (r"RequestSendThread", r"\n\S+DisconnectException: NetworkClient is no longer active"),
     (r"ReplicaFetcherThread", r"Error in response for fetch request" + GONE),
+    # Topics have got ids: a fetch session by name is continued by id, refused, and opened again.
+    (r"ReplicaFetcherThread", r"\n\S+FetchSessionTopicIdException: The fetch session encountered"),
     (r"RemoteLeaderEndPoint", r"sending leader epoch request" + GONE),
     (r"RemoteLeaderEndPoint", r"sending leader epoch request.*Client was shutdown before response"),
     # The leader has heard of its new epoch before the follower.

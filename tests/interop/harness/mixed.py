@@ -38,8 +38,12 @@ class Kind(Enum):
 
 APACHE, OURS = Kind.APACHE, Kind.OURS
 
+PROTOCOL = "inter.broker.protocol.version"
+# What mixed clusters are tried at: before and after each change of behaviour between brokers.
+PROTOCOLS = (OLDEST_PROTOCOL, "2.8", "3.1", "3.5", "3.9")
+
 SETTINGS: Mapping[str, object] = {
-    "inter.broker.protocol.version": OLDEST_PROTOCOL,
+    PROTOCOL: OLDEST_PROTOCOL,
     "zookeeper.session.timeout.ms": 3000,
     "offsets.topic.replication.factor": 3,
     "offsets.topic.num.partitions": 3,
@@ -69,6 +73,7 @@ class MixedCluster(Members[Member]):
         self.kinds = dict(members)
         self.ports = dict(zip(members, ports or free_ports(len(members)), strict=True))
         self._settings = {**SETTINGS, **(settings or {})}
+        self._upgraded: dict[int, str] = {}
         super().__init__({broker: self._member(broker, kind) for broker, kind in members.items()})
         self._nodes = KazooClient(hosts=zookeeper)
         self._nodes.start()
@@ -82,9 +87,13 @@ class MixedCluster(Members[Member]):
 
     def _member(self, broker: int, kind: Kind) -> Member:
         port, home = self.ports[broker], self.directory_of(broker)
+        settings = {
+            **self._settings,
+            PROTOCOL: self._upgraded.get(broker, str(self._settings[PROTOCOL])),
+        }
         if kind is OURS:
-            return OurBroker(broker, port, self.zookeeper, home, self._settings)
-        return KafkaBroker(broker, port, self.zookeeper, home, self._settings, jvm=QUICK_START)
+            return OurBroker(broker, port, self.zookeeper, home, settings)
+        return KafkaBroker(broker, port, self.zookeeper, home, settings, jvm=QUICK_START)
 
     def directory_of(self, broker: int) -> Path:
         return self.directory / f"broker-{broker}"
@@ -104,10 +113,16 @@ class MixedCluster(Members[Member]):
         self.kinds[broker] = kind
         self.brokers[broker] = self._member(broker, kind)
 
+    def upgrade(self, broker: int, protocol: str) -> None:
+        """The same member, which speaks another inter-broker protocol from its next start on."""
+        assert not self.brokers[broker].is_running
+        self._upgraded[broker] = protocol
+        self.brokers[broker] = self._member(broker, self.kinds[broker])
+
     # What the cluster says of itself
 
     def controller(self) -> int | None:
-        """Who holds the office, according to ZooKeeper."""
+        """The active controller, according to ZooKeeper."""
         try:
             data, _ = self._nodes.get("/controller")
         except NoNodeError:
@@ -116,6 +131,11 @@ class MixedCluster(Members[Member]):
 
     def exists(self, node: str) -> bool:
         return self._nodes.exists(node) is not None
+
+    def topic_id(self, topic: str) -> str | None:
+        """What the topic's node has; the id's text as Kafka writes it."""
+        found = json.loads(self._nodes.get(f"/brokers/topics/{topic}")[0]).get("topic_id")
+        return None if found is None else str(found)
 
     def child_changes(self, node: str) -> int:
         """How many children were ever created or deleted below a node."""
