@@ -32,7 +32,12 @@ def wrong_with(line: str) -> Iterator[str]:
     command: click.Command = main
     options = option_names(main)
     context = click.Context(main)
+    before = ""
     for word in line.split()[1:]:
+        if takes_value(command, before):
+            before = ""
+            continue
+        before = word
         if word.startswith("--"):
             given = {each.partition("=")[0] for each in ALTERNATIVES.split(word.strip(PUNCTUATION))}
             wanted = {each for each in given if each.startswith("--")}
@@ -47,6 +52,11 @@ def wrong_with(line: str) -> Iterator[str]:
                 return
             command = next(each for each in found if each is not None)
             options |= set().union(*(option_names(each) for each in found if each is not None))
+
+
+def takes_value(command: click.Command, option: str) -> bool:
+    options = (param for param in command.params if isinstance(param, click.Option))
+    return any(option in param.opts and not param.is_flag for param in options)
 
 
 def option_names(command: click.Command) -> set[str]:
