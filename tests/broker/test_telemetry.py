@@ -27,8 +27,9 @@ def telemetry_of(broker: Broker) -> Telemetry:
 def frames_of(made: Cluster, broker_id: int) -> list[Frame]:
     """As they are in the topic, oldest first."""
     tp = TopicPartition(TELEMETRY_TOPIC, broker_id % 16)
-    leader = next(each for each in made.brokers.values() if tp in each.replicas.partitions)
-    buffer = leader.replicas.partitions[tp].local_log.read(0, 1 << 24).records
+    hosted = (broker.replicas.partitions.get(tp) for broker in made.brokers.values())
+    (leader,) = (each for each in hosted if each is not None and each.is_leader)
+    buffer = leader.local_log.read(0, 1 << 24).records
     found = []
     for header in scan(buffer):
         for record in decode_records(buffer, header):
