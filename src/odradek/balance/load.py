@@ -231,8 +231,9 @@ def replica_load(
 def _own(partitions: pa.Table, found: Peaks) -> pa.Table:
     """What each replica's own broker says: its sizes, and what consumers read from it."""
     keys = ["topic", "partition", "broker"]
-    ordered = partitions.sort_by([("last_ms", "ascending")])
-    ordered = ordered.append_column("row", pa.array(range(ordered.num_rows), pa.int64()))
+    ordered = partitions.select([*keys, "window_ms", "size", "directory", "role", "last_ms"])
+    ordered = ordered.sort_by([("last_ms", "ascending")])
+    ordered = ordered.append_column("row", pa.array(np.arange(ordered.num_rows)))
     grouped = ordered.group_by(keys, use_threads=False).aggregate(
         [("row", "min"), ("row", "max"), ("window_ms", "max"), ("window_ms", "count_distinct")]
     )
@@ -285,8 +286,10 @@ RATES = {
 def _rates(partitions: pa.Table, found: Peaks) -> pa.Table:
     """What each partition's leaders did a second, in the windows that count for each resource."""
     keys = ["topic", "partition"]
-    leads = partitions.filter(partitions["leads"]).sort_by([("last_ms", "ascending")])
-    table = leads.group_by(keys, use_threads=False).aggregate(
+    leads = partitions.filter(partitions["leads"])
+    ordered = leads.select([*keys, "broker", "window_ms", "is_estimated", "last_ms"])
+    ordered = ordered.sort_by([("last_ms", "ascending")])
+    table = ordered.group_by(keys, use_threads=False).aggregate(
         [("broker", "last"), ("window_ms", "min"), ("is_estimated", "max")]
     )
     table = table.rename_columns([*keys, "leader", "first_window_ms", "is_estimated"])
@@ -363,7 +366,7 @@ def _sizes(table: pa.Table, windows: Array, growth_h: float) -> Array:
     size = np.where(np.isnan(own), told, own)
     keys = table.select(["topic", "partition"]).append_column("size", pa.array(size))
     largest = keys.group_by(["topic", "partition"]).aggregate([("size", "max")])
-    known = keys.append_column("row", pa.array(range(table.num_rows), pa.int64()))
+    known = keys.append_column("row", pa.array(np.arange(table.num_rows)))
     known = known.join(largest, ["topic", "partition"]).sort_by("row")
     size = np.where(size < 0, _floats(known, "size_max"), size)
     grown_ms = np.nan_to_num(_floats(table, "growth_ms"))

@@ -9,6 +9,7 @@ The frames of one broker make windows without those of another, so that each bro
 apart, and in any order.
 """
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -98,7 +99,7 @@ def _grouped(
 ) -> pa.Table:
     # A list has no last() in Arrow: its row's number has, and the list is looked up by that.
     rows = rows.sort_by([("to_ms", "ascending")])
-    rows = rows.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    rows = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
     found = rows.group_by(keys, use_threads=False).aggregate(
         [
             *((name, "sum") for name in sums),
