@@ -87,14 +87,11 @@ def draw(scene: Scene, width: int, height: int) -> "Group":
     width = min(width, WIDTH_MAX)
     parts: list[RenderableType] = [
         _panel("odradek", _stream(scene, width - 4), width, _right_title(scene)),
-        _panel("cluster", _cluster(scene), width),
+        _panel("cluster", _cluster(scene), width, Text(scene.link) if scene.link else None),
         _panel("pipeline", _pipeline(scene), width),
     ]
-    if scene.link is not None:
-        parts.append(Text(f"  console  {scene.link}", no_wrap=True, overflow="ellipsis"))
     # Two borders each, and what is inside them.
     used = 3 * 2 + 2 + (2 + len(scene.brokers) + len(scene.topics) + 1) + max(1, _rows(scene))
-    used += scene.link is not None
     room = max(0, min(EVENTS_MAX, height - used - 1))
     shown = list(scene.events)[-room:] if room else []
     parts += [
