@@ -71,6 +71,7 @@ def test_it_shows_cluster_and_pipeline() -> None:
     (counts,) = [line for line in drawn if "counts" in line]
     assert "6 (2.0 kB)" in counts
     assert "clicks 99" in counts
+    assert "lag at batch" in text, "not what it is now: rows go on arriving meanwhile"
     # The newest events are those that there is room for.
     assert "event 59" in drawn[-1]
 

@@ -10,11 +10,12 @@ if TYPE_CHECKING:
 
     from odradek.spark.pipeline.progress import QueryProgress
 
-COLUMNS = ("query", "batch", "in/s", "out/s", "rows out", "lag", "state")
+COLUMNS = ("query", "batch", "in/s", "out/s", "rows out", "lag at batch", "state")
 
 
 def progress_table(queries: "Sequence[QueryProgress]") -> "Table":
-    """One line each: its last batch, its totals, how far behind it is, and what it remembers."""
+    """One line each: its last batch, its totals, how far behind it was when that batch was planned,
+    and what it remembers."""
     from rich.table import Table
 
     table = Table(box=None, expand=True, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
