@@ -13,7 +13,7 @@ from tests.balance.frames import TICK_MS, TICKS_PER_WINDOW, Row, frame
 
 from odradek.balance.cpu import fit_cpu, non_negative_least_squares, served_by_brokers
 from odradek.balance.frames import decode_frames
-from odradek.balance.load import PLACEMENT, REPLICA_LOAD, load_table
+from odradek.balance.load import PLACEMENT, REPLICA_LOAD, load_table, peaks, replica_load
 from odradek.balance.windows import broker_windows, partition_windows
 from odradek.wire.telemetry import IN_SYNC, BrokerLoad
 
@@ -99,6 +99,39 @@ def test_leadership_that_moves_and_time_without_rows() -> None:
                 values.append(frame(broker, tick, {("t", 0): row} if is_active else {}))
     found = by_replica(load_table(decode_frames(values)).replicas)
     assert found["t", 0, 1]["in"] == found["t", 0, 2]["in"] == 100
+
+
+def test_windows_give_the_same_rows_in_any_order_and_in_any_chunks() -> None:
+    """As a lake gives them, with a leadership that moves inside a window."""
+    values = []
+    for tick in (tick for number in range(5) for tick in window(number)):
+        for broker in (1, 2):
+            leads = (tick < 50) == (broker == 1)
+            roles = {("a", 0): leads, ("a", 7): not leads, ("b", 7): leads}
+            rows = {
+                tp: Row(1_000 + 10 * tp[1] + tick, 500, messages=tick, size=tick * broker)
+                if leads
+                else Row(bytes_out=30, size=tick * broker, role=FOLLOWS)
+                for tp, leads in roles.items()
+            }
+            values.append(frame(broker, tick, rows))
+    decoded = decode_frames(values)
+    partitions, brokers = partition_windows(decoded), broker_windows(decoded)
+    served = served_by_brokers(partitions)
+    # Broker 2 follows a-0 and b-7, and broker 1 a-7, until the leaders change.
+    assert served.slice(0, 2).select(["followed_bytes", "followed_messages"]).to_pylist() == [
+        {"followed_bytes": 20 * 1_070 + 190, "followed_messages": 190},
+        {"followed_bytes": 20 * 2_070 + 2 * 190, "followed_messages": 2 * 190},
+    ]
+    expected = replica_load(partitions, peaks(served, brokers), growth_h=0)
+    assert expected["windows"].to_pylist() == [5] * 6
+    assert expected["size"].to_pylist()[:2] == [99, 198]
+    order = np.random.default_rng(1).permutation(partitions.num_rows)
+    shuffled = partitions.take(order)
+    chunks = [shuffled.slice(begin, 4) for begin in range(0, shuffled.num_rows, 4)]
+    given_so = pa.concat_tables(chunks)
+    assert served_by_brokers(given_so).equals(served)
+    assert replica_load(given_so, peaks(served, brokers), growth_h=0).equals(expected)
 
 
 def test_there_is_always_an_answer() -> None:

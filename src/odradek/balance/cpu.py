@@ -10,12 +10,15 @@ weights share out the processor time instead: 0.7 for bytes in, 0.15 for bytes o
 that are followed.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from odradek.balance.keys import number_keys
 
 __all__ = [
     "SERVED",
@@ -30,17 +33,14 @@ __all__ = [
 Array = np.ndarray[Any, np.dtype[Any]]
 
 KEYS = ["window_ms", "broker"]
+SERVED_BY_LEADERS = ("bytes_in", "messages", "requests", "follower_out")
+# What a follower takes in is what its leader has of these.
+FOLLOWED = {"followed_bytes": "bytes_in", "followed_messages": "messages"}
 SERVED = pa.schema(
     [
         ("window_ms", pa.int64()),
         ("broker", pa.int32()),
-        *(
-            (name, pa.int64())
-            for name in (
-                *("bytes_in", "messages", "requests", "follower_out", "bytes_out"),
-                *("followed_bytes", "followed_messages"),
-            )
-        ),
+        *((name, pa.int64()) for name in (*SERVED_BY_LEADERS, "bytes_out", *FOLLOWED)),
     ]
 )
 
@@ -120,27 +120,60 @@ def fit_cpu(served: pa.Table, brokers: pa.Table) -> dict[int, CpuCost]:
 def served_by_brokers(partitions: pa.Table) -> pa.Table:
     """What each broker served and followed in each window, of these partitions. Tables of some
     topics each can be put together and summed (`summed`): the result is that of all topics."""
-    leads = partitions.filter(partitions["leads"])
-    of_partition = ["window_ms", "topic", "partition"]
-    written = leads.group_by(of_partition).aggregate([("bytes_in", "sum"), ("messages", "sum")])
-    written = written.rename_columns([*of_partition, "followed_bytes", "followed_messages"])
-    followers = partitions.filter(pc.invert(partitions["leads"])).select([*of_partition, "broker"])
+    leads = partitions["leads"]
     parts = (
-        leads.select([*KEYS, "bytes_in", "messages", "requests", "follower_out"]),
+        partitions.select([*KEYS, *SERVED_BY_LEADERS]).filter(leads),
         partitions.select([*KEYS, "bytes_out"]),
-        followers.join(written, of_partition).select(
-            [*KEYS, "followed_bytes", "followed_messages"]
-        ),
+        _followed(partitions),
     )
-    return summed(pa.concat_tables(parts, promote_options="default"))
+    return summed(pa.concat_tables(map(_sums, parts), promote_options="default"))
 
 
 def summed(served: pa.Table) -> pa.Table:
-    counts = SERVED.names[len(KEYS) :]
-    sums = served.group_by(KEYS).aggregate([(name, "sum") for name in counts])
-    columns = [*(sums[name] for name in KEYS), *(sums[f"{name}_sum"] for name in counts)]
-    table = pa.table([pc.fill_null(each, 0) for each in columns], SERVED)
+    sums = _sums(served)
+    table = pa.table([pc.fill_null(sums[name], 0) for name in SERVED.names], SERVED)
     return table.sort_by([(name, "ascending") for name in KEYS])
+
+
+def _followed(partitions: pa.Table) -> pa.Table:
+    """What leaders wrote in each window to the partitions that a broker followed in it."""
+    tps, brokers = number_keys(partitions, "topic", "partition"), number_keys(partitions, "broker")
+    ids = partitions["broker"].unique()
+    windows, leads = partitions["window_ms"].to_numpy(), partitions["leads"].to_numpy()
+    counts = {name: partitions[name].to_numpy() for name in FOLLOWED.values()}
+    parts = [SERVED.empty_table().select([*KEYS, *FOLLOWED])]
+    # One window after another: a table of all of them would have a cell for each partition that
+    # was there in any, and what is as large as a window stays in the processor's caches.
+    for rows in _rows_by_window(windows):
+        leading, tp, broker = leads[rows], tps.of_row[rows], brokers.of_row[rows]
+        present = np.flatnonzero(np.bincount(broker))
+        part = {"window_ms": np.full(len(present), windows[rows][0]), "broker": ids.take(present)}
+        for name, of_leaders in FOLLOWED.items():
+            written, taken = np.zeros(tps.count, np.int64), np.zeros(brokers.count, np.int64)
+            np.add.at(written, tp[leading], counts[of_leaders][rows][leading])
+            np.add.at(taken, broker[~leading], written[tp[~leading]])
+            part[name] = taken[present]
+        parts.append(pa.table(part))
+    return pa.concat_tables(parts)
+
+
+def _rows_by_window(windows: Array) -> list[Array | slice]:
+    """Which rows each window has. Those of windows that are in order, as they usually are, are
+    slices, which cost nothing."""
+    order = None
+    if (windows[1:] < windows[:-1]).any():
+        order = np.argsort(windows, kind="stable")
+        windows = windows[order]
+    edges = [*(np.flatnonzero(windows[1:] != windows[:-1]) + 1).tolist(), len(windows)]
+    spans = [slice(begin, end) for begin, end in itertools.pairwise([0, *edges]) if begin < end]
+    return [span if order is None else order[span] for span in spans]
+
+
+def _sums(table: pa.Table) -> pa.Table:
+    """The sums of all other columns by window and broker."""
+    counts = [name for name in table.column_names if name not in KEYS]
+    sums = table.group_by(KEYS).aggregate([(name, "sum") for name in counts])
+    return sums.rename_columns([*KEYS, *counts])
 
 
 def _fit(samples: dict[str, Array]) -> CpuCost:

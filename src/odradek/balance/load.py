@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from odradek.balance.cpu import CpuCost, Features, class_of, fit_cpu, served_by_brokers
 from odradek.balance.frames import Decoded
+from odradek.balance.keys import Keys, number_keys
 from odradek.balance.windows import WINDOW_MS, broker_windows, partition_windows
 
 __all__ = [
@@ -215,11 +216,15 @@ def replica_load(
     """The rows of the partitions whose windows, or places, are given. A topic is given whole: what
     is not measured is taken from the rest of it."""
     since = found.as_of_ms - DAY_MS
-    partitions = partitions.filter(pc.greater_equal(partitions["window_ms"], since))
-    own = _own(partitions, found)
+    is_recent = pc.greater_equal(partitions["window_ms"], since)
+    # A copy of everything, unless that is what is given.
+    if not pc.all(is_recent, min_count=0).as_py():
+        partitions = partitions.filter(is_recent)
+    tps = number_keys(partitions, "topic", "partition")
+    own = _own(partitions, tps, found)
     replicas = _placed(own, found) if placement is None else placement
     keys = ["topic", "partition"]
-    rates = _rates(partitions, found)
+    rates = _rates(partitions, tps, found)
     own = own.drop_columns(["role", "last_window_ms"]).rename_columns(
         {"directory": "own_directory", "size": "own_size"}
     )
@@ -228,33 +233,37 @@ def replica_load(
     return _finished(table, found, growth_h)
 
 
-def _own(partitions: pa.Table, found: Peaks) -> pa.Table:
+def _own(partitions: pa.Table, tps: Keys, found: Peaks) -> pa.Table:
     """What each replica's own broker says: its sizes, and what consumers read from it."""
-    keys = ["topic", "partition", "broker"]
-    ordered = partitions.select([*keys, "window_ms", "size", "directory", "role", "last_ms"])
-    ordered = ordered.sort_by([("last_ms", "ascending")])
-    ordered = ordered.append_column("row", pa.array(np.arange(ordered.num_rows)))
-    grouped = ordered.group_by(keys, use_threads=False).aggregate(
-        [("row", "min"), ("row", "max"), ("window_ms", "max"), ("window_ms", "count_distinct")]
-    )
-    first = ordered.select(["size", "last_ms"]).take(grouped["row_min"])
-    last = ordered.select(["size", "last_ms", "directory", "role"]).take(grouped["row_max"])
-    table = pa.table(
+    names = ["topic", "partition", "broker"]
+    keys = tps.and_by(partitions["broker"])
+    order = np.argsort(partitions["last_ms"].to_numpy(), kind="stable")
+    seen = partitions.select([*names, "window_ms", "size", "directory", "role", "last_ms"])
+    first, last = seen.take(keys.last(order[::-1])), seen.take(keys.last(order))
+    counts = _is_in(partitions, found.windows["out"]) & ~partitions["leads"].to_numpy()
+    return pa.table(
         {
-            **{name: grouped[name] for name in keys},
+            **{name: last[name] for name in names},
             "role": last["role"].cast(pa.uint8()),
             "directory": last["directory"],
             "size": last["size"],
             "growth": pc.subtract(last["size"], first["size"]),
             "growth_ms": pc.subtract(last["last_ms"], first["last_ms"]),
-            "windows": grouped["window_ms_count_distinct"],
-            "last_window_ms": grouped["window_ms_max"],
+            "windows": _distinct_windows(partitions, keys),
+            "last_window_ms": last["window_ms"],
+            "served": keys.sum(partitions["bytes_out"].to_numpy(), counts),
         }
     )
-    following = partitions.filter(pc.invert(partitions["leads"]))
-    served = _in_windows(following, found.windows["out"]).group_by(keys)
-    served = served.aggregate([("bytes_out", "sum")])
-    return table.join(served.rename_columns([*keys, "served"]), keys)
+
+
+def _distinct_windows(partitions: pa.Table, keys: Keys) -> Array:
+    """In how many windows each key has rows: more than one in some, if its role changed."""
+    windows = number_keys(partitions, "window_ms")
+    # A byte for each cell. The windows are those of one day, so this is less than the rows.
+    has_row = np.zeros((keys.count, windows.count), bool)
+    has_row[keys.of_row, windows.of_row] = True
+    count: Array = has_row.sum(axis=1)
+    return count
 
 
 def _placed(own: pa.Table, found: Peaks) -> pa.Table:
@@ -266,8 +275,9 @@ def _placed(own: pa.Table, found: Peaks) -> pa.Table:
     return pa.table([columns[name] for name in PLACEMENT.names], PLACEMENT)
 
 
-def _in_windows(table: pa.Table, windows: Array) -> pa.Table:
-    return table.filter(pc.is_in(table["window_ms"], pa.array(windows, pa.int64())))
+def _is_in(table: pa.Table, windows: Array) -> Array:
+    found: Array = pc.is_in(table["window_ms"], pa.array(windows, pa.int64())).to_numpy()
+    return found
 
 
 RATES = {
@@ -283,29 +293,28 @@ RATES = {
 }
 
 
-def _rates(partitions: pa.Table, found: Peaks) -> pa.Table:
-    """What each partition's leaders did a second, in the windows that count for each resource."""
-    keys = ["topic", "partition"]
-    leads = partitions.filter(partitions["leads"])
-    ordered = leads.select([*keys, "broker", "window_ms", "is_estimated", "last_ms"])
-    ordered = ordered.sort_by([("last_ms", "ascending")])
-    table = ordered.group_by(keys, use_threads=False).aggregate(
-        [("broker", "last"), ("window_ms", "min"), ("is_estimated", "max")]
-    )
-    table = table.rename_columns([*keys, "leader", "first_window_ms", "is_estimated"])
+def _rates(partitions: pa.Table, tps: Keys, found: Peaks) -> pa.Table:
+    """What each partition's leaders did a second, in the windows that count for each resource.
+    Partitions without a leader are left out."""
+    leads = partitions["leads"].to_numpy()
+    rows = np.flatnonzero(leads)
+    order = rows[np.argsort(partitions["last_ms"].to_numpy()[rows], kind="stable")]
+    newest = partitions.select(["topic", "partition", "broker"]).take(tps.last(order))
+    first_windows = partitions["window_ms"].to_numpy()[tps.last(order[::-1])]
+    columns = {
+        **{name: newest[name] for name in ("topic", "partition")},
+        "is_estimated": tps.any(partitions["is_estimated"].to_numpy() & leads),
+    }
     for resource, rates in RATES.items():
-        chosen = _in_windows(leads, found.windows[resource])
-        sums = chosen.group_by(keys).aggregate([(name, "sum") for name in rates.values()])
-        table = table.join(sums.rename_columns([*keys, *rates]), keys)
-        seconds = _covered(table, found, resource)
-        for name in rates:
-            rate = np.nan_to_num(_floats(table, name)) / np.maximum(seconds, 1e-9)
-            rate = np.where(seconds > 0, rate, 0.0)
-            table = table.set_column(table.column_names.index(name), name, pa.array(rate))
-    return table
+        seconds = _covered(newest["broker"].to_numpy(), first_windows, found, resource)
+        counts = np.flatnonzero(leads & _is_in(partitions, found.windows[resource]))
+        for name, counted in rates.items():
+            rate = tps.sum(partitions[counted].to_numpy(), counts) / np.maximum(seconds, 1e-9)
+            columns[name] = np.where(seconds > 0, rate, 0.0)
+    return pa.table(columns).filter(pa.array(tps.any(leads)))
 
 
-def _covered(table: pa.Table, found: Peaks, resource: str) -> Array:
+def _covered(leaders: Array, first_windows: Array, found: Peaks, resource: str) -> Array:
     """Seconds of the windows that count in which each partition was there and its leader's broker
     spoke."""
     windows = found.windows[resource]
@@ -314,8 +323,7 @@ def _covered(table: pa.Table, found: Peaks, resource: str) -> Array:
     for broker in {broker for broker, _ in found.seconds}:
         each = [found.seconds.get((broker, int(window)), 0.0) for window in windows]
         after[broker] = np.append(np.cumsum(np.array(each)[::-1])[::-1], 0.0)
-    begin = np.searchsorted(windows, table["first_window_ms"].to_numpy())
-    leaders = table["leader"].to_numpy()
+    begin = np.searchsorted(windows, first_windows)
     nothing = np.zeros(len(windows) + 1)
     return np.array(
         [after.get(leader, nothing)[number] for leader, number in zip(leaders, begin, strict=True)],
