@@ -1,5 +1,6 @@
 """Estimates: what two samples of a cluster say about brokers that say nothing."""
 
+from odradek.balance.cluster import disk_columns
 from odradek.balance.frames import decode_frames
 from odradek.balance.load import load_table
 from odradek.balance.poll import Estimator, Sample
@@ -31,6 +32,34 @@ def sample(
         ends,
         {"fast": {T0: read}, "new": {T0: 7}} if at_ms else {"fast": {T0: read}},
     )
+
+
+def test_a_file_system_that_directories_share_counts_once() -> None:
+    """In what a cluster tells of its disks, and in frames."""
+    disks = [
+        LogDir(1, "/a", None, 1_000, 400, []),
+        LogDir(1, "/a/too", None, 1_000, 400, []),
+        LogDir(1, "/alike", None, 1_000, 300, []),
+        LogDir(1, "/failed", FAILED, -1, -1, []),
+    ]
+    assert disk_columns(disks) == {
+        "disk_capacity": 2_000,
+        "disk_used": 1_300,
+        "failed_directories": ["/failed"],
+    }
+    # Not told at all: what is held is what is used.
+    silent = [
+        LogDir(1, path, None, -1, -1, [ReplicaOnDisk(tp, 70, 0, False)])
+        for path, tp in (("/a", T0), ("/b", T1))
+    ]
+    assert disk_columns(silent)["disk_capacity"] == 0
+    assert disk_columns(silent)["disk_used"] == 140
+    told = {1: disks}
+    estimator = Estimator(0)
+    estimator.frames(Sample(0, {}, told, {}, {}, {}), {1})
+    frames = estimator.frames(Sample(60_000, {}, told, {}, {}, {}), {1})
+    (broker,) = load_table(decode_frames(map(encode_frame, frames))).brokers.to_pylist()
+    assert (broker["disk_capacity"], broker["disk_used"]) == (2_000, 1_300)
 
 
 def test_growth_between_samples_is_the_load() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
+from odradek.balance.frames import disk_space
 from odradek.balance.load import BROKER_LOAD, PLACEMENT
 from odradek.client.admin import Admin
 from odradek.client.client import Client
@@ -31,7 +32,14 @@ from odradek.wire.telemetry import (
 )
 from odradek.wire.topics import TELEMETRY_TOPIC, TopicPartition
 
-__all__ = ["read_frames", "read_log_dirs", "read_placement", "speaking", "write_frames"]
+__all__ = [
+    "disk_columns",
+    "read_frames",
+    "read_log_dirs",
+    "read_placement",
+    "speaking",
+    "write_frames",
+]
 
 UNKNOWN = -1
 
@@ -155,7 +163,7 @@ async def read_placement(admin: Admin) -> tuple[pa.Table, pa.Table]:
             "rack": nodes[broker].rack if broker in nodes else None,
             "cores": 0.0,
             "net_capacity": 0,
-            **_disk(disks.get(broker, [])),
+            **disk_columns(disks.get(broker, [])),
             "state": "live" if broker in nodes else "dead",
             "source": "size",
         }
@@ -164,10 +172,12 @@ async def read_placement(admin: Admin) -> tuple[pa.Table, pa.Table]:
     return pa.Table.from_pylist(rows, PLACEMENT), pa.Table.from_pylist(brokers, BROKER_LOAD)
 
 
-def _disk(directories: list[LogDir]) -> dict[str, object]:
+def disk_columns(directories: list[LogDir]) -> dict[str, object]:
+    """What a broker's row in the table of brokers says of its disks."""
     live = [each for each in directories if each.error is None]
-    capacity = sum(max(0, each.total_bytes) for each in live)
-    free = sum(max(0, each.usable_bytes) for each in live)
+    capacity, free = disk_space(
+        (max(0, each.total_bytes), max(0, each.usable_bytes)) for each in live
+    )
     held = sum(replica.size_bytes for each in live for replica in each.replicas)
     return {
         "disk_capacity": capacity,

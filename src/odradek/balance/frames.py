@@ -18,6 +18,7 @@ __all__ = [
     "ROWS",
     "Decoded",
     "decode_frames",
+    "disk_space",
     "frame_brokers",
     "frame_rows",
     "open_frame",
@@ -149,7 +150,7 @@ def frame_rows(frames: list[Frame]) -> pa.Table:
 def frame_brokers(frames: list[Frame]) -> pa.Table:
     def row(frame: Frame) -> dict[str, object]:
         live = [each for each in frame.directories if not each.is_failed]
-        capacity = sum(each.capacity for each in live)
+        capacity, free = disk_space((each.capacity, each.free) for each in live)
         return {
             "broker": frame.broker,
             "from_ms": frame.from_ms,
@@ -161,8 +162,21 @@ def frame_brokers(frames: list[Frame]) -> pa.Table:
                 for name, value in frame.load._asdict().items()
             },
             "disk_capacity": min(capacity, INT64_MAX),
-            "disk_used": max(0, min(capacity - sum(each.free for each in live), INT64_MAX)),
+            "disk_used": max(0, min(capacity - free, INT64_MAX)),
             "failed_directories": [each.path for each in frame.directories if each.is_failed],
         }
 
     return pa.Table.from_pylist([row(frame) for frame in frames], BROKERS)
+
+
+def disk_space(directories: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Capacity and free bytes of a broker, from those of its log directories, each of which has
+    the numbers of the file system that it is on. One that several directories share counts once.
+
+    Nothing names the file system, so directories with the same two numbers are taken to share one.
+    That is wrong twice: of disks that are alike to the byte, as new ones may be, all but one are
+    left out until something is written to them, which errs towards too little room; and a shared
+    one whose free bytes change between two directories' answers is counted for both.
+    """
+    systems = set(directories)
+    return sum(capacity for capacity, _ in systems), sum(free for _, free in systems)
