@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow")
 from tests.balance.clusters import Node, Part, moved, tables
 
 from odradek.balance.model import Cluster, InvalidModel, Scope, build
-from odradek.balance.rules import DIMENSIONS, DISK, IN, OUT, Thresholds, outside
+from odradek.balance.rules import CPU, DIMENSIONS, DISK, IN, OUT, Thresholds, outside
 from odradek.balance.search import Budget, Outcome, find, new_state
 
 GB = 10**9
@@ -354,6 +354,21 @@ def test_a_full_disk_is_emptied_and_none_is_filled_while_moving() -> None:
     assert (found.sums[:, DISK] <= 80 * GB).all()
     arriving = sum(10 * GB for p in parts if after[p.topic, p.number] == [1] != list(p.replicas))
     assert 70 * GB + arriving <= 95 * GB
+
+
+def test_a_repair_passes_walls_and_fills_a_disk_up_to_95_percent() -> None:
+    """Walls are 80 GB of disk, 2.8 cores and 80 MB/s; what is rescued fits below none of them."""
+    nodes = [Node(0, cores=4.0, net=100 * MB, disk=100 * GB), Node(1, state="dead")]
+    parts = [Part("t", n, (0,), 10 * GB, rate=10 * MB, out=10 * MB, cpu=350_000) for n in range(8)]
+    rescued = [Part("u", n, (1,), 7 * GB, rate=9 * MB, out=9 * MB, cpu=300_000) for n in range(3)]
+    cluster, found, after = solve(parts + rescued, nodes)
+    assert Counter(after["u", n][0] for n in range(3)) == {0: 2, 1: 1}, (
+        "94 GB, and 101 are too many"
+    )
+    assert found.stuck == 1
+    f = cluster.problem
+    for d in (CPU, IN, OUT, DISK):
+        assert found.sums[0, d] > f.wall[0, d], DIMENSIONS[d]
 
 
 def test_replicas_that_find_no_place_are_counted() -> None:
