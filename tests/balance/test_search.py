@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow")
 
 from tests.balance.clusters import Node, Part, moved, tables
 
+from odradek.balance import search
 from odradek.balance.model import Cluster, InvalidModel, Scope, build
 from odradek.balance.rules import CPU, DIMENSIONS, DISK, IN, OUT, Thresholds, outside
 from odradek.balance.search import Budget, Outcome, find, new_state
@@ -232,20 +233,36 @@ def test_the_compiled_search_does_what_the_python_says(tmp_path: Path) -> None:
     assert [(tuple(key), where) for key, where in placed] == sorted(after.items())
 
 
-def test_a_count_of_evaluations_gives_the_same_plan_again() -> None:
+def at_look(number: int) -> Callable[[int], bool]:
+    """A clock that runs out when it is looked at so often."""
+    looks = iter(range(1, number + 1))
+    return lambda evaluations: next(looks) == number
+
+
+def test_a_count_of_evaluations_gives_the_same_plan_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a search that ended by itself, and of one that was stopped: by the clock, early or late,
+    or by hand."""
+    monkeypatch.setattr(search, "SLICE", 100)
     parts = [Part("t", n, (n % 3, 3 + n % 2), (1 + n % 7) * GB) for n in range(60)]
     nodes = [Node(id) for id in range(8)]
-    asked = []
-
-    def after_a_while(evaluations: int) -> bool:
-        asked.append(evaluations)
-        return len(asked) == 3
-
-    cut = Budget(should_stop=after_a_while)
-    by_clock = solve(parts, nodes, budget=cut)[2]
-    assert cut.is_cut
-    again = Budget(evaluations=asked[-1])
-    assert solve(parts, nodes, budget=again)[2] == by_clock
+    usual = Budget()
+    plan = solve(parts, nodes, budget=usual)[2]
+    assert not usual.is_cut
+    again = Budget(evaluations=usual.spent)
+    assert solve(parts, nodes, budget=again)[2] == plan
+    assert again.spent == usual.spent
+    plans = []
+    for looks in (1, 3, 5):
+        by_clock = Budget(should_stop=at_look(looks))
+        plans.append(solve(parts, nodes, budget=by_clock)[2])
+        assert by_clock.is_cut
+        again = Budget(evaluations=by_clock.spent)
+        assert solve(parts, nodes, budget=again)[2] == plans[-1]
+        assert again.spent == by_clock.spent
+    assert plans[0] != plan, "a search that goes on finds more"
+    stopped = Budget()
+    stopped.stop()
+    assert solve(parts, nodes, budget=stopped)[2] == plans[0]
 
 
 # The scenarios.

@@ -1,20 +1,43 @@
 """`odradek rebalance plan` and `brokers drain` on three brokers that measure nothing."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from tests.cli.conftest import CommandLine
 
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
+
+from odradek.balance import proposal
+from odradek.balance.model import Cluster
+from odradek.balance.search import Budget, Outcome
 
 pytestmark = pytest.mark.process
 
 BROKERS = 3
 
 
-def test_a_crowded_broker_is_levelled(odradek: CommandLine, tmp_path: Path) -> None:
+def interrupted_in_search(
+    odradek: CommandLine, monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> Result:
+    """Ctrl-C, as a signal to this process, when the search begins."""
+    find = proposal.find
+
+    def interrupted(cluster: Cluster, budget: Budget) -> Outcome:
+        signal.raise_signal(signal.SIGINT)
+        return find(cluster, budget)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(proposal, "find", interrupted)
+        return odradek.run(*arguments)
+
+
+def test_a_crowded_broker_is_levelled(
+    odradek: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     odradek("topics", "create", "crowded", "--replicas", ",".join(["1"] * 12))
     file = tmp_path / "plan.json"
     asked = ["rebalance", "plan", "-o", str(file)]
@@ -26,6 +49,14 @@ def test_a_crowded_broker_is_levelled(odradek: CommandLine, tmp_path: Path) -> N
     assert replicas["state"] == "met" and replicas["outside_before"] > 0
     assert odradek.run(*asked, "--check").exit_code == 1
     assert "copies" in odradek(*asked)
+    interrupted = interrupted_in_search(odradek, monkeypatch, *asked, "--json")
+    assert interrupted.exit_code == 130
+    so_far = json.loads(interrupted.stdout)
+    count = so_far["evaluations"]
+    assert 0 < count < plan["evaluations"]
+    assert f"interrupted: the plan found so far, after {count:,} evaluations" in interrupted.stderr
+    assert odradek("rebalance", "show", so_far["id"]), "it is kept"
+    assert json.loads(file.read_text())["moves"] == so_far["moves"], "and written"
     assert "broker 1: " in odradek("rebalance", "show", str(file), "--why")
 
     odradek("reassign", "execute", str(file))

@@ -1,13 +1,14 @@
 """Finding a plan: repair what breaks a hard rule, relieve brokers, take back what was not needed.
 
-The width K of the search is the dial between time and quality. A first plan is made with a small K;
-what is left of the budget goes into larger ones, each from the original placement, and the cheapest
-of the best is kept. The budget is counted in evaluations, so that a plan does not depend on the
-machine. Each step lowers the pull on the brokers, so a search may be stopped at any visit: by a
-count, by the clock, or by hand; and the same count gives the same plan again.
+The width K of the search is the dial between time and quality. A first plan is made with a small K,
+to its end; what is left of a budget goes into larger ones, each from the original placement, and
+the cheapest of the best is kept. The budget is counted in evaluations, so that a plan does not
+depend on the machine. Each step lowers the pull on the brokers, so a search may be stopped at any
+visit: by a count, by the clock, or by hand; and the same count gives the same plan again, because
+what is done first does not depend on how much may be done.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,10 +19,11 @@ from odradek.balance.kernels import EVALUATIONS, SEED, Problem, State
 from odradek.balance.model import Cluster
 from odradek.balance.rules import DISK, HAIR, Array, beyond_wall, outside
 
-WIDTHS = (24, 96, 400)
-# Without a budget, the widest that is tried, and after how many evaluations of the narrower one.
-USUAL_WIDTH = 96
+USUAL_WIDTHS = (24, 96)
+# The second only after so few evaluations of the first.
 NARROW_EVALUATIONS_MAX = 2_000_000
+# For what is left of a budget.
+WIDER_WIDTHS = (96, 400)
 FIRST_SEED = 0x2545F491
 ROUNDS_MAX = 200
 ROUNDS_COMPARED = 4
@@ -44,7 +46,8 @@ class Budget:
     """How much may be spent.
 
     `evaluations` ends the search when so many are made, and `should_stop` when it says so; without
-    either the search ends by itself, with the widths that its first results allow.
+    either the search ends by itself, with the widths that its first results allow. `stop` ends it
+    from outside, from a signal's handler or another thread.
     """
 
     evaluations: int | None = None
@@ -52,12 +55,15 @@ class Budget:
     spent: int = 0
     is_cut: bool = False
 
-    def allows(self, width: int, spent_on_narrower: int) -> bool:
-        if self.is_cut:
+    @property
+    def has_more(self) -> bool:
+        """Whether something is left that was given."""
+        if self.is_cut or (self.evaluations is not None and self.spent >= self.evaluations):
             return False
-        if self.evaluations is not None or self.should_stop is not None:
-            return True
-        return width <= USUAL_WIDTH and spent_on_narrower <= NARROW_EVALUATIONS_MAX
+        return self.evaluations is not None or self.should_stop is not None
+
+    def stop(self) -> None:
+        self.is_cut = True
 
     def check(self, spent: int) -> None:
         """Stopped if it is used up."""
@@ -125,32 +131,44 @@ def pulls(cluster: Cluster, sums: Array) -> Array:
 
 
 def find(cluster: Cluster, budget: Budget | None = None) -> Outcome:
-    """The best placement within a budget; the one there is, if no other is worth its cost.
-
-    What was found is searched again, as if it had been carried out, until nothing more moves: so a
-    plan that was carried out is followed by none.
-    """
+    """The best placement within a budget; the one there is, if no other is worth its cost."""
     budget = budget or Budget()
+    found = _settled(cluster, USUAL_WIDTHS, NARROW_EVALUATIONS_MAX, budget)
+    if budget.has_more:
+        wider = _settled(cluster, WIDER_WIDTHS, None, budget)
+        # A search that was cut off is unfinished; the one before it was not.
+        if not budget.is_cut and _is_better(wider, found, len(cluster.problem.rack)):
+            found = wider
+    return found
+
+
+def _settled(
+    cluster: Cluster, widths: Sequence[int], narrow_max: int | None, budget: Budget
+) -> Outcome:
+    """What was found is searched again, as if it had been carried out, until nothing more moves: so
+    a plan that was carried out is followed by none."""
     here = cluster
-    found = _widest(here, budget)
+    found = _widest(here, widths, narrow_max, budget)
     for _ in range(CONTINUATIONS_MAX):
         if found.is_like(here) or budget.is_cut:
             break
         here = _carried_out(here, found)
-        found = _widest(here, budget)
+        found = _widest(here, widths, narrow_max, budget)
     return found._replace(cost=_cost(cluster, found.broker, found.leader))
 
 
-def _widest(cluster: Cluster, budget: Budget) -> Outcome:
-    """The best of a narrow search and of as many wider ones as the budget allows."""
+def _widest(
+    cluster: Cluster, widths: Sequence[int], narrow_max: int | None, budget: Budget
+) -> Outcome:
+    """The best of a narrow search and of wider ones, unless the narrower took too long for that."""
     before = budget.spent
-    best = _search(cluster, WIDTHS[0], budget)
-    for width in WIDTHS[1:]:
+    best = _search(cluster, widths[0], budget)
+    for width in widths[1:]:
+        spent = budget.spent - before
         # Without a move there is no cost to lower, unless something is still outside.
-        if not budget.allows(width, budget.spent - before) or budget.spent == before:
+        if budget.is_cut or not spent or (narrow_max is not None and spent > narrow_max):
             break
         found = _search(cluster, width, budget)
-        # A search that was cut off is unfinished; the narrower one before it was not.
         if not budget.is_cut and _is_better(found, best, len(cluster.problem.rack)):
             best = found
     return best

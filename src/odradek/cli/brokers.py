@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.output import examples, json_option, print_json
-from odradek.cli.rebalance import keep, plan_for, print_plan, usable_settings
+from odradek.cli.output import examples, json_option
+from odradek.cli.rebalance import finish, plan_for, usable_settings
 from odradek.cli.session import with_cluster
 
 if TYPE_CHECKING:
-    from odradek.balance.plan import Plan
     from odradek.client import Blocking
 
 
@@ -31,7 +30,8 @@ def drain(cluster: "Blocking", ids: tuple[int, ...], as_json: bool) -> None:
     What else is out of balance is levelled in the same plan: what has to be copied anyway goes
     where something is missing. Exits with 1 if some replica has no other place.
     """
-    _finish(cluster, plan_for(cluster, usable_settings(None), remove=frozenset(ids)), as_json)
+    found = plan_for(cluster, usable_settings(None), remove=frozenset(ids))
+    finish(cluster, found, as_json=as_json)
 
 
 @brokers.command(epilog=examples("odradek brokers add 9"))
@@ -45,15 +45,4 @@ def add(cluster: "Blocking", ids: tuple[int, ...], as_json: bool) -> None:
         if id not in known:
             alive = ", ".join(map(str, sorted(known)))
             raise click.ClickException(f"broker {id} is not alive; {alive} are: start it first")
-    _finish(cluster, plan_for(cluster, usable_settings(None)), as_json)
-
-
-def _finish(cluster: "Blocking", plan: "Plan", as_json: bool) -> None:
-    if plan.moves:
-        keep(cluster, plan)
-    if as_json:
-        print_json(plan.to_dict())
-    else:
-        print_plan(plan, is_kept=True)
-    if not plan.is_attainable:
-        raise click.exceptions.Exit(1)
+    finish(cluster, plan_for(cluster, usable_settings(None)), as_json=as_json)

@@ -1,14 +1,17 @@
 """`odradek rebalance`: plans by load, and what they do.
 
 Exit codes: 0 a plan, or nothing to do; 1 a hard rule cannot be met, or with --check something
-should move; 2 a usage error; 130 interrupted.
+should move; 2 a usage error; 130 interrupted, with the plan found so far if that was in the search.
 """
 
+import contextlib
 import re
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -36,6 +39,7 @@ from odradek.cli.session import with_cluster
 from odradek.placement import parse_broker_list
 
 if TYPE_CHECKING:
+    from odradek.balance.search import Budget
     from odradek.client import Blocking
 
 SETTINGS_FILE = Path("rebalance.toml")
@@ -111,30 +115,44 @@ def make_plan(
     """Find the moves that level the brokers, and keep them as a plan. Moves nothing.
 
     Without telemetry a plan levels disk and the numbers of replicas and leaders. The file that
-    --output writes is a reassignment for Kafka's tools, too.
+    --output writes is a reassignment for Kafka's tools, too. Ctrl-C ends the search with the plan
+    that it has found so far, and exit code 130.
     """
     chosen = usable_settings(settings, exclude_topic)
-    plan = plan_for(
+    found = plan_for(
         cluster, chosen, remove=remove, only=only, seconds=budget, evaluations=evaluations
     )
     if output is not None:
-        output.write_text(plan.to_file())
-    if plan.moves and not check:
-        keep(cluster, plan)
-    if as_json:
-        print_json(plan.to_dict())
-    else:
-        print_plan(plan, is_kept=not check)
-    if not plan.is_attainable or (check and plan.moves):
+        output.write_text(found.plan.to_file())
+    finish(cluster, found, as_json=as_json, is_kept=not check)
+    if check and found.plan.moves:
         raise click.exceptions.Exit(1)
 
 
-def keep(cluster: "Blocking", plan: Plan) -> None:
-    """Keep a plan in the cluster, so that it is applied and looked at by its id."""
+class Found(NamedTuple):
+    """What a search gave, and whether Ctrl-C ended it."""
+
+    plan: Plan
+    is_interrupted: bool
+
+
+def finish(cluster: "Blocking", found: Found, *, as_json: bool, is_kept: bool = True) -> None:
+    """Keep a plan in the cluster, so that it is applied and looked at by its id, and print it.
+    Exits with what a search that was interrupted, or cannot meet a hard rule, exits with."""
     from odradek.balance.plan_store import PlanStore
 
-    store = PlanStore(cluster.admin)
-    cluster.run(store.put(plan, cluster.run(store.read())))
+    plan = found.plan
+    if plan.moves and is_kept:
+        store = PlanStore(cluster.admin)
+        cluster.run(store.put(plan, cluster.run(store.read())))
+    if as_json:
+        print_json(plan.to_dict())
+    else:
+        print_plan(plan, is_kept=is_kept)
+    if found.is_interrupted:
+        raise KeyboardInterrupt
+    if not plan.is_attainable:
+        raise click.exceptions.Exit(1)
 
 
 def usable_settings(path: Path | None, exclude: Sequence[str] = ()) -> Settings:
@@ -156,8 +174,9 @@ def plan_for(
     only: frozenset[int] = frozenset(),
     seconds: float | None = None,
     evaluations: int | None = None,
-) -> Plan:
-    """Ask the cluster and search, with a line about what takes its time."""
+) -> Found:
+    """Ask the cluster and search, with a line about what takes its time. Ctrl-C ends the search,
+    which gives what it has found so far."""
     from odradek.balance.compilation import compile_apart, is_compiled
     from odradek.balance.current import current_load
     from odradek.balance.explain import Facts
@@ -176,10 +195,38 @@ def plan_for(
     facts = Facts(stored.new_id(now_ms), now_ms, load.as_of_ms or now_ms, load.coverage)
     limit = Budget(evaluations, None if seconds is None else _until(seconds))
     try:
-        with console(stderr=True).status("searching"):
-            return propose(load, settings, limit, facts, remove=remove, only=only)
+        with (
+            console(stderr=True).status("searching; Ctrl-C gives what is found so far"),
+            _stopping(limit) as is_interrupted,
+        ):
+            plan = propose(load, settings, limit, facts, remove=remove, only=only)
     except InvalidModel as error:
         raise click.ClickException(str(error)) from None
+    if is_interrupted.is_set():
+        click.echo(
+            f"interrupted: the plan found so far, after {plan.evaluations:,} evaluations; "
+            f"--evaluations {plan.evaluations} gives it again",
+            err=True,
+        )
+    return Found(plan, is_interrupted.is_set())
+
+
+@contextlib.contextmanager
+def _stopping(budget: "Budget") -> Iterator[threading.Event]:
+    """Ctrl-C stops a search and sets the event. A second one interrupts as ever: compiled loops
+    look up every few milliseconds, but what comes before and after them may take its time."""
+    is_interrupted = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        is_interrupted.set()
+        budget.stop()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield is_interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _until(seconds: float) -> Callable[[int], bool]:
