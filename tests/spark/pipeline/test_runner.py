@@ -1,5 +1,6 @@
 """What is said of a failure, and what is reported of a batch."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -107,24 +108,32 @@ class Writer:
 SLOW = "Python worker failed to connect back."
 
 
-def started(*failures: str) -> tuple[Run, Writer]:
+def started(*failures: str, tell: Callable[[str], None] = lambda text: None) -> tuple[Run, Writer]:
     spark: Any = None
-    run, writer = Run(Pipeline("p", "/c", (), ()), spark), Writer(*map(Query, failures))
+    run, writer = Run(Pipeline("p", "/c", (), ()), spark, tell), Writer(*map(Query, failures))
     run._start("events", writer)
     return run, writer
 
 
-def test_a_query_whose_python_was_too_slow_is_started_again() -> None:
-    run, writer = started(SLOW, SLOW, "")
+def test_a_query_whose_python_was_too_slow_is_started_again_and_says_so() -> None:
+    told: list[str] = []
+    run, writer = started(SLOW, SLOW, "", tell=told.append)
     assert run.goes_on()
     assert run.goes_on()
     assert not writer.left
     assert run.goes_on()
+    restarts = [line for line in told if "restart" in line]
+    assert len(restarts) == 2
+    for number, line in enumerate(restarts, 1):
+        assert line.startswith("events: a Python process did not come up within the 10 s")
+        assert f"restart {number} of {RESTARTS_MAX}" in line
+        assert 'master = "local[1]"' in line
 
 
 def test_but_not_for_ever_and_not_for_another_reason() -> None:
     run, writer = started(*[SLOW] * 20)
-    with pytest.raises(PipelineFailed, match="events: Python worker failed"):
+    too_often = rf"^events: a Python process .* after {RESTARTS_MAX} restarts; give Spark fewer"
+    with pytest.raises(PipelineFailed, match=too_often):
         run.wait()
     assert 20 - len(writer.left) == 1 + RESTARTS_MAX
     run, writer = started("the topic is gone", "")

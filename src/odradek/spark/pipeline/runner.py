@@ -38,6 +38,12 @@ BATCHES_REMEMBERED = 100
 INITIALIZING = "Initializing"
 NOT_UP = "Python worker failed to connect back"
 RESTARTS_MAX = 10
+TOO_SLOW = (
+    "a Python process did not come up within the 10 s that Spark gives it, which no setting changes"
+)
+FEWER_TASKS = (
+    'give Spark fewer tasks at a time (master = "local[1]") or the machine less to do beside it'
+)
 COMMIT_GROUP = "commitgroup"
 # The line of a failure that is ours, among what Spark wraps around it.
 OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
@@ -315,15 +321,27 @@ class Run:
                 error = query.exception()
                 if error is None or self._stopping.is_set():
                     continue
-                if NOT_UP not in str(error) or not self._restarts_left:
+                if NOT_UP not in str(error):
                     raise PipelineFailed(f"{name}: {plain_text(error)}")
-                self._restarts_left -= 1
-                self._begin(name)
+                self._restart(name)
                 is_going = True
         if not is_going and self.pipeline.trigger == AVAILABLE_NOW:
             while self._tables:
                 self._tables.pop().tidy()
         return is_going
+
+    def _restart(self, name: str) -> None:
+        """Start a query again whose Python was too slow; PipelineFailed once it was too often."""
+        if not self._restarts_left:
+            raise PipelineFailed(
+                f"{name}: {TOO_SLOW}, nor did it after {RESTARTS_MAX} restarts; {FEWER_TASKS}"
+            )
+        self._restarts_left -= 1
+        count = RESTARTS_MAX - self._restarts_left
+        self._tell(
+            f"{name}: {TOO_SLOW}; restart {count} of {RESTARTS_MAX}. If it recurs, {FEWER_TASKS}"
+        )
+        self._begin(name)
 
     def wait(self) -> None:
         """Until every query has come to its end."""
