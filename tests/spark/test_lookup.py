@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from odradek.client.client import Client
 from odradek.client.reader import LATEST, OffsetAt
 from odradek.spark import lookup
-from odradek.spark.errors import DataLoss, OptionError
+from odradek.spark.errors import DataLoss, NoBroker, OptionError
 from odradek.spark.lookup import Lookup
 from odradek.spark.options import source_options
 from odradek.spark.stream_reader import StreamReader
@@ -195,7 +195,7 @@ def test_an_address_at_which_no_broker_answers_is_named_at_the_first_question(
         {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, streaming=True
     )
     asked = Lookup(options)
-    with pytest.raises(OSError, match=r"^no broker answers at 127\.0\.0\.1:1: "):
+    with pytest.raises(NoBroker, match=r"^no broker answers at 127\.0\.0\.1:1: "):
         asked.chosen()
     # Not three times: the address will not become right.
     assert asked.statistics() == {"questions": 1, "failures": 1}

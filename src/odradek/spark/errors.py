@@ -18,6 +18,10 @@ class OptionError(ValueError):
     """An option that is missing, unknown, malformed or at odds with another."""
 
 
+class NoBroker(OSError):
+    """No broker has ever answered at the address that was given; names it."""
+
+
 class DataLoss(Exception):
     """Records that should be read are not there (any more). Carries Spark's condition."""
 

@@ -19,7 +19,7 @@ from odradek.client.metadata import Metadata
 from odradek.client.reader import EARLIEST, LATEST, Isolation, OffsetAt, offsets_at
 from odradek.client.values import check
 from odradek.spark.client_settings import security_settings
-from odradek.spark.errors import OptionError
+from odradek.spark.errors import NoBroker, OptionError
 from odradek.spark.options import Choice, Kind, Limit, SourceOptions, Topics
 from odradek.wire.errors import KafkaError
 from odradek.wire.topic_ids import NO_TOPIC_ID
@@ -225,7 +225,7 @@ class Lookup:
             return await question(client)
 
     def _refuse_unreachable(self, error: Exception) -> None:
-        """OSError if no broker has ever answered: the address is wrong, or nothing runs there."""
+        """NoBroker if none has ever answered: the address is wrong, or nothing runs there."""
         if self._has_answered or isinstance(error, KafkaError):
             return
         self._has_answered = self._blocking is not None and bool(
@@ -235,7 +235,7 @@ class Lookup:
             self.close()
             servers = self._options.bootstrap_servers
             why = str(error) or f"not within {FIRST_CONTACT_S:.0f} s"
-            raise OSError(f"no broker answers at {servers}: {why}") from None
+            raise NoBroker(f"no broker answers at {servers}: {why}") from None
 
 
 async def _choose(client: Client, topics: Topics) -> Chosen:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from odradek.spark.errors import NoBroker
 from odradek.spark.pipeline.progress import QueryProgress
 from odradek.spark.pipeline.runner import (
     RESTARTS_MAX,
@@ -38,6 +39,10 @@ Traceback (most recent call last):
 def test_a_failure_of_ours_is_its_own_sentence() -> None:
     text = PYTHON.format("odradek.spark.errors.SourceError: the topic is gone")
     assert plain_text(Exception(SPARK.format(text))) == "the topic is gone"
+    # As the driver's part of a source fails, without the traceback.
+    unreachable = f"{NoBroker.__module__}.{NoBroker.__name__}: no broker answers at b:1: refused"
+    text = f"[PYTHON_STREAMING] Failed when a source perform initialOffset: {unreachable}\n"
+    assert plain_text(Exception(SPARK.format(text))) == "no broker answers at b:1: refused"
 
 
 def test_a_failure_in_python_is_the_last_line_of_its_traceback() -> None:

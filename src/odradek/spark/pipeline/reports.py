@@ -5,6 +5,7 @@ that the last one of each stays. Reports are a courtesy: a cluster that does not
 again later, and a pipeline never waits for it or fails because of it.
 """
 
+import asyncio
 import json
 import logging
 import threading
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 TOPIC = "odradek.pipelines"
 REPORT_S = 2.0
 CLOSE_S = 10.0
+# For the first answer: a run that ends because the address is wrong should not wait for it again.
+CONTACT_S = 3.0
 DELIVERY_TIMEOUT_S = 10.0
 UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
 
@@ -67,7 +70,7 @@ class Reporter:
             self._thread.start()
 
     def close(self) -> None:
-        """With a last word on each query."""
+        """With a last word on each query, if the cluster has answered before."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
@@ -79,15 +82,18 @@ class Reporter:
             self._report_on(client)
 
     def _report_on(self, client: Blocking) -> None:
-        has_topic = is_over = False
+        has_topic = has_failed = is_over = False
         while not is_over:
             is_over = self._closing.wait(REPORT_S)
+            if is_over and has_failed and not has_topic:
+                return
             try:
                 has_topic = has_topic or client.run(_make_topic(client))
                 records = self._records(is_over)
                 if records:
                     client.run(_send(client, records))
             except Exception as error:  # of Spark, that is restarting a query, or of the cluster
+                has_failed = True
                 logger.info("no report on %s now: %s", self._run.pipeline.name, error)
 
     def _records(self, is_over: bool) -> dict[str, list[dict[str, Any]]]:
@@ -118,7 +124,8 @@ class Reporter:
 
 async def _make_topic(client: Blocking) -> bool:
     new = NewTopic(TOPIC, 1, -1, configs={"cleanup.policy": "compact"})
-    error = (await client.admin.create_topics([new]))[TOPIC]
+    async with asyncio.timeout(CONTACT_S):
+        error = (await client.admin.create_topics([new]))[TOPIC]
     if error is not None and error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise error
     return True
