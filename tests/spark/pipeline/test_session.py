@@ -5,9 +5,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from odradek.java import NoJava
-from odradek.spark.session import DROPPED, PYTHON, is_local, prepare_environment
+from odradek.spark import session
+from odradek.spark.session import (
+    DROPPED,
+    PYTHON,
+    is_local,
+    open_session,
+    prepare_environment,
+    reason_in,
+)
 
 
 def java_in(home: Path) -> Path:
@@ -62,3 +71,91 @@ def test_no_java_is_one_line_of_advice() -> None:
 def test_which_masters_are_this_machine() -> None:
     assert all(map(is_local, ("local", "local[2]", "local[*]")))
     assert not any(map(is_local, ("spark://h:7077", "yarn", "k8s://https://h")))
+
+
+FAILURE = """WARNING: Using incubator modules: jdk.incubator.vector
+Exception in thread "main" org.apache.spark.SparkException: Master must start with spark or local
+\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)
+\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)
+"""
+REFUSAL = "An error occurred while calling None.X.\n: a.B: no local[x]\n\tat a.C.d(C.scala:1)\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (FAILURE, "org.apache.spark.SparkException: Master must start with spark or local"),
+        (FAILURE + "Caused by: a.B: no room\n\t... 5 more\n", "a.B: no room"),
+        (
+            "An error occurred while calling None.X.\n: a.B: not local[x]\n\tat a.C.d(C:1)",
+            "a.B: not local[x]",
+        ),
+        ("", "it says nothing"),
+    ],
+)
+def test_of_what_java_says_the_line_with_the_reason(words: str, reason: str) -> None:
+    assert reason_in(words) == reason
+
+
+# Spark's launcher asks Java for the command to run, and then runs it.
+FAILING = f"""#!/bin/sh
+case "$*" in *org.apache.spark.launcher.Main*) printf '\\0\\n%s\\0' "$0"; exit 0;; esac
+cat >&2 <<'.'
+{FAILURE}.
+exit 1
+"""
+
+
+@pytest.fixture
+def failing_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java_in(tmp_path).write_text(FAILING)
+    for name in ("JAVA_HOME", PYTHON, "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, str(tmp_path))
+
+
+@pytest.mark.usefixtures("failing_java")
+def test_a_java_that_fails_before_spark_is_up_is_one_line(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    with pytest.raises(NoJava, match=r"Spark: org.*: Master must start .* \(see .*spark\.log\)$"):
+        open_session("p", "local[1]", log=log)
+    assert "SparkSubmit.main" in log.read_text()
+
+
+class Refused(Py4JJavaError):
+    """An exception of Java's, whose text py4j would ask Java for."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self)
+
+    def __str__(self) -> str:
+        return REFUSAL
+
+
+class Failing:
+    """The way to a Java, on which every call fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> None:
+        raise self._error
+
+
+@pytest.mark.usefixtures("failing_java")
+@pytest.mark.parametrize(
+    ("error", "reason", "logged"),
+    [
+        (Py4JNetworkError("Answer from Java side is empty"), "it has ended", False),
+        (Refused(), "a.B: no local[x]", True),
+    ],
+    ids=["killed", "refused"],
+)
+def test_a_spark_that_does_not_come_up_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, logged: bool
+) -> None:
+    monkeypatch.setattr(session, "_start_java", lambda conf, log: Failing(error))
+    log = tmp_path / "spark.log"
+    with pytest.raises(NoJava) as told:
+        open_session("p", "local[1]", log=log)
+    assert str(told.value) == f"Java did not start Spark: {reason} (see {log})"
+    assert (log.exists() and log.read_text() == REFUSAL) == logged

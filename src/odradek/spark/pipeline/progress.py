@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.spark.pipeline.runner import DEAD_LETTERS, RowsOut, Run
+from odradek.spark.pipeline.runner import DEAD_LETTERS, RowsOut, Run, java_is_there
 from odradek.spark.position import Position
 
 
@@ -47,21 +47,23 @@ class QueryProgress:
 
 
 def progress_of(run: Run) -> list[QueryProgress]:
-    """Every query of a run as it is now."""
-    return [
-        _query(name, query.lastProgress, run.rows_out(name), query.isActive)
-        for name, query in list(run.queries.items())
-    ]
+    """Every query of a run as it is now; JavaEnded if there is no Spark to say it."""
+    with java_is_there():
+        return [
+            _query(name, query.lastProgress, run.rows_out(name), query.isActive)
+            for name, query in list(run.queries.items())
+        ]
 
 
 def batches_of(run: Run, name: str, after: int) -> list[QueryProgress]:
-    """The batches of a query after one, as far as Spark remembers them."""
+    """The batches of a query after one, as far as Spark remembers them; JavaEnded likewise."""
     query = run.queries[name]
-    return [
-        _query(name, batch, run.rows_out(name), query.isActive)
-        for batch in query.recentProgress
-        if batch["batchId"] > after
-    ]
+    with java_is_there():
+        return [
+            _query(name, batch, run.rows_out(name), query.isActive)
+            for batch in query.recentProgress
+            if batch["batchId"] > after
+        ]
 
 
 def _query(name: str, last: Any, out: RowsOut, is_active: bool) -> QueryProgress:
