@@ -6,7 +6,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from odradek.spark.pipeline.spec import Pipeline
 
 REFRESH_S = 0.5
+# How long a start may be silent.
+QUIET_S = 10.0
 FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
@@ -73,7 +76,8 @@ def run(file: Path, master: str | None, once: bool) -> None:
     click.echo(f"{spec.name}: starting Spark on {where}, which writes to {log}", err=True)
     _keep_off_terminal(log)
     try:
-        spark = open_session(spec.name, where, spec.spark, log)
+        with going_on(f"{spec.name}: still starting Spark"):
+            spark = open_session(spec.name, where, spec.spark, log)
     except NoJava as error:
         raise click.ClickException(str(error)) from None
     if not is_local(where):
@@ -91,7 +95,8 @@ def run(file: Path, master: str | None, once: bool) -> None:
     running = Run(spec, spark, lambda text: click.echo(text, err=True))
     reporter = Reporter(running)
     try:
-        running.start()
+        with going_on(f"{spec.name}: still starting queries"):
+            running.start()
         reporter.start()
         _follow(running, stop_requested)
         _summarise(running)
@@ -104,6 +109,25 @@ def run(file: Path, master: str | None, once: bool) -> None:
         running.stop()
         with suppress(Exception):  # Java may be gone, and with it all there is to stop
             spark.stop()
+
+
+@contextmanager
+def going_on(text: str, quiet_s: float = QUIET_S) -> Iterator[None]:
+    """Print the text and the time spent, again and again, until the block has ended."""
+    started_s = time.monotonic()
+    has_ended = threading.Event()
+
+    def repeat() -> None:
+        while not has_ended.wait(quiet_s):
+            click.echo(f"{text}, {time.monotonic() - started_s:.0f} s so far", err=True)
+
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
 
 
 def _keep_off_terminal(log: Path) -> None:

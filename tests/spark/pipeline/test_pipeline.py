@@ -186,6 +186,7 @@ def test_a_killed_java_is_one_line_and_the_rest_is_in_a_file(cluster: Any, tmp_p
                 break
         # Progress from the start of Spark to the first batch.
         assert lines[0].startswith("clicks: starting Spark on local[2]")
+        lines = [line for line in lines if "still starting" not in line]  # of a busy machine
         assert lines[1].startswith("clicks: Spark is up after ")
         children = subprocess.run(
             ["pgrep", "-g", str(running.pid), "java"], capture_output=True, text=True
@@ -194,7 +195,7 @@ def test_a_killed_java_is_one_line_and_the_rest_is_in_a_file(cluster: Any, tmp_p
             os.kill(int(child), signal.SIGKILL)
         rest = running.stderr.readlines()
         assert running.wait(60) == 1
-    assert [line for line in rest if not line.startswith("events: ")] == [rest[-1]]
+    assert [line for line in rest if not line.startswith(("events: ", "clicks: "))] == [rest[-1]]
     assert rest[-1].startswith("Error: the Java process of Spark has ended; the pipeline goes on")
     assert "see /" in rest[-1]
 

@@ -7,7 +7,13 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from odradek.spark.errors import NoBroker
-from odradek.spark.pipeline.progress import QueryProgress, batches_of, progress_of
+from odradek.spark.pipeline.progress import (
+    QUIET_S,
+    LogLines,
+    QueryProgress,
+    batches_of,
+    progress_of,
+)
 from odradek.spark.pipeline.runner import (
     RESTARTS_MAX,
     JavaEnded,
@@ -96,6 +102,16 @@ class Query:
         return Exception(self._failure) if self._failure else None
 
 
+class First(Query):
+    """A query at its first batch, until it has reported one."""
+
+    lastProgress: Any = None  # noqa: N815  # Spark's name
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages = []
+
+
 class Orphan(Query):
     """A query whose Java was killed."""
 
@@ -169,3 +185,29 @@ def test_a_java_that_is_gone_is_one_sentence_also_for_who_looks_at_progress() ->
         progress_of(run)
     with pytest.raises(JavaEnded):
         batches_of(run, "events", -1)
+
+
+def test_a_log_has_a_line_now_and_then_until_the_first_batch() -> None:
+    run, _ = started("")
+    query: Any = First()
+    run.queries["events"] = query
+    now_s = 100.0
+    lines = LogLines(lambda: now_s)
+    assert lines.new(run) == []
+    now_s += QUIET_S
+    assert lines.new(run) == ["events: no batch yet after 10 s (Waiting for data)"]
+    assert lines.new(run) == []
+    now_s += 3 * QUIET_S
+    assert lines.new(run) == ["events: no batch yet after 40 s (Waiting for data)"]
+    query.lastProgress = {
+        "batchId": 0,
+        "numInputRows": 0,
+        "inputRowsPerSecond": 0.0,
+        "durationMs": {},
+        "sources": [],
+        "stateOperators": [],
+    }
+    now_s += QUIET_S
+    (line,) = lines.new(run)
+    assert line.startswith("events: batch 0, 0 rows")
+    assert lines.new(run) == []

@@ -5,12 +5,16 @@ the last batch went. docs/spec/spark-kafka-format.md section 7 (f).
 """
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.spark.pipeline.runner import DEAD_LETTERS, RowsOut, Run, java_is_there
 from odradek.spark.position import Position
+
+# How long a log stays without a line while a query is at its first batch.
+QUIET_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class QueryProgress:
     state_bytes: int = 0
     rows_out: int = 0
     is_active: bool = True
+    # What Spark says it is at, before there is a batch to report.
+    doing: str = ""
 
     @property
     def is_dead_letters(self) -> bool:
@@ -50,7 +56,9 @@ def progress_of(run: Run) -> list[QueryProgress]:
     """Every query of a run as it is now; JavaEnded if there is no Spark to say it."""
     with java_is_there():
         return [
-            _query(name, query.lastProgress, run.rows_out(name), query.isActive)
+            _first(run, name, query)
+            if (last := query.lastProgress) is None
+            else _query(name, last, run.rows_out(name), query.isActive)
             for name, query in list(run.queries.items())
         ]
 
@@ -66,9 +74,14 @@ def batches_of(run: Run, name: str, after: int) -> list[QueryProgress]:
         ]
 
 
+def _first(run: Run, name: str, query: Any) -> QueryProgress:
+    """A query that has not come to the end of a batch yet."""
+    rows = run.rows_out(name).total
+    is_active, doing = query.isActive, query.status["message"]
+    return QueryProgress(name, rows_out=rows, is_active=is_active, doing=doing)
+
+
 def _query(name: str, last: Any, out: RowsOut, is_active: bool) -> QueryProgress:
-    if last is None:
-        return QueryProgress(name, rows_out=out.total, is_active=is_active)
     duration_ms = last["durationMs"].get("triggerExecution", 0)
     lag: dict[str, int] = {}
     for source in last["sources"]:
@@ -105,14 +118,32 @@ def _parsed(offset: Any) -> Any:
 
 
 class LogLines:
-    """One line for each batch with rows in it that was not reported yet."""
+    """One line for each batch with rows in it that was not reported yet; and now and then one for
+    each query that is still at its first."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._reported: dict[str, int] = {}
+        self._clock = clock
+        self._began_s = self._spoke_s = clock()
 
     def new(self, run: Run) -> list[str]:
+        queries = progress_of(run)
+        return self._waiting(queries) + self._batches(run, queries)
+
+    def _waiting(self, queries: Iterable[QueryProgress]) -> list[str]:
+        now_s = self._clock()
+        if now_s - self._spoke_s < QUIET_S:
+            return []
+        self._spoke_s = now_s
+        return [
+            f"{query.name}: no batch yet after {now_s - self._began_s:.0f} s ({query.doing})"
+            for query in queries
+            if query.batch < 0 and query.is_active
+        ]
+
+    def _batches(self, run: Run, queries: Iterable[QueryProgress]) -> list[str]:
         lines = []
-        for query in progress_of(run):
+        for query in queries:
             reported = self._reported.get(query.name, -1)
             if query.batch <= reported:
                 continue
