@@ -1,10 +1,16 @@
 """Protobuf messages become columns, and those that are none get their reasons."""
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from packaging.requirements import Requirement
+from packaging.version import Version
+from pyspark.sql.streaming.proto import StateMessage_pb2
 
 from odradek.spark.pipeline.avro_program import NO_VALUE
 from odradek.spark.pipeline.protobuf import NO_FRAME, ProtobufDecoder, event_type
@@ -66,3 +72,16 @@ def test_descriptors_without_the_message() -> None:
         event_type(described(), "p.Clack")
     with pytest.raises(ValueError, match="no file of descriptors"):
         event_type(b"\xff", "p.Click")
+
+
+def test_the_extra_has_a_protobuf_that_transform_with_state_can_use() -> None:
+    # PySpark's generated messages refuse to be imported by a protobuf older than this.
+    generated = Path(StateMessage_pb2.__file__).read_text()
+    version = re.search(r"^# Protobuf Python Version: (\S+)$", generated, re.MULTILINE)
+    assert version is not None
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    needs = map(Requirement, project["optional-dependencies"]["spark"])
+    (protobuf,) = [need for need in needs if need.name == "protobuf"]
+    (bound,) = protobuf.specifier
+    assert bound.operator == ">="
+    assert Version(bound.version) >= Version(version[1])
