@@ -2,7 +2,8 @@
 
 Python's side of Spark takes it from the driver as it takes any `--py-files`: on a standalone
 cluster, YARN and Kubernetes alike. What this package needs in turn is compiled (pyarrow, numba,
-cramjam, google-crc32c) and must be installed there, in the image, or come with `spark.archives`.
+cramjam, google-crc32c, ptars for Protobuf) and must be installed there, in the image, or come with
+`spark.archives`.
 """
 
 import zipfile
