@@ -74,7 +74,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
     started_s = time.monotonic()
     log = Path(tempfile.mkdtemp(prefix="odradek-pipeline-")) / "spark.log"
     click.echo(f"{spec.name}: starting Spark on {where}, which writes to {log}", err=True)
-    _keep_off_terminal(log)
+    keep_off_terminal(log)
     try:
         with going_on(f"{spec.name}: still starting Spark"):
             spark = open_session(spec.name, where, spec.spark, log)
@@ -130,11 +130,19 @@ def going_on(text: str, quiet_s: float = QUIET_S) -> Iterator[None]:
         thread.join()
 
 
-def _keep_off_terminal(log: Path) -> None:
+def keep_off_terminal(log: Path) -> None:
     """What py4j says of a Java that is gone goes where Java's own words go."""
+    file = logging.FileHandler(log)
     logger = logging.getLogger("py4j")
-    logger.addHandler(logging.FileHandler(log))
+    logger.addHandler(file)
     logger.propagate = False
+
+    def divert(record: logging.LogRecord) -> bool:
+        file.handle(record)
+        return False
+
+    # Part of it py4j says with the root logger itself, whose filters see only that.
+    logging.getLogger().addFilter(divert)
 
 
 def _follow(running: "Run", stop_requested: threading.Event) -> None:
