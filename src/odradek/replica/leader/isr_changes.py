@@ -212,8 +212,8 @@ class IsrChanges:
 
     def _restarted(self, change: IsrChange, partition_epoch: int | None) -> None:
         self._counts["voided"] += 1
-        logger.warning(
-            "%s: broker %s restarted after it had caught up, and does not join the ISR",
+        logger.info(
+            "%s: broker %s restarted after it had caught up: it joins the ISR when it has again",
             change.tp,
             change.joining,
         )
