@@ -3,6 +3,7 @@
 docs/spec/protocol-ladder.md section 2.4.
 """
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -198,3 +199,24 @@ async def test_an_id_that_is_being_written_when_records_come_or_the_log_goes(
     left.append(b"torn")
     assert open_log(Path(log.directory)).metadata.topic_id == TOPIC_ID
     assert not [name for name in disk.list_dir(log.directory) if "early" in name]
+
+
+async def test_an_id_that_is_assigned_again_while_it_is_written(tmp_path: Path) -> None:
+    """A second LeaderAndIsr names the topic too, and another task takes the log up."""
+    partitions = [TopicPartition("t", number) for number in range(20)]
+
+    async def offload(work: Callable[[], Any]) -> Any:
+        for log in logs.logs.values():
+            logs.assign_topic_id(log, TOPIC_ID)
+        await asyncio.sleep(0)
+        return work()
+
+    environment = LogEnvironment(RealDisk(), lambda: 0, offload, random.Random(1))
+    logs = LogManager([str(tmp_path)], environment, LogManagerConfig())
+    await logs.load()
+    for tp in partitions:
+        logs.assign_topic_id(logs.get_or_create(tp, is_new=True), TOPIC_ID)
+    await logs.upkeep.work_off()
+    assert not logs.offline_dirs
+    for log in logs.logs.values():
+        assert read_topic_id(RealDisk(), log.directory) == TOPIC_ID

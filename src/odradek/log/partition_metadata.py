@@ -50,6 +50,7 @@ class PartitionMetadata:
         self._disk = disk
         self._is_kept = is_kept
         self._is_unwritten = False
+        self._is_being_written = False
         self.topic_id = NO_TOPIC_ID
         if is_kept:
             self.topic_id = read_topic_id(disk, directory)
@@ -77,14 +78,15 @@ class PartitionMetadata:
 
     def start_write(self) -> Callable[[], None] | None:
         """What is to be done off the loop instead of `write`, before `finish_write`; None if there
-        is nothing to write. It raises FileNotFoundError if the log is moved meanwhile, which has
-        written the file by then."""
-        if not self._is_unwritten:
+        is nothing to write, or another is at it. It raises FileNotFoundError if the log is moved
+        meanwhile, which has written the file by then."""
+        if not self._is_unwritten or self._is_being_written:
             return None
         disk, directory, content = self._disk, self.directory, self._content()
         path = f"{directory}/{PARTITION_METADATA}"
         early_path = f"{path}.{format_topic_id(self.topic_id)}{EARLY_SUFFIX}"
         file = disk.open(early_path, create=True)
+        self._is_being_written = True
 
         def write() -> None:
             file.truncate(0)
@@ -96,9 +98,11 @@ class PartitionMetadata:
 
         return write
 
-    def finish_write(self) -> None:
-        """What `start_write` gave is done."""
-        self._is_unwritten = False
+    def finish_write(self, *, is_on_disk: bool) -> None:
+        """What `start_write` gave is done, or has failed."""
+        self._is_being_written = False
+        if is_on_disk:
+            self._is_unwritten = False
 
     def _content(self) -> bytes:
         return f"version: 0\ntopic_id: {format_topic_id(self.topic_id)}".encode()

@@ -113,13 +113,15 @@ class Upkeep:
             directory = log.directory
             try:
                 write = None if log.offline else log.metadata.start_write()
-                if write is not None:
-                    await manager.offload(write)
-                    if log.directory == directory:
-                        log.metadata.finish_write()
+                if write is None:
+                    continue
+                await manager.offload(write)
             except OSError as error:
+                log.metadata.finish_write(is_on_disk=False)
                 if log.directory == directory and not log.offline:
                     log.fail(error)
+            else:
+                log.metadata.finish_write(is_on_disk=log.directory == directory)
 
     async def _work_off(self) -> None:
         while True:
