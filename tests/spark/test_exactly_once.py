@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.deaths import ROWS, STEPS
 
+from odradek.client.retries import is_retriable
 from odradek.client.transactions import ListedTransaction
 from odradek.spark.errors import BadRow, NotExactlyOnce, OptionError
 from odradek.spark.exactly_once import (
@@ -21,6 +22,7 @@ from odradek.spark.exactly_once import (
     Reached,
     Step,
     Tally,
+    create_marks,
     finish,
     tell,
     write_once,
@@ -211,3 +213,18 @@ def test_a_mark_of_somebody_else_is_named() -> None:
     assert Tally.decoded(Tally(3, 2**64 - 1).encoded()) == Tally(3, 2**64 - 1)
     with pytest.raises(NotExactlyOnce, match="is not ours: 'x'"):
         Tally.decoded("x")
+
+
+def test_the_topic_of_marks_waits_for_brokers_enough(sink: Sink) -> None:
+    cluster = sink.cluster
+    cluster.client.run(create_marks(cluster.client.client))
+    cluster.delete(MARKS.topic)
+    cluster.brokers.stop(3)
+    try:
+        with pytest.raises(KafkaError, match="larger than available brokers") as caught:
+            cluster.client.run(create_marks(cluster.client.client))
+    finally:
+        cluster.revive(3)
+    assert is_retriable(caught.value), "the broker that is missing may come back"
+    sink.write(sink.part(0), values(1))
+    assert sink.numbers() == [1]

@@ -225,7 +225,7 @@ class _Attempt:
     async def write(self, first: "pa.RecordBatch", others: "Iterator[pa.RecordBatch]") -> Outcome:
         part, producer = self._part, self._producer
         self._reached(Step.TAKE_ID)
-        await self._patiently(lambda: _create_marks(self._client))
+        await self._patiently(lambda: create_marks(self._client))
         with _advised():
             await self._patiently(producer.init_transactions)
         # Apache Kafka answers for a marker a moment before its offsets count.
@@ -312,7 +312,7 @@ async def finish(options: SinkOptions, outcomes: Sequence[Outcome], reached: Rea
     part = outcomes[0].part
     reached(Step.FINISH, part)
     async with client_of(options) as client:
-        await patiently(client, options, lambda: _create_marks(client))
+        await patiently(client, options, lambda: create_marks(client))
         last = await patiently(client, options, lambda: mark_of(client, part.writer))
         was_written(part, last)
         # Between two batches of a run nothing is repeated.
@@ -366,7 +366,9 @@ async def _require_mark(client: Client, part: Part) -> None:
         )
 
 
-async def _create_marks(client: Client) -> None:
+async def create_marks(client: Client) -> None:
+    """Have the topic that marks are offsets of. While fewer brokers live than it has replicas it
+    cannot be created, which passes: COORDINATOR_NOT_AVAILABLE, as for the topic of offsets."""
     try:
         await client.require_topics([MARKS.topic])
         return
@@ -376,8 +378,9 @@ async def _create_marks(client: Client) -> None:
     topic = NewTopic(MARKS.topic, partitions=1)
     outcome = (await Admin(client).create_topics([topic]))[MARKS.topic]
     if outcome is not None and outcome.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        lacks_brokers = outcome.error is ErrorCode.INVALID_REPLICATION_FACTOR
         raise KafkaError(
-            outcome.error,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE if lacks_brokers else outcome.error,
             f"{outcome.message}: exactlyOnce needs a topic {MARKS.topic} with a partition, which "
             "stays empty; create it, or allow this client to",
         )
