@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from odradek.balance.load import BROKER_LOAD, REPLICA_LOAD
+
 LIVE = "live"
 
 
@@ -79,46 +81,14 @@ def broker_rows(nodes: Sequence[Node]) -> list[dict[str, Any]]:
     ]
 
 
-REPLICAS = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("broker", pa.int32()),
-        ("rack", pa.string()),
-        ("role", pa.uint8()),
-        ("place", pa.int32()),
-        ("directory", pa.string()),
-        ("size", pa.int64()),
-        ("in", pa.int64()),
-        ("out_leader", pa.int64()),
-        ("out_follower", pa.int64()),
-        ("cpu_leader", pa.int64()),
-        ("cpu_follower", pa.int64()),
-        ("messages", pa.int64()),
-        ("windows", pa.int32()),
-        ("coverage", pa.float64()),
-        ("source", pa.string()),
-    ]
-)
-BROKERS = pa.schema(
-    [
-        ("broker", pa.int32()),
-        ("rack", pa.string()),
-        ("cores", pa.float64()),
-        ("net_capacity", pa.int64()),
-        ("disk_capacity", pa.int64()),
-        ("disk_used", pa.int64()),
-        ("failed_directories", pa.list_(pa.string())),
-        ("state", pa.string()),
-        ("source", pa.string()),
-    ]
-)
+# As a cluster is read: with the place of each replica in its assignment.
+REPLICAS = REPLICA_LOAD.insert(5, pa.field("place", pa.int32()))
 
 
 def tables(parts: Sequence[Part], nodes: Sequence[Node]) -> tuple[pa.Table, pa.Table]:
     return (
         pa.Table.from_pylist(replica_rows(parts), REPLICAS),
-        pa.Table.from_pylist(broker_rows(nodes), BROKERS),
+        pa.Table.from_pylist(broker_rows(nodes), BROKER_LOAD),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.output import Listing, examples, json_option, plural, print_json, progress, size
-from odradek.cli.session import BOOTSTRAP, BOOTSTRAP_VARIABLE, with_cluster
+from odradek.cli.session import bootstrap_option, with_cluster
 from odradek.wire.topics import TELEMETRY_TOPIC
 
 if TYPE_CHECKING:
@@ -161,16 +161,7 @@ def poll(
     )
 )
 @click.option("--path", default="load", show_default=True, help="Where the tables are to be.")
-@click.option(
-    "--bootstrap-server",
-    "-b",
-    envvar=BOOTSTRAP_VARIABLE,
-    default=BOOTSTRAP,
-    show_default=True,
-    show_envvar=True,
-    metavar="HOST:PORT[,...]",
-    help="Where Spark finds the cluster.",
-)
+@bootstrap_option("Where Spark finds the cluster.")
 @telemetry_topic
 def pipeline(path: str, bootstrap_server: str, telemetry_topic: str) -> None:
     """Print a Spark pipeline that lands windows of load in a lake.

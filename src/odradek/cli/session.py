@@ -75,10 +75,9 @@ def position_option(*names: str, default: str | None = None) -> Callable[[FC], F
     )
 
 
-def with_cluster(command: Callable[Concatenate["Blocking", P], None]) -> Callable[..., None]:
-    """Give a command the connection options, and a client of the cluster as first argument."""
-
-    @click.option(
+def bootstrap_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option that says which cluster a command is about."""
+    return click.option(
         "--bootstrap-server",
         "-b",
         envvar=BOOTSTRAP_VARIABLE,
@@ -86,8 +85,14 @@ def with_cluster(command: Callable[Concatenate["Blocking", P], None]) -> Callabl
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT[,...]",
-        help="Where to find the cluster.",
+        help=help_text,
     )
+
+
+def with_cluster(command: Callable[Concatenate["Blocking", P], None]) -> Callable[..., None]:
+    """Give a command the connection options, and a client of the cluster as first argument."""
+
+    @bootstrap_option("Where to find the cluster.")
     @click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
