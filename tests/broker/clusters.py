@@ -152,8 +152,8 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
-def batch_of(*values: bytes, **options: Any) -> bytearray:
-    now = wall_clock_ms()
+def batch_of(*values: bytes, timestamp_ms: int | None = None, **options: Any) -> bytearray:
+    now = wall_clock_ms() if timestamp_ms is None else timestamp_ms
     return encode_batch(
         [Record(offset, now, None, value, []) for offset, value in enumerate(values)], **options
     )

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker import test_metrics as metrics
 from tests.broker.clusters import Cluster, batch_of, cluster, fetch_request, produce_request, until
 from tests.broker.test_produce_and_fetch import values_in
 
+from odradek.broker import http_service
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -41,6 +43,7 @@ from odradek.wire.schema import Message
 
 E = ErrorCode
 TOPIC = "__transaction_state"
+REPLICAS = "kafka_server_replicamanager"
 
 
 async def accepted(connection: Connection, request: Message, version: int) -> None:
@@ -97,9 +100,16 @@ class Transactional:
             for one in result.results_by_partition
         ]
 
-    async def produce(self, value: bytes, partition: int = 0, version: int = 9) -> ErrorCode:
+    async def produce(
+        self,
+        value: bytes,
+        partition: int = 0,
+        version: int = 9,
+        timestamp_ms: int | None = None,
+    ) -> ErrorCode:
         batch = batch_of(
             value,
+            timestamp_ms=timestamp_ms,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=self.sequence,
@@ -326,6 +336,42 @@ class TestVerification:
                 ("unknown", 0): E.INVALID_PRODUCER_ID_MAPPING,
                 ("unknown", 1): E.INVALID_PRODUCER_ID_MAPPING,
             }
+
+
+async def test_a_transaction_that_is_never_ended_is_counted_as_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/spec/transactions.md section 3.7, behaviour 31."""
+    monkeypatch.setattr(http_service, "SAMPLE_INTERVAL_S", 0.01)
+    async with metrics.cluster(tmp_path, **{"transaction.max.timeout.ms": "60000"}) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        broker = made.brokers[1]
+
+        async def sampled(name: str, value: float) -> metrics.Values:
+            """A scrape once the metric has this value."""
+            while True:
+                values = await metrics.scrape(broker)
+                if metrics.of(values, name) == value:
+                    return values
+
+        def lag(values: metrics.Values) -> float:
+            name = "kafka_cluster_partition_laststableoffsetlag"
+            return metrics.of(values, name, topic="t", partition="0")
+
+        late = f"{REPLICAS}_partitionswithlatetransactionscount"
+        longest_ms = 60_000 + http_service.LATE_TRANSACTION_MS
+        assert await producer.add(0) == [E.NONE]
+        now_ms = broker.clock()
+        assert await producer.produce(b"a", timestamp_ms=now_ms - longest_ms + 60_000) is E.NONE
+        values = await sampled(f"{REPLICAS}_produceridcount", 1)
+        assert metrics.of(values, late) == 0, "not late yet"
+        assert await producer.produce(b"b", timestamp_ms=now_ms - longest_ms - 1) is E.NONE
+        assert lag(await sampled(late, 1)) == 2
+        await sampled("odradek_transactions_open", 1)
+        assert await producer.end(is_commit=False) is E.NONE
+        await producer.settle()
+        assert lag(await sampled(late, 0)) == 0
 
 
 async def test_markers_are_answered_for_every_partition(tmp_path: Path) -> None:

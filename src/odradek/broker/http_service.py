@@ -32,6 +32,7 @@ from odradek.broker.metrics import (
     PARTITIONS_MAX,
     Reading,
     Samples,
+    has_late_transaction,
 )
 from odradek.broker.process import ProcessUsage
 from odradek.controller.journal import line_of
@@ -46,6 +47,8 @@ SAMPLE_INTERVAL_S = 5.0
 SLICE = 500
 WALKED_PARTITIONS_MAX = 10_000
 JOURNAL_LINES_MAX = 10_000
+# How long after the longest time-out an open transaction counts as late, as in Kafka.
+LATE_TRANSACTION_MS = 5 * 60_000
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
 EVENTS = "text/event-stream"
@@ -102,10 +105,17 @@ class HttpService:
             await asyncio.sleep(SAMPLE_INTERVAL_S)
 
     async def _sample(self) -> None:
-        broker, size_bytes = self._broker, 0
+        broker, size_bytes, producer_ids, late = self._broker, 0, 0, 0
         logs = iter(broker.logs.all_logs())
         while some := list(islice(logs, SLICE)):
             size_bytes += sum(log.size_bytes for log in some)
+            producer_ids += sum(len(log.producers) for log in some)
+            await asyncio.sleep(0)
+        max_ms = broker.transactions.config.transaction_max_timeout_ms + LATE_TRANSACTION_MS
+        partitions = iter(list(broker.replicas.partitions.values()))
+        while led := list(islice(partitions, SLICE)):
+            heard_before = broker.clock() - max_ms
+            late += sum(has_late_transaction(partition, heard_before) for partition in led)
             await asyncio.sleep(0)
         groups = broker.groups.statistics()
         self._samples = Samples(
@@ -114,6 +124,9 @@ class HttpService:
             groups=groups["groups"],
             offsets=groups["offsets"],
             members=groups["members"],
+            producer_ids=producer_ids,
+            late_transactions=late,
+            transactions=broker.transactions.statistics(),
         )
 
     # Metrics

@@ -12,12 +12,13 @@ ids, groups and addresses are never labels.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.exposition import Metric, MetricType, Sample
 from odradek.broker.histogram import Histogram
+from odradek.log.log import Log
 from odradek.replica.leader.delayed_produce import DelayedProduce
 from odradek.replica.leader.fetch_state import DelayedFetch
 from odradek.replica.leader.role import LeaderRole
@@ -30,7 +31,14 @@ if TYPE_CHECKING:
     from odradek.broker.process import ProcessUsage
     from odradek.broker.server import Broker
 
-__all__ = ["METRICS", "PARTITIONS_MAX", "PARTITION_METRICS", "Reading", "Samples"]
+__all__ = [
+    "METRICS",
+    "PARTITIONS_MAX",
+    "PARTITION_METRICS",
+    "Reading",
+    "Samples",
+    "has_late_transaction",
+]
 
 # With more partitions than this, their series are at /metrics/partitions only.
 PARTITIONS_MAX = 2_000
@@ -51,6 +59,9 @@ class Samples:
     groups: int = 0
     offsets: int = 0
     members: int = 0
+    producer_ids: int = 0
+    late_transactions: int = 0
+    transactions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -77,6 +88,14 @@ class Reading:
         for route in self.broker.routes.used():
             by_api.setdefault(route.name, []).append(route.times)
         return {name: Histogram.merged(times) for name, times in by_api.items()}
+
+
+def has_late_transaction(partition: Partition, heard_before_ms: int) -> bool:
+    """Whether it is led here and its oldest open transaction has been silent since before then."""
+    if not isinstance(partition.role, LeaderRole) or partition.log is None:
+        return False
+    heard_ms = partition.log.producers.oldest_open_timestamp_ms
+    return heard_ms is not None and heard_ms < heard_before_ms
 
 
 Collect: TypeAlias = Callable[[Reading], Iterable[Sample]]
@@ -108,6 +127,10 @@ def store(name: str) -> Collect:
 
 def cleaner(name: str) -> Collect:
     return one(lambda reading: number(reading.cleaner, name))
+
+
+def transactions(name: str) -> Collect:
+    return one(lambda reading: number(reading.samples.transactions, name))
 
 
 def topic(name: str) -> Collect:
@@ -234,6 +257,7 @@ _TOPICS = "kafka_server_brokertopicmetrics"
 _REPLICAS = "kafka_server_replicamanager"
 _CONTROLLER = "kafka_controller_kafkacontroller"
 _REQUESTS = "kafka_network_requestmetrics"
+_MARKERS = "kafka_coordinator_transaction_transactionmarkerchannelmanager"
 
 # (name, type, labels, help, where it comes from)
 _ROWS: tuple[tuple[str, MetricType, str, str, Collect], ...] = (
@@ -608,6 +632,63 @@ _ROWS: tuple[tuple[str, MetricType, str, str, Collect], ...] = (
         "Rebalances.",
         one(lambda reading: reading.broker.groups.rebalances),
     ),
+    # Transactions
+    (
+        f"{_REPLICAS}_partitionswithlatetransactionscount",
+        GAUGE,
+        "",
+        "Led here, with a transaction open for longer than any may be: read_committed stops there.",
+        one(lambda reading: reading.samples.late_transactions),
+    ),
+    (
+        f"{_REPLICAS}_produceridcount",
+        GAUGE,
+        "",
+        "Producer ids that the logs here remember, once for each log.",
+        one(lambda reading: reading.samples.producer_ids),
+    ),
+    (
+        f"{_MARKERS}_unknowndestinationqueuesize",
+        GAUGE,
+        "",
+        "Transaction markers for partitions without a leader.",
+        transactions("markers_leaderless"),
+    ),
+    (
+        "kafka_server_addpartitionstotxnmanager_verificationfailurerate_count",
+        COUNTER,
+        "",
+        "Partitions that a coordinator did not confirm before the first batch of a transaction.",
+        one(lambda reading: reading.broker.verification.failures),
+    ),
+    (
+        "odradek_transactional_ids",
+        GAUGE,
+        "",
+        "Transactional ids coordinated here.",
+        transactions("ids"),
+    ),
+    (
+        "odradek_transactions_open",
+        GAUGE,
+        "",
+        "Their open transactions.",
+        transactions("ongoing"),
+    ),
+    (
+        "odradek_transactions_finishing",
+        GAUGE,
+        "",
+        "Their decided transactions whose markers are not all written.",
+        transactions("finishing"),
+    ),
+    (
+        "odradek_transactions_timed_out_total",
+        COUNTER,
+        "",
+        "Transactions that were aborted because they timed out.",
+        transactions("timed_out"),
+    ),
     (
         "odradek_fetch_sessions",
         GAUGE,
@@ -732,6 +813,10 @@ def logged(
     return collect
 
 
+def last_stable_offset_lag(log: Log) -> int:
+    return log.high_watermark - log.last_stable_offset
+
+
 PARTITION_METRICS: tuple[Metric[Iterable[Partition]], ...] = tuple(
     Metric(name, GAUGE, ("topic", "partition"), help, collect)
     for name, help, collect in (
@@ -770,6 +855,11 @@ PARTITION_METRICS: tuple[Metric[Iterable[Partition]], ...] = tuple(
             "kafka_cluster_partition_insyncreplicascount",
             "In-sync replicas.",
             led(lambda role: len(role.isr.committed)),
+        ),
+        (
+            "kafka_cluster_partition_laststableoffsetlag",
+            "Records below the high watermark that read_committed readers do not get yet.",
+            led(lambda role: last_stable_offset_lag(role.replica.open_log)),
         ),
         (
             "kafka_cluster_partition_replicascount",

@@ -78,6 +78,7 @@ class MarkerSender:
         self._connect = connect
         self._disconnect = disconnect
         self._channels: dict[int, _Channel] = {}
+        self._leaderless = 0
 
     async def send(self, marker: Marker, unmarked: set[TopicPartition]) -> None:
         """Returns when every partition has the marker; each leaves `unmarked` when it has.
@@ -104,7 +105,12 @@ class MarkerSender:
             elif not await self._cluster.exists(tp):
                 logger.info("%s was deleted with a transaction open in it", tp)
                 break
-            await asyncio.sleep(backoff_s)
+            is_leaderless = leader is None
+            self._leaderless += is_leaderless
+            try:
+                await asyncio.sleep(backoff_s)
+            finally:
+                self._leaderless -= is_leaderless
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
         unmarked.discard(tp)
 
@@ -120,7 +126,10 @@ class MarkerSender:
         self._disconnect()
 
     def statistics(self) -> dict[str, int]:
-        return {"queued": sum(len(channel) for channel in self._channels.values())}
+        return {
+            "queued": sum(len(channel) for channel in self._channels.values()),
+            "leaderless": self._leaderless,
+        }
 
 
 class _Channel:

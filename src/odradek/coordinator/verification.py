@@ -40,6 +40,7 @@ class Verification:
         self._coordinator = coordinator
         self._connect = connect
         self.close = close
+        self.failures = 0
 
     @property
     def is_enabled(self) -> bool:
@@ -54,6 +55,17 @@ class Verification:
     ) -> dict[TopicPartition, ErrorCode]:
         """What the coordinator says of each partition, NONE if it is in the open transaction;
         NETWORK_EXCEPTION where it could not be asked."""
+        found = await self._ask(transactional_id, producer_id, epoch, partitions)
+        self.failures += sum(error is not ErrorCode.NONE for error in found.values())
+        return found
+
+    async def _ask(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
         broker_id = self._coordinator(transactional_id)
         if broker_id is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -382,6 +382,12 @@ class ProducerStates:
         return first
 
     @property
+    def oldest_open_timestamp_ms(self) -> int | None:
+        """When the producer of the oldest open transaction wrote last; None if none is open."""
+        producer_id = next(iter(self._ongoing.values()), None)
+        return None if producer_id is None else self._producers[producer_id].last_timestamp
+
+    @property
     def first_undecided_offset(self) -> int | None:
         """Where the first transaction begins that has no marker."""
         return next(iter(self._ongoing), None)
