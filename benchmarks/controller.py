@@ -17,9 +17,9 @@ from random import Random
 
 from odradek.controller.channels import ControlResponse, versions_for
 from odradek.controller.config import ControllerConfig
+from odradek.controller.control_request_batch import ControlRequest
 from odradek.controller.controller import Controller
 from odradek.controller.journal import Journal, RotatingFile
-from odradek.controller.requests import ControlRequest
 from odradek.log.disk import RealDisk
 from odradek.store import open_store
 from odradek.store.cluster import ClusterStore

@@ -79,7 +79,7 @@ WIDE_CLASSES = {
 }
 
 # Words that end in -ing and are the ordinary English noun for the thing.
-ING_NOUNS = {"balancing", "healing", "pacing"}
+ING_NOUNS = {"balancing", "healing"}
 # Modules that are still to be renamed.
 ING_MODULES: set[str] = set()
 

@@ -4,9 +4,9 @@ from random import Random
 
 from odradek.controller.channels import ChannelPeer, Channels
 from odradek.controller.config import ControllerConfig
+from odradek.controller.control_request_batch import ControlRequest
 from odradek.controller.events import TermEvent
 from odradek.controller.journal import Journal
-from odradek.controller.requests import ControlRequest
 from odradek.controller.term import Term
 from odradek.store.cluster import ClusterStore
 from odradek.store.controller_nodes import ControllerTerm

@@ -8,7 +8,7 @@ import pytest
 from tests.controller.scenarios.puppet import Puppet
 
 from odradek.controller.channels import Channels, versions_for
-from odradek.controller.requests import ControlRequest
+from odradek.controller.control_request_batch import ControlRequest
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.payloads import BrokerRegistration, Endpoint

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from odradek.controller import partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import ControllerContext, Replica, grouped_by_broker
-from odradek.controller.leadership import has_preferred_leader
+from odradek.controller.leader_and_isr_rules import has_preferred_leader
 from odradek.controller.partition_states import PartitionState
 from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr
 from odradek.wire.topics import TopicPartition

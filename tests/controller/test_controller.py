@@ -8,9 +8,10 @@ import pytest
 from tests.controller.scenarios.cluster import PuppetCluster
 
 from odradek.controller import dispatch
-from odradek.controller.active import ActiveController
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.brokers import Changes, compare
 from odradek.controller.controller import Controller
+from odradek.controller.elect_leaders import ElectionType
 from odradek.controller.events import (
     BrokerChange,
     TermEvent,
@@ -18,7 +19,6 @@ from odradek.controller.events import (
     TopicDeletionStopReplicaResponseReceived,
 )
 from odradek.controller.journal import EntryKind
-from odradek.controller.leader_elections import ElectionType
 from odradek.controller.term import RequestsNotSent
 from odradek.store import payloads
 from odradek.store.api import Store, StoreUnavailable

@@ -6,7 +6,7 @@ import pytest
 from odradek.controller import elections
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import Strategy
-from odradek.controller.leadership import (
+from odradek.controller.leader_and_isr_rules import (
     Election,
     LeaderAndIsr,
     elect,

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from tests.controller.test_controller import Cluster
 
-from odradek.controller import events, pacer
+from odradek.controller import events, plan_scheduler
 from odradek.controller.journal import EntryKind
 from odradek.store.paths import ConfigKind
 from odradek.store.plan_moves import PLAN_MOVES, PlannedMove
@@ -56,7 +56,7 @@ async def look_again(cluster: Cluster) -> None:
     controller = cluster.controller()
     active = controller._active
     assert active is not None
-    active.reassigner.pacer._observe_at = 0.0
+    active.reassigner.plans._observe_at = 0.0
     controller.put_for_term(events.PaceMoves(), controller.epoch)
     await cluster.settle()
 
@@ -185,7 +185,7 @@ async def test_a_step_to_a_broker_that_is_gone_is_taken_back_and_waits_for_it(
     assert await moving(cluster) == {0: (6,)}
     await cluster.kill(6)
     await cluster.settle()
-    for _ in range(pacer.GONE_OBSERVATIONS - 1):
+    for _ in range(plan_scheduler.GONE_OBSERVATIONS - 1):
         await look_again(cluster)
     assert await moving(cluster) == {0: (6,)}
     await look_again(cluster)

@@ -8,7 +8,7 @@ from odradek.log.epochs import LeaderEpochs
 from odradek.replica.follower.fetch_session import FollowerSession, Position
 from odradek.replica.follower.fetcher_manager import fetcher_index
 from odradek.replica.follower.truncation import LostCommittedRecords, check_kept, truncation_for
-from odradek.replica.leader.selector import Candidate, rack_aware
+from odradek.replica.leader.replica_selector import Candidate, rack_aware
 from odradek.replica.throttle import Rate, ReplicationQuota, is_throttled_replica
 from odradek.wire.topics import TopicPartition
 

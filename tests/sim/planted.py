@@ -21,16 +21,16 @@ from odradek.controller import (
     alter_partition,
     brokers,
     failover,
-    leadership,
-    pacing,
+    leader_and_isr_rules,
     partition_states,
-    reassignment,
+    plan_pace,
+    reassignment_rules,
     replica_states,
-    restarts,
+    restarted_replicas,
     topic_ids,
 )
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.pacer import Pacer
+from odradek.controller.plan_scheduler import PlanScheduler
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
 from odradek.log import recovery
@@ -42,10 +42,10 @@ from odradek.replica.control_requests import ControlRequests
 from odradek.replica.follower import fetcher
 from odradek.replica.follower.fetcher import ReplicaFetcher
 from odradek.replica.leader import controller_isr_path, isr, read, role
-from odradek.replica.leader.counts import Condition
 from odradek.replica.leader.direct_isr_path import DirectIsrPath
 from odradek.replica.leader.fetch_state import FollowerLink
-from odradek.replica.leader.isr_changes import IsrChanges
+from odradek.replica.leader.isr_change_queue import IsrChangeQueue
+from odradek.replica.leader.partition_counts import Condition
 from odradek.replica.leader.role import LeaderRole
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
@@ -355,23 +355,23 @@ def tell_the_end() -> Patches:
 
 
 def drop_the_last_member() -> Patches:
-    original = leadership.without_replica
+    original = leader_and_isr_rules.without_replica
 
     def without(state: Any, replica: int, controller_epoch: int) -> Any:
         decided = original(state, replica, controller_epoch)
         return replace(decided, isr=tuple(member for member in state.isr if member != replica))
 
-    return attribute(leadership, "without_replica", without)
+    return attribute(leader_and_isr_rules, "without_replica", without)
 
 
 def keep_the_epoch() -> Patches:
     """An election does not raise the leader epoch."""
-    original = leadership._decided
+    original = leader_and_isr_rules._decided
 
     def decided(previous: Any, *rest: Any) -> Any:
         return replace(original(previous, *rest), leader_epoch=previous.leader_epoch)
 
-    return attribute(leadership, "_decided", decided)
+    return attribute(leader_and_isr_rules, "_decided", decided)
 
 
 def accept_an_equal_epoch() -> Patches:
@@ -564,9 +564,11 @@ def trust_broker_ids() -> Patches:
 
     return [
         *attribute(brokers, "failed", failed),
-        *attribute(restarts, "repair_after_restart", lambda *_: restarts.NO_REPAIR),
+        *attribute(
+            restarted_replicas, "repair_after_restart", lambda *_: restarted_replicas.NO_REPAIR
+        ),
         *attribute(FollowerLink, "is_proven", True),
-        mock.patch.object(IsrChanges, "_is_present", staticmethod(lambda *_: True)),
+        mock.patch.object(IsrChangeQueue, "_is_present", staticmethod(lambda *_: True)),
         *attribute(server, "may_have_lost_records", lambda *_: False),
     ]
 
@@ -587,7 +589,9 @@ def leave_isrs_first() -> Patches:
         states = await unclean_start._assigned_states(store, broker.id, None)
         for tp, state in states.items():
             if broker.id in state.isr and len(state.isr) > 1:
-                left = leadership.without_replica(state, broker.id, state.controller_epoch)
+                left = leader_and_isr_rules.without_replica(
+                    state, broker.id, state.controller_epoch
+                )
                 await store.session.multi([cluster._write(tp, left)])
         return await unclean_start.leave_isrs_after_data_loss(store, broker, wait_ms=wait_ms)
 
@@ -742,7 +746,7 @@ LATEST = ProtocolVersion.latest()
 
 
 def count_no_moves() -> Patches:
-    return [mock.patch.object(Pacer, "in_flight", return_value=[])]
+    return [mock.patch.object(PlanScheduler, "in_flight", return_value=[])]
 
 
 def move_all_at_once() -> Patches:
@@ -751,14 +755,14 @@ def move_all_at_once() -> Patches:
     ) -> tuple[int, ...] | None:
         return None if tuple(current) == tuple(target) else tuple(target)
 
-    return [mock.patch.object(pacing, "next_step", leap)]
+    return [mock.patch.object(plan_pace, "next_step", leap)]
 
 
 def end_a_move_early() -> Patches:
     def is_complete(assignment: ReplicaAssignment, isr: Sequence[int] | None) -> bool:
         return not assignment.is_reassigning or bool(set(assignment.target) & set(isr or ()))
 
-    return [mock.patch.object(reassignment, "is_complete", is_complete)]
+    return [mock.patch.object(reassignment_rules, "is_complete", is_complete)]
 
 
 BUGS = [

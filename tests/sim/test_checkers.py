@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.controller import leader_elections
+from odradek.controller import elect_leaders
 from odradek.log.config import LogConfig
 from odradek.log.host import LogHost
 from odradek.log.log import Log
@@ -63,7 +63,7 @@ def test_an_exception_that_was_only_logged_is_found(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("unexpected")
 
-    monkeypatch.setattr(leader_elections, "imbalanced", fail)
+    monkeypatch.setattr(elect_leaders, "imbalanced", fail)
     logging.disable(silenced)
     try:
         report = run(replace(draw_plan(1, 30.0), faults=[]))

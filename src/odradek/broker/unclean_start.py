@@ -27,7 +27,7 @@ A crash at any point leaves the directories unmarked, so the next start does it 
 import logging
 from collections.abc import Collection, Iterable
 
-from odradek.controller.leadership import without_replica
+from odradek.controller.leader_and_isr_rules import without_replica
 from odradek.log.disk import Disk
 from odradek.log.manager import LogManager
 from odradek.store.cluster import ClusterStore

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
-from odradek.controller.active import ActiveController
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.context import ControllerContext, Partition
 from odradek.controller.events import AlterPartitionReceived, IsrProposal
 from odradek.controller.journal import abbreviated, format_state

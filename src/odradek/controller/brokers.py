@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from odradek.controller import partition_states, replica_states
-from odradek.controller.active import ActiveController
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.context import Partition, Replica
 from odradek.controller.elections import Strategy
 from odradek.controller.journal import format_partitions

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol, TypeVar
 
-from odradek.controller.requests import ControlRequest
+from odradek.controller.control_request_batch import ControlRequest
 from odradek.store.payloads import BrokerRegistration, Endpoint
 from odradek.wire.errors import DecodeError, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse

@@ -11,8 +11,7 @@ Nothing here talks to the store or to a broker.
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from odradek.controller import leadership as leadership
-from odradek.controller import partition_states, replica_states
+from odradek.controller import leader_and_isr_rules, partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.partition_states import PartitionState
 from odradek.controller.replica_states import ReplicaState
@@ -225,7 +224,7 @@ class ControllerContext:
             leader_and_isr is not None
             and len(assignment.replicas) > 0
             and partition.tp.topic not in self.topics_to_delete
-            and not leadership.has_preferred_leader(assignment, leader_and_isr)
+            and not leader_and_isr_rules.has_preferred_leader(assignment, leader_and_isr)
         )
         self._imbalanced += is_imbalanced - partition.is_imbalanced
         partition.is_imbalanced = is_imbalanced

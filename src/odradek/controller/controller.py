@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from random import Random
 
 from odradek.controller import dispatch, events
-from odradek.controller.active import ActiveController
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.channels import ChannelPeer, Connect
 from odradek.controller.config import ControllerConfig
@@ -31,9 +31,9 @@ from odradek.controller.events import (
 )
 from odradek.controller.failover import failover
 from odradek.controller.journal import EntryKind, Journal
-from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.controller.partition_states import PartitionState
-from odradek.controller.reassignment import Target
+from odradek.controller.reassignment_rules import Target
 from odradek.controller.replica_states import ReplicaState
 from odradek.controller.term import RequestsNotSent
 from odradek.store.api import SessionExpired, StoreError, StoreUnavailable

@@ -3,12 +3,12 @@
 from odradek.controller import (
     alter_partition,
     brokers,
+    control_responses,
+    elect_leaders,
     events,
-    leader_elections,
-    responses,
     topics,
 )
-from odradek.controller.active import ActiveController
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.events import AnyApiRequest, TermEvent
 from odradek.controller.journal import abbreviated
 
@@ -31,9 +31,9 @@ async def process(active: ActiveController, event: TermEvent) -> None:
         case events.LogDirEventNotification():
             await brokers.directories_failed(active)
         case events.ReplicaLeaderElection():
-            await leader_elections.legacy_preferred_election(active)
+            await elect_leaders.legacy_preferred_election(active)
         case events.AutoPreferredReplicaLeaderElection():
-            await leader_elections.rebalance(active)
+            await elect_leaders.rebalance(active)
         case events.ZkPartitionReassignment():
             await topics.reassignment_requested(active)
         case events.PartitionReassignmentIsrChange():
@@ -47,11 +47,11 @@ async def process(active: ActiveController, event: TermEvent) -> None:
             active.note(f"unclean leader election enabled for {topic}")
             await brokers.retry_offline(active, topic)
         case events.LeaderAndIsrResponseReceived():
-            await responses.leader_and_isr_answered(active, event)
+            await control_responses.leader_and_isr_answered(active, event)
         case events.TopicDeletionStopReplicaResponseReceived():
-            await responses.stop_replica_answered(active, event)
+            await control_responses.stop_replica_answered(active, event)
         case events.UpdateMetadataResponseReceived():
-            responses.update_metadata_answered(active, event)
+            control_responses.update_metadata_answered(active, event)
 
 
 async def serve(active: ActiveController, request: AnyApiRequest) -> None:
@@ -62,7 +62,7 @@ async def serve(active: ActiveController, request: AnyApiRequest) -> None:
                 await brokers.controlled_shutdown(active, request.broker_id, request.broker_epoch)
             )
         case events.ElectLeaders():
-            await leader_elections.serve(active, request)
+            await elect_leaders.serve(active, request)
         case events.ApiPartitionReassignment(moves=moves):
             targets = (f"{tp}:{'cancel' if to is None else list(to)}" for tp, to in moves.items())
             active.note(f"ApiPartitionReassignment {abbreviated(targets, ' ')}")

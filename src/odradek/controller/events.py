@@ -22,8 +22,8 @@ from uuid import UUID
 
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import ElectionType
-from odradek.controller.outcomes import PartitionOutcome
-from odradek.controller.reassignment import Target
+from odradek.controller.partition_outcome import PartitionOutcome
+from odradek.controller.reassignment_rules import Target
 from odradek.store.payloads import LeaderAndIsr
 from odradek.store.plan_moves import PlannedMove
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -6,16 +6,16 @@ nothing that happens meanwhile is missed; brokers hear who is alive before they 
 
 from odradek.controller import (
     brokers,
-    leader_elections,
+    elect_leaders,
     partition_states,
     replica_states,
-    restarts,
+    restarted_replicas,
     topic_ids,
     topics,
 )
-from odradek.controller.active import ActiveController
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.context import Partition, Replica
-from odradek.controller.restarts import IsrRepair
+from odradek.controller.restarted_replicas import IsrRepair
 from odradek.controller.term import WatchKind
 
 
@@ -31,7 +31,7 @@ async def failover(active: ActiveController) -> None:
     await start_partitions(active)
     await _resume_reassignments(active)
     await active.deletion.go_on()
-    await leader_elections.legacy_preferred_election(active)
+    await elect_leaders.legacy_preferred_election(active)
 
 
 async def _watch(active: ActiveController) -> None:
@@ -67,7 +67,9 @@ async def load(active: ActiveController) -> dict[Partition, IsrRepair]:
     for tp, (state, written) in states.items():
         partition = partitions[tp]
         context.set_leader_and_isr(partition, state)
-        repair = restarts.repair_after_restart(partition.assignment, state, written, epochs)
+        repair = restarted_replicas.repair_after_restart(
+            partition.assignment, state, written, epochs
+        )
         if repair:
             repairs[partition] = repair
     context.absent_at_start = context.brokers_with_replicas() - context.brokers.keys()

@@ -10,14 +10,14 @@ the store cannot work at all. docs/spec, section 3 of the controller's behaviour
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from odradek.controller import leadership, partition_states, replica_states
+from odradek.controller import leader_and_isr_rules, partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import Partition
+from odradek.controller.control_request_batch import RequestBatch
 from odradek.controller.elections import Strategy
 from odradek.controller.journal import EntryKind
-from odradek.controller.leadership import Election
+from odradek.controller.leader_and_isr_rules import Election
 from odradek.controller.partition_states import Effect, PartitionState
-from odradek.controller.requests import RequestBatch
 from odradek.controller.term import Term
 from odradek.store.api import StoreError, StoreUnavailable
 from odradek.store.nodes import Refused
@@ -92,7 +92,7 @@ class PartitionStateMachine:
         decided: dict[TopicPartition, LeaderAndIsr] = {}
         for partition in partitions:
             live = self._context.online_replicas(partition.tp, partition.assignment)
-            state = leadership.initial(live, self._context.epoch)
+            state = leader_and_isr_rules.initial(live, self._context.epoch)
             if state is None:
                 outcomes[partition.tp] = Refused("no replica is live")
             else:
@@ -171,7 +171,7 @@ class PartitionStateMachine:
             # An operator accepts loss, and only replicas are left that have refused to lead, for
             # they lost records, or whose disk failed: they answer which.
             live = tuple(replica for replica in assignment.replicas if context.is_live(replica))
-        return leadership.elect(
+        return leader_and_isr_rules.elect(
             strategy,
             assignment,
             state,
@@ -227,7 +227,9 @@ class PartitionStateMachine:
         def decide(tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | Refused:
             if (refused := self._of_later_controller(state)) is not None:
                 return refused
-            return leadership.raised(self._assigned_isr_only(tp, state), self._context.epoch)
+            return leader_and_isr_rules.raised(
+                self._assigned_isr_only(tp, state), self._context.epoch
+            )
 
         async with self._term.control_requests() as requests:
             outcomes = await self._term.store.update_partition_states(

@@ -8,19 +8,19 @@ are in `reassignment`.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from odradek.controller import partition_states, reassignment, replica_states
+from odradek.controller import partition_states, reassignment_rules, replica_states
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import ControllerContext, Partition, Replica
-from odradek.controller.deletion import TopicDeletions
 from odradek.controller.elections import Strategy
 from odradek.controller.journal import EntryKind
-from odradek.controller.outcomes import SUCCESS, PartitionOutcome
-from odradek.controller.pacer import Pacer, Tried
+from odradek.controller.partition_outcome import SUCCESS, PartitionOutcome
 from odradek.controller.partition_state_machine import PartitionStateMachine
-from odradek.controller.reassignment import Step, Target
+from odradek.controller.plan_scheduler import PlanScheduler, Tried
 from odradek.controller.reassignment_queue import ReassignmentQueue
+from odradek.controller.reassignment_rules import Step, Target
 from odradek.controller.replica_state_machine import ReplicaStateMachine
 from odradek.controller.term import Term, WatchKind
+from odradek.controller.topic_deletion import TopicDeletions
 from odradek.store.api import StoreError
 from odradek.store.nodes import NO_NODE, Refused
 from odradek.store.payloads import TopicNode
@@ -52,7 +52,7 @@ class Reassigner:
         self._replicas = replicas
         self._deletion = deletion
         self.queue = ReassignmentQueue(term)
-        self.pacer = Pacer(term)
+        self.plans = PlanScheduler(term)
 
     @property
     def _in_flight_max(self) -> int:
@@ -61,8 +61,8 @@ class Reassigner:
     async def load(self) -> None:
         """Learn what waited under an earlier controller."""
         await self.queue.load()
-        await self.pacer.queue.load()
-        await self.pacer.learn_min_isr(tp.topic for tp in self.pacer.queue)
+        await self.plans.queue.load()
+        await self.plans.learn_min_isr(tp.topic for tp in self.plans.queue)
 
     # Requests
 
@@ -79,13 +79,13 @@ class Reassigner:
             current = context.assignment(tp)
             error = None
             if target is not None:
-                error = reassignment.invalid_target(target, current, live)
+                error = reassignment_rules.invalid_target(target, current, live)
             if error is not None:
                 results[tp] = error
                 continue
-            assignment = reassignment.wanted(current, target)
+            assignment = reassignment_rules.wanted(current, target)
             if assignment is None:
-                waits = tp in self.queue or tp in self.pacer.queue
+                waits = tp in self.queue or tp in self.plans.queue
                 results[tp] = SUCCESS if waits else NOT_MOVING
                 if waits:
                     cancelled_waiting.append(tp)
@@ -95,10 +95,10 @@ class Reassigner:
             else:
                 results[tp] = UNKNOWN
         await self.queue.remove([*cancelled_waiting, *accepted])
-        await self.pacer.queue.remove([*cancelled_waiting, *accepted])
+        await self.plans.queue.remove([*cancelled_waiting, *accepted])
         for tp in cancelled_waiting:
             self._record(tp, "cancelled before it started")
-        admission = reassignment.admit(
+        admission = reassignment_rules.admit(
             accepted,
             in_flight=context.reassigning,
             waiting=len(self.queue),
@@ -126,23 +126,25 @@ class Reassigner:
         for tp, move in asked.items():
             current = context.assignment(tp)
             if move is None:
-                is_ours = self.pacer.queue.plan_of(tp) == plan
+                is_ours = self.plans.queue.plan_of(tp) == plan
                 results[tp] = SUCCESS if is_ours else NOT_MOVING
                 if is_ours:
                     stopped.append(tp)
             elif not current.replicas or self._is_being_deleted(tp):
                 results[tp] = UNKNOWN
-            elif error := reassignment.invalid_target(move.replicas, current, context.live_brokers):
+            elif error := reassignment_rules.invalid_target(
+                move.replicas, current, context.live_brokers
+            ):
                 results[tp] = error
             else:
                 results[tp] = SUCCESS
                 accepted[tp] = move
         await self.queue.remove(accepted)
-        await self.pacer.queue.remove([*stopped, *accepted])
+        await self.plans.queue.remove([*stopped, *accepted])
         for tp in stopped:
             self._record(tp, f"taken out of plan {plan}")
-        await self.pacer.learn_min_isr(tp.topic for tp in accepted)
-        await self.pacer.queue.add(plan, accepted)
+        await self.plans.learn_min_isr(tp.topic for tp in accepted)
+        await self.plans.queue.add(plan, accepted)
         await self.start_waiting()
         return results
 
@@ -152,7 +154,7 @@ class Reassigner:
         """What moves or waits to move, of these partitions or of all. For a plan's that is the step
         under way, or else all that is left."""
         context = self._context
-        waiting = {tp: self.pacer.queue[tp].replicas for tp in self.pacer.queue}
+        waiting = {tp: self.plans.queue[tp].replicas for tp in self.plans.queue}
         waiting |= {tp: self.queue.target(tp) for tp in self.queue}
         found = {}
         for tp in [*context.reassigning, *waiting] if tps is None else tps:
@@ -177,7 +179,7 @@ class Reassigner:
                 unknown.append(tp)
             elif resume or tp not in context.reassigning or current.target != tuple(target):
                 asked[tp] = (current, current.reassign_to(target))
-        admission = reassignment.admit(
+        admission = reassignment_rules.admit(
             asked,
             in_flight=context.reassigning,
             waiting=self.queue.waiting_before_legacy(),
@@ -213,7 +215,7 @@ class Reassigner:
         """Let those that wait start, as far as there is room."""
         context = self._context
         while True:
-            chosen = reassignment.next_to_start(
+            chosen = reassignment_rules.next_to_start(
                 self.queue, context.reassigning, self._in_flight_max
             )
             if not chosen:
@@ -231,11 +233,11 @@ class Reassigner:
         """Take the moves of plans as far as there is room: the next step of each, and when there is
         none left, the leadership."""
         tried: Tried = set()
-        while due := self.pacer.due(tried):
+        while due := self.plans.due(tried):
             tried.update(due.steps.items())
             tried.update((tp, None) for tp in due.elections)
             for tp, step in due.steps.items():
-                self._record(tp, f"step of plan {self.pacer.queue.plan_of(tp)}: {list(step)}")
+                self._record(tp, f"step of plan {self.plans.queue.plan_of(tp)}: {list(step)}")
             await self._move(
                 {tp: self._context.assignment(tp).reassign_to(to) for tp, to in due.steps.items()}
             )
@@ -245,13 +247,13 @@ class Reassigner:
                 Strategy.PREFERRED,
             )
             for tp in due.arrived:
-                self._record(tp, f"done for plan {self.pacer.queue.plan_of(tp)}")
-            await self.pacer.queue.remove(due.arrived)
-        self.pacer.schedule()
+                self._record(tp, f"done for plan {self.plans.queue.plan_of(tp)}")
+            await self.plans.queue.remove(due.arrived)
+        self.plans.schedule()
 
     async def pace_moves(self) -> None:
         """Look how the moves of plans go; take back steps to brokers that are gone."""
-        lost = await self.pacer.observe()
+        lost = await self.plans.observe()
         for tp in lost:
             self._record(tp, "taken back: the broker of the new replica is gone; it waits")
         origins = {tp: self._context.assignment(tp) for tp in lost}
@@ -265,7 +267,7 @@ class Reassigner:
             return self._is_being_deleted(tp) or not self._context.assignment(tp).replicas
 
         await self.queue.remove(filter(is_gone, self.queue.named()))
-        await self.pacer.queue.remove([tp for tp in self.pacer.queue if is_gone(tp)])
+        await self.plans.queue.remove([tp for tp in self.plans.queue if is_gone(tp)])
 
     # Moving
 
@@ -305,7 +307,7 @@ class Reassigner:
         for tp, state in states.items():
             assignment, partition = dropping[tp], self._partition(tp)
             self._term.learn(partition, state)
-            error = reassignment.loses_last_in_sync(assignment.replicas, state.isr)
+            error = reassignment_rules.loses_last_in_sync(assignment.replicas, state.isr)
             if error is None and state.leader >= 0 and state.leader not in assignment.replicas:
                 error = await self._hand_over(partition, assignment)
             if error is not None:
@@ -365,7 +367,7 @@ class Reassigner:
         return [
             tp
             for tp, assignment in moves.items()
-            if reassignment.is_complete(assignment, isr_of.get(tp))
+            if reassignment_rules.is_complete(assignment, isr_of.get(tp))
         ]
 
     async def _begin(self, partitions: list[Partition]) -> None:

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from odradek.controller import leadership, replica_states
+from odradek.controller import leader_and_isr_rules, replica_states
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import ControllerContext, Partition, Replica, grouped_by_broker
+from odradek.controller.control_request_batch import RequestBatch
 from odradek.controller.journal import EntryKind
 from odradek.controller.replica_states import Effect, ReplicaState
-from odradek.controller.requests import RequestBatch
 from odradek.controller.term import Term
 from odradek.store.api import StoreError, StoreUnavailable
 from odradek.store.nodes import Refused
@@ -173,7 +173,7 @@ class ReplicaStateMachine:
                 return Refused(f"written by controller epoch {state.controller_epoch}")
             if broker_id in state.isr or (tp in unfenced and state.leader >= 0):
                 written.add(tp)
-                return leadership.without_replica(state, broker_id, epoch)
+                return leader_and_isr_rules.without_replica(state, broker_id, epoch)
             written.discard(tp)
             return state
 

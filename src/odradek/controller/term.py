@@ -16,9 +16,9 @@ from odradek.controller import events
 from odradek.controller.channels import ChannelPeer, Channels, ControlResponse, versions_for
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext, Partition
+from odradek.controller.control_request_batch import ControlRequest, RequestBatch, name_partitions
 from odradek.controller.events import TermEvent
 from odradek.controller.journal import EntryKind, Journal, format_state
-from odradek.controller.requests import ControlRequest, RequestBatch, name_partitions
 from odradek.store.api import EventKind, StoreUnavailable, Watch, WatchEvent
 from odradek.store.cluster import ClusterStore
 from odradek.store.controller_nodes import ControllerTerm

@@ -6,7 +6,7 @@ docs/spec/controller-and-replication.md sections 4.5 and 4.8.
 from collections.abc import Collection, Iterable, Mapping
 
 from odradek.controller import partition_states, replica_states, topic_ids
-from odradek.controller.active import ActiveController
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import Partition
 from odradek.controller.journal import format_partitions

@@ -9,7 +9,7 @@ the partitions that were loaded from disk.
 import asyncio
 
 from odradek.log.manager import LogManager
-from odradek.replica.hosted import HostedPartitions
+from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["HighWatermarkCheckpoints"]

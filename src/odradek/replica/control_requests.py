@@ -43,10 +43,10 @@ from odradek.replica.control_decisions import (
     must_not_lead,
 )
 from odradek.replica.follower.role import FollowerRole
-from odradek.replica.hosted import HostedPartitions
+from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.replica.partition import NO_EPOCH, Partition
 from odradek.replica.replica_logs import ReplicaLogs
-from odradek.replica.roles import RoleChanges
+from odradek.replica.role_changes import RoleChanges
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,

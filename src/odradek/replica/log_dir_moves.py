@@ -17,7 +17,7 @@ from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.replica.checkpoints import HighWatermarkCheckpoints
 from odradek.replica.follower.append import append_copied
-from odradek.replica.hosted import HostedPartitions
+from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.replica.partition import Partition
 from odradek.replica.throttle import ReplicationQuota
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -24,12 +24,12 @@ from odradek.replica.cluster_metadata import ClusterMetadata
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.control_requests import ControlRequests, TopicConfigs
 from odradek.replica.controller_channel import ControllerChannel
+from odradek.replica.controller_notifications import Notifications
 from odradek.replica.delayed import TimeoutWheel
 from odradek.replica.follower.fetcher import FetcherContext
 from odradek.replica.follower.fetcher_manager import FetcherManager
-from odradek.replica.hosted import HostedPartitions
+from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.replica.leader.controller_isr_path import ControllerIsrPath
-from odradek.replica.leader.counts import LeaderCounts
 from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceResult
 from odradek.replica.leader.direct_isr_path import DirectIsrPath
 from odradek.replica.leader.fetch_state import (
@@ -41,13 +41,13 @@ from odradek.replica.leader.fetch_state import (
 )
 from odradek.replica.leader.follower_fetches import FollowerFetches
 from odradek.replica.leader.isr_change import IsrPath
-from odradek.replica.leader.isr_changes import IsrChanges
+from odradek.replica.leader.isr_change_queue import IsrChangeQueue
+from odradek.replica.leader.partition_counts import LeaderCounts
 from odradek.replica.leader.read import Reader
 from odradek.replica.leader.role import LeaderContext, LeaderRole
 from odradek.replica.log_dir_moves import LogDirMoves
-from odradek.replica.notifications import Notifications
 from odradek.replica.replica_logs import ReplicaLogs
-from odradek.replica.roles import RoleChanges
+from odradek.replica.role_changes import RoleChanges
 from odradek.replica.throttle import ReplicationQuota
 from odradek.replica.traffic import TOPICS_MAX, Traffic
 from odradek.store.cluster import ClusterStore
@@ -99,7 +99,7 @@ class ReplicaManager:
         self._wakeups = wakeups = Wakeups()
         self._notifications = Notifications(broker_id, store)
         self._controller = ControllerChannel(broker_id, cluster, config)
-        self.isr_changes = IsrChanges(store, self._isr_path(broker_id, store, config), wakeups)
+        self.isr_changes = IsrChangeQueue(store, self._isr_path(broker_id, store, config), wakeups)
         self._lag_max_s = config.replica_lag_time_max_ms / 1000
         self.counts = LeaderCounts()
         self.traffic = Traffic(counted_topics_max)

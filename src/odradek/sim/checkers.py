@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from odradek.broker.server import Broker
 from odradek.controller import partition_states, replica_states
 from odradek.controller.journal import Entry, EntryKind
-from odradek.controller.reassignment import Step as MoveStep
+from odradek.controller.reassignment_rules import Step as MoveStep
 from odradek.log.log import Log
-from odradek.replica.leader.counts import walk_counts
+from odradek.replica.leader.partition_counts import walk_counts
 from odradek.store import paths
 from odradek.store.memory import MemoryStore
 from odradek.store.payloads import LeaderAndIsr, TopicNode

@@ -23,10 +23,10 @@ from tests.controller.scenarios.wired import WiredController
 
 from odradek.broker.config import BrokerConfig
 from odradek.log.offload import on_the_spot
-from odradek.replica import notifications
+from odradek.replica import controller_notifications
+from odradek.replica.controller_notifications import Notifications
 from odradek.replica.leader.isr_change import IsrChange, NotApplied
-from odradek.replica.leader.isr_changes import IsrChanges
-from odradek.replica.notifications import Notifications
+from odradek.replica.leader.isr_change_queue import IsrChangeQueue
 from odradek.sim.world import SESSION_TIMEOUT_MS, Host, ObservedBroker, World
 from odradek.store import paths
 from odradek.store.memory import MemoryStore
@@ -55,7 +55,7 @@ REFUSALS = {
 class Gate:
     """Lets a leader's ISR changes pass when the transcript says so."""
 
-    def __init__(self, writer: IsrChanges, notifications: Notifications) -> None:
+    def __init__(self, writer: IsrChangeQueue, notifications: Notifications) -> None:
         self.wanted: dict[TopicPartition, tuple[int, ...]] = {}
         self.held: dict[TopicPartition, IsrChange] = {}
         self.holding: set[TopicPartition] = set()
@@ -466,7 +466,7 @@ def play_with_real_brokers(scenario: str) -> str:
 
     with pytest.MonkeyPatch.context() as patch:
         # An ISR that a story names comes about replica by replica; nobody hears of the steps.
-        patch.setattr(notifications, "NOTIFY_SOONEST_S", ISR_SETTLES_S)
+        patch.setattr(controller_notifications, "NOTIFY_SOONEST_S", ISR_SETTLES_S)
         transcript = world.run(story)
     assert world.loop.failures == []
     return transcript

@@ -41,7 +41,7 @@ from tests.controller.scenarios.cluster import PuppetCluster
 
 from odradek.controller.elections import ElectionType
 from odradek.controller.journal import Entry, EntryKind
-from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.store import paths, payloads
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError

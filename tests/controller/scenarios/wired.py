@@ -6,7 +6,7 @@ from typing import Any
 from odradek.client.admin import by_topic
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import ElectionType
-from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.sim.world import PORT, Host
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.connection import Connection

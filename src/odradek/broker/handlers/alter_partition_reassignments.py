@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (45), v0. Moves replicas, or cancels a move (null replicas).
 
-With a plan's id the moves are paced, in the order of the plan (`controller.pacing`).
+With a plan's id the moves are paced, in the order of the plan (`controller/plan_pace.py`).
 
 Only the controller; others answer NOT_CONTROLLER. docs/spec/controller-and-replication.md section
 4.7.
@@ -9,7 +9,7 @@ Only the controller; others answer NOT_CONTROLLER. docs/spec/controller-and-repl
 import re
 
 from odradek.broker.handler import Broker, RequestContext
-from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.store.plan_moves import PlannedMove
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_partition_reassignments import (

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from odradek.replica.controller_notifications import Notifications
 from odradek.replica.leader.isr_change import IsrRefusal, ProposedIsr
-from odradek.replica.notifications import Notifications
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import LeaderAndIsr
 

@@ -99,7 +99,7 @@ class FollowerLink:
     """One follower's line to us: a fetch session, or all its sessionless fetches together.
 
     Besides the time of the last fetch it knows which incarnation of the broker is at the other end
-    (KIP-903; see replica/leader/isr_changes.py for how an epoch becomes *proven*).
+    (KIP-903; see replica/leader/isr_change_queue.py for how an epoch becomes *proven*).
     """
 
     __slots__ = (

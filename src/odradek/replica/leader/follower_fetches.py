@@ -6,7 +6,7 @@ docs/spec/controller-and-replication.md section 5.3.
 
 from collections.abc import Callable
 
-from odradek.replica.hosted import HostedPartitions
+from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.replica.leader.fetch_state import FetchItem, FetchSet, FollowerLink
 from odradek.replica.leader.role import LeaderRole
 

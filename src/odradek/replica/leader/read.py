@@ -8,7 +8,7 @@ Reading changes nothing: what a follower's fetch says about the follower is note
 
 from odradek.log.log import Log
 from odradek.replica.cluster_metadata import ClusterMetadata
-from odradek.replica.hosted import HostedPartitions
+from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.replica.leader.divergence import divergence
 from odradek.replica.leader.fetch_state import (
     CONSUMER,
@@ -17,8 +17,8 @@ from odradek.replica.leader.fetch_state import (
     FetchSet,
     ReadResult,
 )
+from odradek.replica.leader.replica_selector import Candidate, rack_aware
 from odradek.replica.leader.role import LeaderRole
-from odradek.replica.leader.selector import Candidate, rack_aware
 from odradek.replica.partition import NO_EPOCH, Partition
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
 from odradek.wire.batch import scan

@@ -8,8 +8,8 @@ Rules
    from offset F says that the follower has everything before F (leader/isr.py).
 2. A change of the ISR is pending until it has been written under the version of the state known
    here. Rejected because the controller was faster, it stays pending, and no other is begun, until
-   the controller sends the next leader epoch (leader/isr_changes.py). Who writes it, this leader or
-   the controller, makes no difference here.
+   the controller sends the next leader epoch (leader/isr_change_queue.py). Whether this leader or
+   the controller writes it makes no difference here.
 3. Whatever moves, what waits for it is woken before this broker does anything else: produces by the
    high watermark, followers' fetches by the log's end, consumers' fetches by the high watermark.
 
@@ -24,7 +24,6 @@ from typing import ClassVar
 
 from odradek.log.log import AppendInfo, Log
 from odradek.log.producers import Guard, Origin
-from odradek.replica.leader.counts import Condition, LeaderCounts
 from odradek.replica.leader.delayed_produce import DelayedProduce, ProduceQueue
 from odradek.replica.leader.divergence import diverges
 from odradek.replica.leader.fetch_state import FetchItem, FollowerLink
@@ -39,7 +38,8 @@ from odradek.replica.leader.isr import (
     out_of_sync,
 )
 from odradek.replica.leader.isr_change import Accepted, IsrChange, IsrResult, NotApplied
-from odradek.replica.leader.isr_changes import IsrChanges
+from odradek.replica.leader.isr_change_queue import IsrChangeQueue
+from odradek.replica.leader.partition_counts import Condition, LeaderCounts
 from odradek.replica.local_replica import LocalReplica
 from odradek.replica.traffic import Traffic
 from odradek.store.payloads import LeaderAndIsr
@@ -61,7 +61,7 @@ class LeaderContext:
     lag_max_s: float
     now: Callable[[], float]
     is_alive: Callable[[int], bool]
-    isr_changes: IsrChanges
+    isr_changes: IsrChangeQueue
     counts: LeaderCounts = field(default_factory=LeaderCounts)
     traffic: Traffic = field(default_factory=Traffic)
 

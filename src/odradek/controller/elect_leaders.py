@@ -6,12 +6,12 @@ BEHAVIOUR.md section 4.6.
 from collections.abc import Collection
 
 from odradek.controller import elections, partition_states
-from odradek.controller.active import ActiveController
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.context import ControllerContext, Partition
 from odradek.controller.elections import ElectionType, Strategy
 from odradek.controller.events import ElectLeaders
 from odradek.controller.journal import format_partitions
-from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.controller.term import WatchKind
 from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.errors import ErrorCode
@@ -95,7 +95,7 @@ async def serve(active: ActiveController, request: ElectLeaders) -> None:
                 elected[tp] = partition.leader_and_isr
     if elected:
         timeout_s = active.config.request_timeout_ms / 1000
-        active.confirmations.wait(request, results, elected, timeout_s)
+        active.unclean_elections.wait(request, results, elected, timeout_s)
     else:
         request.succeed(results)
 

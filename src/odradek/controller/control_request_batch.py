@@ -10,7 +10,6 @@ brokers only.
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from odradek.controller import leadership as leadership
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import ControllerContext, Partition
 from odradek.store.payloads import (

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.restarts import IsrRepair, repair_after_restart
+from odradek.controller.restarted_replicas import IsrRepair, repair_after_restart
 from odradek.store.payloads import LeaderAndIsr
 
 WRITTEN = 100

@@ -5,8 +5,8 @@ docs/spec/controller-and-replication.md section 4.5, steps 1 to 3.
 
 import pytest
 
-from odradek.controller.deletion import plan
 from odradek.controller.replica_states import ReplicaState
+from odradek.controller.topic_deletion import plan
 
 ONLINE, OFFLINE = ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED = ReplicaState.DELETION_STARTED

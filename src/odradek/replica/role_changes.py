@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 
 from odradek.replica.follower.fetcher_manager import FetcherManager
-from odradek.replica.hosted import HostedPartitions
+from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.replica.leader.fetch_state import Wakeups
 from odradek.replica.log_dir_moves import LogDirMoves
 from odradek.replica.partition import Partition

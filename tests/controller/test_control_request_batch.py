@@ -8,7 +8,7 @@ import pytest
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.channels import versions_for
 from odradek.controller.context import ControllerContext, Partition
-from odradek.controller.requests import (
+from odradek.controller.control_request_batch import (
     ControlMessage,
     ControlRequest,
     RequestBatch,

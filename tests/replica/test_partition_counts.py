@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from odradek.replica.leader.counts import walk_counts
+from odradek.replica.leader.partition_counts import walk_counts
 from odradek.replica.traffic import OTHER, Traffic
 from odradek.wire.topics import TopicPartition
 

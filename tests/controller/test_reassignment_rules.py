@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.controller import reassignment
+from odradek.controller import reassignment_rules
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
@@ -22,24 +22,24 @@ LIVE = {1, 2, 3, 4}
     ],
 )
 def test_targets_that_are_refused(target: list[int], message: str) -> None:
-    error = reassignment.invalid_target(target, ReplicaAssignment([1]), LIVE)
+    error = reassignment_rules.invalid_target(target, ReplicaAssignment([1]), LIVE)
     assert error is not None
     assert (error.error, error.message) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def test_only_replicas_to_add_must_be_alive() -> None:
     current = ReplicaAssignment([9, 1])
-    assert reassignment.invalid_target([9, 2], current, LIVE) is None
-    assert reassignment.invalid_target([9], current, LIVE) is None
+    assert reassignment_rules.invalid_target([9, 2], current, LIVE) is None
+    assert reassignment_rules.invalid_target([9], current, LIVE) is None
 
 
 def test_what_a_request_asks_for() -> None:
     resting = ReplicaAssignment([1, 2])
     moving = resting.reassign_to([3, 2])
-    assert reassignment.wanted(resting, [3, 2]) == ReplicaAssignment([3, 2, 1], [3], [1])
-    assert reassignment.wanted(resting, None) is None  # nothing to cancel
-    assert reassignment.wanted(moving, None) == ReplicaAssignment([2, 1])
-    assert reassignment.wanted(moving, [4]) == ReplicaAssignment([4, 2, 1], [4], [2, 1])
+    assert reassignment_rules.wanted(resting, [3, 2]) == ReplicaAssignment([3, 2, 1], [3], [1])
+    assert reassignment_rules.wanted(resting, None) is None  # nothing to cancel
+    assert reassignment_rules.wanted(moving, None) == ReplicaAssignment([2, 1])
+    assert reassignment_rules.wanted(moving, [4]) == ReplicaAssignment([4, 2, 1], [4], [2, 1])
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_what_a_request_asks_for() -> None:
 def test_complete(
     assignment: ReplicaAssignment, isr: tuple[int, ...] | None, complete: bool
 ) -> None:
-    assert reassignment.is_complete(assignment, isr) is complete
+    assert reassignment_rules.is_complete(assignment, isr) is complete
 
 
 def test_a_plan_keeps_somebody_who_is_in_sync() -> None:
-    assert reassignment.loses_last_in_sync([1, 2], (3, 2)) is None
-    error = reassignment.loses_last_in_sync([1, 2], (3,))
+    assert reassignment_rules.loses_last_in_sync([1, 2], (3, 2)) is None
+    error = reassignment_rules.loses_last_in_sync([1, 2], (3,))
     assert error is not None
     assert error.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -79,14 +79,14 @@ def moves(
 
 def test_as_many_start_as_there_is_room_for_in_order() -> None:
     a, b, c, d = tps(4)
-    admission = reassignment.admit(moves(b, c, d), in_flight=[a], waiting=0, in_flight_max=3)
+    admission = reassignment_rules.admit(moves(b, c, d), in_flight=[a], waiting=0, in_flight_max=3)
     assert list(admission.start) == [b, c]
     assert admission.wait == {d: (2,)}
 
 
 def test_nobody_overtakes_those_who_wait() -> None:
     a, b = tps(2)
-    admission = reassignment.admit(moves(b), in_flight=[a], waiting=5, in_flight_max=100)
+    admission = reassignment_rules.admit(moves(b), in_flight=[a], waiting=5, in_flight_max=100)
     assert admission.wait == {b: (2,)}
 
 
@@ -99,16 +99,16 @@ def test_who_moves_already_or_is_done_at_once_takes_nobodys_place() -> None:
         b: (shrinking, shrinking.reassign_to([2, 1])),  # a reordering
         **moves(c),
     }
-    admission = reassignment.admit(asked, in_flight=[a], waiting=0, in_flight_max=1)
+    admission = reassignment_rules.admit(asked, in_flight=[a], waiting=0, in_flight_max=1)
     assert list(admission.start) == [a, b]
     assert list(admission.wait) == [c]
 
 
 def test_the_next_to_start() -> None:
     a, b, c, d = tps(4)
-    assert reassignment.next_to_start([b, c, d], [a], 3) == [b, c]
-    assert reassignment.next_to_start([b, c, d], [a], 1) == []
-    assert reassignment.next_to_start([], [a], 3) == []
+    assert reassignment_rules.next_to_start([b, c, d], [a], 3) == [b, c]
+    assert reassignment_rules.next_to_start([b, c, d], [a], 1) == []
+    assert reassignment_rules.next_to_start([], [a], 3) == []
 
 
 requests = st.lists(
@@ -134,7 +134,7 @@ def test_never_more_in_flight_than_allowed_and_everything_ends(
     names = tps(10)
 
     def start_waiting() -> None:
-        for tp in reassignment.next_to_start(list(waiting), in_flight, in_flight_max):
+        for tp in reassignment_rules.next_to_start(list(waiting), in_flight, in_flight_max):
             in_flight[tp] = current[tp] = current[tp].reassign_to(waiting.pop(tp))
 
     def arrive(tp: TopicPartition) -> None:
@@ -145,10 +145,10 @@ def test_never_more_in_flight_than_allowed_and_everything_ends(
         tp = names[number]
         if what == "move":
             target = [2] if current[tp].replicas[0] == 1 else [1]
-            wanted = reassignment.wanted(current[tp], target)
+            wanted = reassignment_rules.wanted(current[tp], target)
             assert wanted is not None
             waiting.pop(tp, None)
-            admission = reassignment.admit(
+            admission = reassignment_rules.admit(
                 {tp: (current[tp], wanted)},
                 in_flight=in_flight,
                 waiting=len(waiting),
@@ -161,9 +161,9 @@ def test_never_more_in_flight_than_allowed_and_everything_ends(
                     arrive(name)
         elif what == "cancel":
             waiting.pop(tp, None)
-            cancelled = reassignment.wanted(current[tp], None)
+            cancelled = reassignment_rules.wanted(current[tp], None)
             if cancelled is not None:
-                assert reassignment.is_complete(cancelled, None), "a cancel ends at once"
+                assert reassignment_rules.is_complete(cancelled, None), "a cancel ends at once"
                 in_flight[tp] = current[tp] = cancelled
                 arrive(tp)
         elif tp in in_flight:

@@ -1,13 +1,13 @@
 """The active controller: everything that exists only while this broker is the elected one."""
 
 from odradek.controller.config import ControllerConfig
-from odradek.controller.confirmations import Confirmations
-from odradek.controller.deletion import TopicDeletions
 from odradek.controller.journal import Journal
 from odradek.controller.partition_state_machine import PartitionStateMachine
 from odradek.controller.reassigner import Reassigner
 from odradek.controller.replica_state_machine import ReplicaStateMachine
 from odradek.controller.term import Host, Term
+from odradek.controller.topic_deletion import TopicDeletions
+from odradek.controller.unclean_elections import UncleanElections
 from odradek.store.cluster import ClusterStore
 from odradek.store.controller_nodes import ControllerTerm
 
@@ -25,7 +25,7 @@ class ActiveController(Term):
         host: Host,
     ) -> None:
         super().__init__(broker_id, elected, store, config, journal, host)
-        self.confirmations = Confirmations()
+        self.unclean_elections = UncleanElections()
         self.partitions = PartitionStateMachine(self)
         self.replicas = ReplicaStateMachine(self)
         self.deletion = TopicDeletions(self, self.partitions, self.replicas)
@@ -33,13 +33,13 @@ class ActiveController(Term):
 
     def close(self) -> None:
         super().close()
-        self.reassigner.pacer.close()
-        self.confirmations.refuse(self.broker_id)
+        self.reassigner.plans.close()
+        self.unclean_elections.refuse(self.broker_id)
 
     def statistics(self) -> dict[str, object]:
         return {
             **self.context.statistics(),
             "waiting_reassignments": len(self.reassigner.queue),
-            "moves_of_plans": len(self.reassigner.pacer.queue),
+            "moves_of_plans": len(self.reassigner.plans.queue),
             "channels": self.channels.statistics(),
         }

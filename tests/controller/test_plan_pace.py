@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.controller.pacing import Health, Limits, MoveStep, Pace, choose, next_step
+from odradek.controller.plan_pace import Health, Limits, MoveStep, Pace, choose, next_step
 from odradek.wire.topics import TopicPartition
 
 LIMITS = Limits(cluster=100, per_broker_default=2, bytes_per_broker=100)

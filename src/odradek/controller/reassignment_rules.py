@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 

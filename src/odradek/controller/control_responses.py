@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from odradek.controller import brokers
-from odradek.controller.active import ActiveController
-from odradek.controller.confirmations import name_of_error
+from odradek.controller.active_controller import ActiveController
 from odradek.controller.context import Replica
 from odradek.controller.events import (
     LeaderAndIsrResponseReceived,
@@ -22,6 +21,7 @@ from odradek.controller.events import (
     UpdateMetadataResponseReceived,
 )
 from odradek.controller.journal import EntryKind
+from odradek.controller.unclean_elections import name_of_error
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest
@@ -42,7 +42,7 @@ async def leader_and_isr_answered(
 ) -> None:
     broker_id, request, response = event.broker_id, event.request, event.response
     _record(active, broker_id, "LeaderAndIsr", response.error_code, response.partition_errors)
-    active.confirmations.answered(event)
+    active.unclean_elections.answered(event)
     if response.error_code != ErrorCode.NONE or not _is_current(active, broker_id, request):
         return
     offline = [

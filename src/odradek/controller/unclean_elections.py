@@ -1,22 +1,22 @@
 """Unclean elections whose reply waits until the new leaders have answered.
 
-A replica that is elected although records may be lost can still refuse, because its disk has
-failed. Only its response to LeaderAndIsr says so. A leader that does not answer in time is not
-waited for: it is elected, and the death of its broker is another event.
+A replica that is elected although records may be lost can still refuse to lead, because its disk
+has failed. Only its response to LeaderAndIsr shows that. The reply does not wait for a leader that
+is slow to answer: it counts as elected, and the death of its broker is another event.
 """
 
 import asyncio
 from collections.abc import Mapping
 
 from odradek.controller.events import ElectLeaders, LeaderAndIsrResponseReceived
-from odradek.controller.outcomes import PartitionOutcome
+from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
 
-class Confirmations:
-    """Replies to unclean elections that wait for the leaders' own answers."""
+class UncleanElections:
+    """Replies to unclean elections that wait for the new leaders' responses."""
 
     def __init__(self) -> None:
         self._waiting: dict[ElectLeaders, dict[TopicPartition, LeaderAndIsr]] = {}

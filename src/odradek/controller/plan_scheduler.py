@@ -1,9 +1,9 @@
-"""What of the plans is due: looks at brokers, ISRs and settings, and asks `pacing`.
+"""Which moves of plans are due. Reads brokers, ISRs and settings; `plan_pace` decides.
 
-While moves of plans are left, a timer looks again: for leaderships every second, and every ten at
-the health of brokers and partitions. A partition under its min ISR although all its brokers are
-alive stops everything new; the queue stays. A step whose new broker has been gone for a minute is
-taken back and waits until that broker is there: it would only hold the place of others.
+While moves of plans remain, a timer checks again: leaderships every second, the health of brokers
+and partitions every ten. No new move starts while a partition is under its min ISR although all its
+brokers are alive; the queue stays. A step whose new broker has been gone for a minute is taken back
+and waits until that broker returns, so that it does not occupy a slot that another move could use.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from odradek.controller import elections, events, pacing
+from odradek.controller import elections, events, plan_pace
 from odradek.controller.context import Partition
 from odradek.controller.journal import EntryKind
-from odradek.controller.pacing import Health, Limits, MoveStep, Pace
+from odradek.controller.plan_pace import Health, Limits, MoveStep, Pace
 from odradek.controller.plan_queue import PlanQueue
 from odradek.controller.term import Term
 from odradek.store.paths import ConfigKind
@@ -44,7 +44,7 @@ class Due:
         return bool(self.steps or self.elections or self.arrived)
 
 
-class Pacer:
+class PlanScheduler:
     """Says what of the plans is due, and when to look again."""
 
     def __init__(self, term: Term) -> None:
@@ -81,7 +81,7 @@ class Pacer:
             if partition is None or state is None:
                 continue
             move = self.queue[tp]
-            step = pacing.next_step(partition.assignment.replicas, move.replicas, racks)
+            step = plan_pace.next_step(partition.assignment.replicas, move.replicas, racks)
             if step is None:
                 self._lead(partition, due, tried)
             elif (tp, step) in tried:
@@ -90,7 +90,7 @@ class Pacer:
                 adding = tuple(set(step) - set(partition.assignment.replicas))
                 steps[tp] = step
                 waiting.append(MoveStep(tp, adding, state.leader, move.bytes))
-        chosen = pacing.choose(waiting, self.in_flight(), self._limits())
+        chosen = plan_pace.choose(waiting, self.in_flight(), self._limits())
         due.steps = {tp: steps[tp] for tp in chosen}
         return due
 

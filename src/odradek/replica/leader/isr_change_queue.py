@@ -47,12 +47,12 @@ from odradek.store.api import StoreError
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import LeaderAndIsr
 
-__all__ = ["IsrChanges"]
+__all__ = ["IsrChangeQueue"]
 
 logger = logging.getLogger(__name__)
 
 
-class IsrChanges:
+class IsrChangeQueue:
     """The ISR changes of one broker."""
 
     def __init__(self, store: ClusterStore, path: IsrPath, wakeups: Wakeups) -> None:
