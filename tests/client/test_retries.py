@@ -61,6 +61,7 @@ class Script:
         self.log: list[bytearray] = []
         self.produce: deque[ErrorCode | str] = deque()
         self.fetch: deque[ErrorCode | str] = deque()
+        self.fetched_partition = 0
         self.asked: list[ApiKey] = []
         self.expected: dict[int, int] = {}
         self.next_producer_id = 100
@@ -155,7 +156,7 @@ class Script:
             kept = [b for b in self.log if header_at(b).next_offset > asked.fetch_offset]
             records = b"".join(kept)
         data = PartitionData(
-            partition_index=0,
+            partition_index=self.fetched_partition,
             error_code=trouble,
             high_watermark=self.end,
             preferred_read_replica=preferred,
@@ -368,6 +369,16 @@ async def test_reading_goes_on_after_trouble(
         await consumer.assign({PARTITION: 1})
         received = [record.value for b in await consumer.poll(5) for record in consumer.open(b)]
     assert received == values[1:]
+
+
+async def test_an_answer_about_another_partition_is_an_error(
+    script: Script, client: Client
+) -> None:
+    script.fetched_partition = 7
+    reader = PartitionReader(client)
+    node = await reader.node_for(PARTITION)
+    with pytest.raises(KafkaError, match="broker 1 answered a fetch with partition t-7, which was"):
+        await reader.fetch(node, {PARTITION: 0})
 
 
 @pytest.fixture

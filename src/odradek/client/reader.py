@@ -304,9 +304,16 @@ class PartitionReader:
         results: dict[TopicPartition, Batches | KafkaError] = {}
         sent_to: dict[TopicPartition, int] = {}
         for topic_response in response.responses:
-            name = topic_response.topic or names[topic_response.topic_id]
+            id = topic_response.topic_id
+            name = topic_response.topic or names.get(id, str(id))
             for data in topic_response.partitions:
                 part = TopicPartition(name, data.partition_index)
+                if part not in offsets:
+                    raise KafkaError(
+                        ErrorCode.UNKNOWN_SERVER_ERROR,
+                        f"broker {node} answered a fetch with partition {part}, which was not "
+                        "asked for",
+                    )
                 results[part] = self._read(node, part, offsets[part], data)
                 if data.preferred_read_replica >= 0:
                     sent_to[part] = data.preferred_read_replica
