@@ -7,18 +7,19 @@ import asyncio
 import sys
 
 from odradek.store import open_store
-from odradek.store.api import BadVersion, Create, Set, StoreError, Watch, WatchEvent
+from odradek.store.api import BadVersion, Create, Set, Store, StoreError, Watch, WatchEvent
 
 
 def say(line: str) -> None:
     print(line, flush=True)
 
 
-async def count(store, path: str, times: int) -> None:
-    """Raise the number in a node, each time only if nobody else did."""
+async def count(store: Store, path: str, times: int) -> None:
+    """Raise the number in a node, each time only if no other process did."""
     done = 0
     while done < times:
         data, stat = await store.get(path)
+        assert data is not None
         try:
             await store.set(path, b"%d" % (int(data) + 1), stat.version)
             done += 1
@@ -26,7 +27,7 @@ async def count(store, path: str, times: int) -> None:
             pass
 
 
-async def watch(store, path: str) -> None:
+async def watch(store: Store, path: str) -> None:
     """Say every version of a node that is seen, by watching only."""
     changed = asyncio.Event()
 
@@ -37,13 +38,14 @@ async def watch(store, path: str) -> None:
     while True:
         changed.clear()
         data, _ = await store.get(path, leave)
+        assert data is not None
         say(data.decode())
         if data == b"stop":
             return
         await changed.wait()
 
 
-async def pairs(store, path: str) -> None:
+async def pairs(store: Store, path: str) -> None:
     """For ever: two nodes that must always be equal, in one multi."""
     number = 0
     while True:
@@ -53,7 +55,7 @@ async def pairs(store, path: str) -> None:
         await store.multi([Create(f"{path}/log-", data, sequential=True)])
 
 
-async def obey(store, line: str) -> None:
+async def obey(store: Store, line: str) -> None:
     verb, *rest = line.split()
     if verb == "create":
         say(await store.create(rest[0], None, ephemeral="ephemeral" in rest))
@@ -65,7 +67,8 @@ async def obey(store, line: str) -> None:
         await count(store, rest[0], int(rest[1]))
         say("done")
     elif verb == "get":
-        say((await store.get(rest[0]))[0].decode())
+        data, _ = await store.get(rest[0])
+        say((data or b"").decode())
     elif verb == "watch":
         await watch(store, rest[0])
     elif verb == "pairs":

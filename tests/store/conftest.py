@@ -8,7 +8,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 
@@ -16,9 +16,10 @@ from odradek.store import open_store
 from odradek.store.api import SessionEvent, Store, WatchEvent
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.sqlite_tree import SqliteTree
+from odradek.store.zookeeper import ZooKeeperStore
 from odradek.store.zookeeper_server import ZooKeeperServer
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 TIMEOUT_MS = 1000
 CHILD = Path(__file__).parent / "child.py"
 
@@ -29,15 +30,20 @@ class Recorder:
     """A watch or a session listener that remembers, and can be waited for."""
 
     def __init__(self) -> None:
-        self.seen: list[Any] = []
-        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.seen: list[WatchEvent | SessionEvent] = []
+        self._queue: asyncio.Queue[WatchEvent | SessionEvent] = asyncio.Queue()
 
     def __call__(self, event: WatchEvent | SessionEvent) -> None:
         self.seen.append(event)
         self._queue.put_nowait(event)
 
-    async def next(self) -> Any:
-        return await asyncio.wait_for(self._queue.get(), PATIENCE)
+    async def next(self) -> WatchEvent | SessionEvent:
+        return await asyncio.wait_for(self._queue.get(), TIMEOUT_S)
+
+    async def next_path(self) -> str:
+        event = await self.next()
+        assert isinstance(event, WatchEvent)
+        return event.path
 
     async def until(self, wanted: object) -> None:
         while await self.next() != wanted:
@@ -54,10 +60,27 @@ class Backend(Protocol):
         ...
 
     async def expire(self, store: Store) -> None:
-        """Somebody ends this session."""
+        """End this session as an administrator can."""
         ...
 
     async def close(self) -> None: ...
+
+
+class RemoteBackend(Backend, Protocol):
+    """A store that is reached over a connection."""
+
+    async def disconnect(self, store: Store) -> None: ...
+
+    async def reconnect(self, store: Store) -> None: ...
+
+
+class SharedBackend(Backend, Protocol):
+    """A store that other processes can open."""
+
+    url: str
+
+
+BackendFactory = Callable[[str, Path], Backend]
 
 
 class MemoryBackend:
@@ -186,11 +209,12 @@ class ZooKeeperBackend:
         return store
 
     async def expire(self, store: Store) -> None:
-        """Whoever knows a session's password may close it."""
+        """A client that knows a session's password may close it."""
         from kazoo.client import KazooClient
 
         def close_session() -> None:
-            client_id = store._client.client_id  # type: ignore[attr-defined]
+            assert isinstance(store, ZooKeeperStore)
+            client_id = store._client.client_id
             other = KazooClient(self._address, client_id=client_id, timeout=TIMEOUT_MS / 1000)
             other.start()
             other.stop()
@@ -222,15 +246,15 @@ def zookeeper_address(
 
 
 @pytest.fixture
-def proxy_to() -> Callable[[str], Proxy]:
+def proxy_to() -> type[Proxy]:
     return Proxy
 
 
 @pytest.fixture
-def backend_factory(request: pytest.FixtureRequest) -> Callable[[str, Path], Any]:
+def backend_factory(request: pytest.FixtureRequest) -> BackendFactory:
     """A store by its name, with a directory of its own if it needs one."""
 
-    def make(name: str, directory: Path) -> Any:
+    def make(name: str, directory: Path) -> Backend:
         if name == "memory":
             return MemoryBackend()
         if name == "sqlite":
@@ -240,42 +264,39 @@ def backend_factory(request: pytest.FixtureRequest) -> Callable[[str, Path], Any
     return make
 
 
-async def use(
-    request: pytest.FixtureRequest, factory: Callable[[str, Path], Any], directory: Path
-) -> AsyncIterator[Any]:
-    made = factory(request.param, directory)
-    yield made
-    await made.close()
-
-
 ZOOKEEPER = pytest.param("zookeeper", marks=pytest.mark.process)
 
 
 @pytest.fixture(params=["memory", "sqlite", ZOOKEEPER])
 async def backend(
-    request: pytest.FixtureRequest, backend_factory: Callable[[str, Path], Any], tmp_path: Path
+    request: pytest.FixtureRequest, backend_factory: BackendFactory, tmp_path: Path
 ) -> AsyncIterator[Backend]:
     """Each store in turn."""
-    async for made in use(request, backend_factory, tmp_path):
-        yield made
+    made = backend_factory(request.param, tmp_path)
+    yield made
+    await made.close()
 
 
 @pytest.fixture(params=["memory", ZOOKEEPER])
 async def remote(
-    request: pytest.FixtureRequest, backend_factory: Callable[[str, Path], Any], tmp_path: Path
-) -> AsyncIterator[Any]:
+    request: pytest.FixtureRequest, backend_factory: BackendFactory, tmp_path: Path
+) -> AsyncIterator[RemoteBackend]:
     """The stores that are reached over a connection."""
-    async for made in use(request, backend_factory, tmp_path):
-        yield made
+    made = backend_factory(request.param, tmp_path)
+    assert isinstance(made, MemoryBackend | ZooKeeperBackend)
+    yield made
+    await made.close()
 
 
 @pytest.fixture(params=["sqlite", ZOOKEEPER])
 async def shared(
-    request: pytest.FixtureRequest, backend_factory: Callable[[str, Path], Any], tmp_path: Path
-) -> AsyncIterator[Any]:
+    request: pytest.FixtureRequest, backend_factory: BackendFactory, tmp_path: Path
+) -> AsyncIterator[SharedBackend]:
     """The stores that other processes can open."""
-    async for made in use(request, backend_factory, tmp_path):
-        yield made
+    made = backend_factory(request.param, tmp_path)
+    assert isinstance(made, SqliteBackend | ZooKeeperBackend)
+    yield made
+    await made.close()
 
 
 @pytest.fixture
@@ -284,7 +305,7 @@ async def store(backend: Backend) -> Store:
 
 
 @pytest.fixture
-def recorder() -> Callable[[], Recorder]:
+def recorder() -> type[Recorder]:
     return Recorder
 
 
@@ -305,7 +326,7 @@ class Child:
 
     async def hear(self) -> str:
         assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)
+        line = await asyncio.wait_for(self._process.stdout.readline(), TIMEOUT_S)
         assert line, "the child ended"
         return line.decode().rstrip("\n")
 
@@ -322,8 +343,11 @@ class Child:
         await self._process.wait()
 
 
+Spawn = Callable[..., Awaitable[Child]]
+
+
 @pytest.fixture
-async def spawn() -> AsyncIterator[Callable[..., Awaitable[Child]]]:
+async def spawn() -> AsyncIterator[Spawn]:
     children: list[Child] = []
 
     async def start(url: str, *arguments: object) -> Child:

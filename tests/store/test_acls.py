@@ -1,6 +1,7 @@
 """ACLs: Kafka's paths and payloads, writes under a version, notifications of two kinds."""
 
 import pytest
+from tests.store.conftest import Backend, Recorder
 
 from odradek.store import acls
 from odradek.store.acls import LITERAL, PREFIXED, AclEntry, StoredPattern
@@ -14,13 +15,13 @@ TOPIC, PREFIX = StoredPattern("Topic", "t"), StoredPattern("TransactionalId", "p
 
 
 @pytest.fixture
-async def cluster(backend) -> ClusterStore:
+async def cluster(backend: Backend) -> ClusterStore:
     cluster = ClusterStore(await backend.open())
     await cluster.acls.prepare()
     return cluster
 
 
-async def test_a_resource_is_written_under_its_version(cluster) -> None:
+async def test_a_resource_is_written_under_its_version(cluster: ClusterStore) -> None:
     assert await cluster.acls.get(TOPIC) == (set(), None)
     assert await cluster.acls.set(TOPIC, {ENTRY}, None) == 0
     assert await cluster.acls.set(TOPIC, {OTHER}, None) is None
@@ -33,7 +34,7 @@ async def test_a_resource_is_written_under_its_version(cluster) -> None:
     assert await cluster.acls.set(TOPIC, set(), 1) is None
 
 
-async def test_resources_are_where_kafka_keeps_them(cluster) -> None:
+async def test_resources_are_where_kafka_keeps_them(cluster: ClusterStore) -> None:
     await cluster.acls.set(TOPIC, [ENTRY], None)
     await cluster.acls.set(PREFIX, [ENTRY], None)
     data = (
@@ -45,7 +46,7 @@ async def test_resources_are_where_kafka_keeps_them(cluster) -> None:
     assert await cluster.acls.resources() == [TOPIC, PREFIX]
 
 
-async def test_changes_are_told_in_order(cluster, recorder) -> None:
+async def test_changes_are_told_in_order(cluster: ClusterStore, recorder: type[Recorder]) -> None:
     watch = recorder()
     assert await cluster.acls.changes[LITERAL].after(watch=watch) == []
     await cluster.acls.notify_change(TOPIC)

@@ -1,12 +1,23 @@
 """The typed store: what Kafka's nodes look like after each step, on every store."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.store.conftest import Backend, Recorder
 
 from odradek.store import paths, payloads
-from odradek.store.api import BadVersion, EventKind, NodeExists, SessionExpired, WatchEvent
+from odradek.store.api import (
+    BadVersion,
+    EventKind,
+    Node,
+    NodeExists,
+    SessionEvent,
+    SessionExpired,
+    Watch,
+    WatchEvent,
+)
 from odradek.store.change_nodes import ChangeNotification
 from odradek.store.cluster import ClusterStore
 from odradek.store.configs import NoController
@@ -44,18 +55,20 @@ def left(state: LeaderAndIsr) -> LeaderAndIsr:
 
 
 @pytest.fixture
-async def cluster(backend) -> ClusterStore:
+async def cluster(backend: Backend) -> ClusterStore:
     cluster = ClusterStore(await backend.open(), clock=lambda: 1600000000000)
     await cluster.prepare()
     return cluster
 
 
 @pytest.fixture
-async def other(backend, cluster) -> ClusterStore:
+async def other(backend: Backend, cluster: ClusterStore) -> ClusterStore:
     return ClusterStore(await backend.open(), clock=lambda: 1600000000000)
 
 
-async def test_every_broker_prepares_the_same_nodes_with_null_data(cluster, other) -> None:
+async def test_every_broker_prepares_the_same_nodes_with_null_data(
+    cluster: ClusterStore, other: ClusterStore
+) -> None:
     await other.prepare()
     for path in paths.PERSISTENT:
         assert (await cluster.session.get(path))[0] is None
@@ -70,32 +83,38 @@ async def test_every_broker_prepares_the_same_nodes_with_null_data(cluster, othe
 
 
 class TestTheCluster:
-    async def test_the_first_id_stays(self, cluster, other) -> None:
+    async def test_the_first_id_stays(self, cluster: ClusterStore, other: ClusterStore) -> None:
         assert await cluster.cluster_id() is None
         assert await cluster.cluster_id_or("4L6g3nShT-eMCtK--X86sw") == "4L6g3nShT-eMCtK--X86sw"
         assert await other.cluster_id_or("another") == "4L6g3nShT-eMCtK--X86sw"
         assert await other.cluster_id() == "4L6g3nShT-eMCtK--X86sw"
 
-    async def test_generated_broker_ids(self, cluster, other) -> None:
+    async def test_generated_broker_ids(self, cluster: ClusterStore, other: ClusterStore) -> None:
         assert await cluster.next_broker_id(1000) == 1001
         assert await other.next_broker_id(1000) == 1002
         assert (await cluster.session.get("/brokers/seqid"))[0] == b""
 
-    async def test_producer_ids_are_given_once(self, cluster, other) -> None:
+    async def test_producer_ids_are_given_once(
+        self, cluster: ClusterStore, other: ClusterStore
+    ) -> None:
         blocks = await asyncio.gather(
             *(each.allocate_producer_ids(1) for each in (cluster, other) for _ in range(5))
         )
         assert sorted(block.start for block in blocks) == list(range(0, 10_000, 1000))
         assert all(len(block) == 1000 for block in blocks)
 
-    async def test_an_empty_block_is_an_error_that_names_the_node(self, cluster) -> None:
+    async def test_an_empty_block_is_an_error_that_names_the_node(
+        self, cluster: ClusterStore
+    ) -> None:
         await cluster.session.set(paths.PRODUCER_IDS, b"")
         with pytest.raises(InvalidPayload, match="/latest_producer_id_block"):
             await cluster.allocate_producer_ids(1)
 
 
 class TestBrokers:
-    async def test_the_epoch_is_the_creation(self, cluster, other, recorder) -> None:
+    async def test_the_epoch_is_the_creation(
+        self, cluster: ClusterStore, other: ClusterStore, recorder: type[Recorder]
+    ) -> None:
         came = recorder()
         assert await other.broker_ids(came) == []
         epoch = await cluster.register_broker(broker(1))
@@ -106,7 +125,9 @@ class TestBrokers:
         assert await other.brokers() == {1: BrokerRegistration(1, epoch, (Endpoint("h", 9092),))}
         assert await cluster.register_broker(broker(1)) == epoch
 
-    async def test_a_registration_changes_in_place(self, cluster, other, recorder) -> None:
+    async def test_a_registration_changes_in_place(
+        self, cluster: ClusterStore, other: ClusterStore, recorder: type[Recorder]
+    ) -> None:
         epoch = await cluster.register_broker(broker(1))
         changed = recorder()
         await other.broker(1, changed)
@@ -116,7 +137,9 @@ class TestBrokers:
         read = await other.broker(1)
         assert read is not None and read.epoch == epoch and read.endpoints[0].port == 9999
 
-    async def test_an_id_in_use_is_refused(self, cluster, other) -> None:
+    async def test_an_id_in_use_is_refused(
+        self, cluster: ClusterStore, other: ClusterStore
+    ) -> None:
         await cluster.register_broker(broker(1))
         with pytest.raises(NodeExists) as refused:
             await other.register_broker(broker(1))
@@ -124,7 +147,13 @@ class TestBrokers:
         assert "broker id 1 is in use" in message and "another id" in message
         assert f"session {cluster.session.session_id:#x} (PLAINTEXT://h:9092)" in message
 
-    async def test_a_predecessor_is_waited_for(self, backend, cluster, other, caplog) -> None:
+    async def test_a_predecessor_is_waited_for(
+        self,
+        backend: Backend,
+        cluster: ClusterStore,
+        other: ClusterStore,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
         predecessor = await cluster.register_broker(broker(1))
         waiting = asyncio.create_task(other.register_broker(broker(1), wait_ms=20_000))
         while "broker 1 waits up to 20 s for session" not in caplog.text:  # noqa: ASYNC110
@@ -134,19 +163,19 @@ class TestBrokers:
         assert caplog.text.count("waits up to") == 1
 
     async def test_after_an_expired_session_the_broker_registers_again(
-        self, backend, cluster, other, recorder
+        self, backend: Backend, cluster: ClusterStore, other: ClusterStore, recorder: type[Recorder]
     ) -> None:
         first = await cluster.register_broker(broker(1))
         events = recorder()
         cluster.session.on_session(events)
         await backend.expire(cluster.session)
-        while (await events.next()).value != "expired":
-            pass
-        while (await events.next()).value != "connected":
-            pass
+        await events.until(SessionEvent.EXPIRED)
+        await events.until(SessionEvent.CONNECTED)
         assert await cluster.register_broker(broker(1)) > first
 
-    async def test_states_change_only_with_a_registration(self, cluster, other, fence) -> None:
+    async def test_states_change_only_with_a_registration(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int
+    ) -> None:
         await partitions_of_two(cluster, 1, fence)
         before = await cluster.partition_states([T0])
         asked = 0
@@ -166,7 +195,7 @@ class TestBrokers:
         assert written == {T0: (LeaderAndIsr(-1, 1, (2,), 1, 1), epoch)}
 
     async def test_a_state_that_changes_meanwhile_is_asked_for_again(
-        self, cluster, other, fence
+        self, cluster: ClusterStore, other: ClusterStore, fence: int
     ) -> None:
         await partitions_of_two(cluster, 2, fence)
         asked = 0
@@ -185,7 +214,12 @@ class TestBrokers:
         assert asked == 3 and await cluster.broker(1) is not None
 
     async def test_more_states_than_fit_into_a_transaction(
-        self, cluster, other, fence, monkeypatch, recorder
+        self,
+        cluster: ClusterStore,
+        other: ClusterStore,
+        fence: int,
+        monkeypatch: pytest.MonkeyPatch,
+        recorder: type[Recorder],
     ) -> None:
         monkeypatch.setattr("odradek.store.cluster.STATES_PER_TRANSACTION", 2)
         partitions = await partitions_of_two(cluster, 5, fence)
@@ -201,7 +235,12 @@ class TestBrokers:
         assert registered is not None and registered.epoch == epoch
 
     async def test_a_process_whose_id_another_has_taken_writes_nothing_for_it(
-        self, backend, cluster, other, fence, recorder
+        self,
+        backend: Backend,
+        cluster: ClusterStore,
+        other: ClusterStore,
+        fence: int,
+        recorder: type[Recorder],
     ) -> None:
         await partitions_of_two(cluster, 1, fence)
         state = LeaderAndIsr(1, 0, (1,), 1, 0)
@@ -214,8 +253,7 @@ class TestBrokers:
         paused.session.on_session(events)
         await backend.expire(paused.session)
         await other.register_broker(broker(1), wait_ms=20_000)
-        while (await events.next()).value != "connected":
-            pass
+        await events.until(SessionEvent.CONNECTED)
         await cluster.controller.resign(fence)
         for write in (
             paused.update_isr(T0, state),
@@ -230,7 +268,9 @@ class TestBrokers:
         assert (await cluster.partition_states([T0]))[T0].isr == (1, 2)
         assert await other.update_isr(T0, state) is not None
 
-    async def test_one_bad_registration_spoils_the_list_by_name(self, cluster) -> None:
+    async def test_one_bad_registration_spoils_the_list_by_name(
+        self, cluster: ClusterStore
+    ) -> None:
         await cluster.register_broker(broker(1))
         await cluster.session.create("/brokers/ids/2", b"{}")
         with pytest.raises(InvalidPayload, match="/brokers/ids/2"):
@@ -238,7 +278,9 @@ class TestBrokers:
 
 
 class TestTheController:
-    async def test_the_first_election(self, cluster, other, recorder) -> None:
+    async def test_the_first_election(
+        self, cluster: ClusterStore, other: ClusterStore, recorder: type[Recorder]
+    ) -> None:
         watch = recorder()
         assert await other.controller.id(watch) is None
         assert await cluster.controller.term() is None
@@ -251,20 +293,20 @@ class TestTheController:
             b'{"version":2,"brokerid":1,"timestamp":"1600000000000","kraftControllerEpoch":-1}'
         )
 
-    async def test_there_is_one_at_a_time(self, cluster, other) -> None:
+    async def test_there_is_one_at_a_time(self, cluster: ClusterStore, other: ClusterStore) -> None:
         results = await asyncio.gather(
             cluster.controller.elect(1), other.controller.elect(2), return_exceptions=True
         )
         assert sorted(isinstance(result, ControllerMoved) for result in results) == [False, True]
 
-    async def test_an_election_that_was_sent_twice_is_won_once(self, cluster) -> None:
+    async def test_an_election_that_was_sent_twice_is_won_once(self, cluster: ClusterStore) -> None:
         term = await cluster.controller.elect(1)
         assert await cluster.controller._confirm_election(1, term.epoch) == term
         with pytest.raises(ControllerMoved):
             await cluster.controller._confirm_election(1, term.epoch + 1)
 
     async def test_every_write_of_a_controller_that_was_replaced_is_refused(
-        self, backend, cluster, other
+        self, backend: Backend, cluster: ClusterStore, other: ClusterStore
     ) -> None:
         old = (await cluster.controller.elect(1)).fence
         await cluster.create_topic("t", TopicNode({0: (1,)}))
@@ -298,7 +340,7 @@ class TestTheController:
                 await write
         assert await snapshot(other) == before
 
-    async def test_the_feature_node_of_each_protocol(self, cluster) -> None:
+    async def test_the_feature_node_of_each_protocol(self, cluster: ClusterStore) -> None:
         """Acceptance 28: exactly this, and not written again while it says the same."""
         fence = (await cluster.controller.elect(1)).fence
         disabled = b'{"version":1,"status":0,"features":{}}'
@@ -329,7 +371,7 @@ class TestTheController:
             writes += before is None or stat.version != before.version
         assert (writes, stat.version) == (6, 5)
 
-    async def test_a_feature_node_is_compared_after_decoding(self, cluster) -> None:
+    async def test_a_feature_node_is_compared_after_decoding(self, cluster: ClusterStore) -> None:
         fence = (await cluster.controller.elect(1)).fence
         same = b'{ "features":{}, "status":1, "version":2 }'
         await cluster.session.create("/feature", same)
@@ -340,7 +382,8 @@ class TestTheController:
         await cluster.controller.write_features(NEW, fence)
         assert (await cluster.session.get("/feature"))[0] == finalized
         await cluster.controller.write_features(OLD, fence)
-        assert b'"status":0,"features":{}' in (await cluster.session.get("/feature"))[0]
+        written, _ = await cluster.session.get("/feature")
+        assert written is not None and b'"status":0,"features":{}' in written
         await cluster.session.set("/feature", b"")
         assert await cluster.controller.features_epoch() == -1
         with pytest.raises(InvalidPayload, match="/feature"):
@@ -355,12 +398,14 @@ async def snapshot(cluster: ClusterStore) -> dict[str, object]:
 
 
 @pytest.fixture
-async def fence(cluster) -> int:
+async def fence(cluster: ClusterStore) -> int:
     return (await cluster.controller.elect(1)).fence
 
 
 class TestTopics:
-    async def test_creation(self, cluster, other, fence, recorder) -> None:
+    async def test_creation(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
+    ) -> None:
         watch = recorder()
         assert await other.topics(watch) == []
         await cluster.create_topic("t", TopicNode({0: (1, 2)}), {"retention.ms": "5"})
@@ -374,7 +419,9 @@ class TestTopics:
         await cluster.create_topic("u", TopicNode({0: (1,)}))
         assert (await other.session.get("/config/topics/u"))[0] == b'{"version":1,"config":{}}'
 
-    async def test_many_are_read_and_watched(self, cluster, other, fence, recorder) -> None:
+    async def test_many_are_read_and_watched(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
+    ) -> None:
         for name in "tu":
             await cluster.create_topic(name, TopicNode({0: (1,)}))
         watch = recorder()
@@ -386,7 +433,7 @@ class TestTopics:
         assert await other.topic("t") == TopicNode({0: (2, 1)}, {0: (2,)}, {0: (1,)})
 
     async def test_one_is_rewritten_under_the_version_that_was_read(
-        self, cluster, other, fence
+        self, cluster: ClusterStore, other: ClusterStore, fence: int
     ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1,)}))
         found = await cluster.topics_and_versions(["absent", "t"])
@@ -400,7 +447,7 @@ class TestTopics:
         assert await cluster.topic("t") == grown
 
     async def test_deletion_goes_from_the_leaves_and_ends_with_the_request(
-        self, cluster, other, fence, recorder
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
     ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1,), 1: (1,)}))
         state = LeaderAndIsr(1, 0, (1,), 1)
@@ -419,14 +466,16 @@ class TestTopics:
         assert await other.configs.entities("topics") == []
         await cluster.delete_topic("t", fence)
 
-    async def test_refused_deletions_are_dropped(self, cluster, fence) -> None:
+    async def test_refused_deletions_are_dropped(self, cluster: ClusterStore, fence: int) -> None:
         await cluster.requests.request_deletion("t")
         await cluster.requests.drop_deletions(["t", "unknown"], fence)
         assert await cluster.requests.deletions() == []
 
 
 class TestPartitionStates:
-    async def test_a_life(self, cluster, other, fence, recorder) -> None:
+    async def test_a_life(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
+    ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1, 2), 1: (1, 2)}))
         first = LeaderAndIsr(1, 0, (1, 2), 1)
         created = await cluster.create_partition_states({T0: first, T1: first, U0: first}, fence)
@@ -453,18 +502,26 @@ class TestPartitionStates:
             T1: Refused("not that one"),
             U0: Refused("there is no state node"),
         }
-        assert (await watch.next()).path == "/brokers/topics/t/partitions/0/state"
+        assert await watch.next_path() == "/brokers/topics/t/partitions/0/state"
         assert await other.partition_state(T0) == updated[T0]
 
-    async def test_a_lost_race_is_read_and_decided_again(self, cluster, other, fence) -> None:
+    async def test_a_lost_race_is_read_and_decided_again(
+        self,
+        cluster: ClusterStore,
+        other: ClusterStore,
+        fence: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1, 2), 1: (1, 2)}))
         first = LeaderAndIsr(1, 0, (1, 2), 1)
         await cluster.create_partition_states({T0: first, T1: first}, fence)
         seen: list[tuple[TopicPartition, LeaderAndIsr]] = []
-        session, get_many = cluster.session, cluster.session.get_many
+        get_many = cluster.session.get_many
 
-        async def get_many_and_lose(*arguments):
-            nodes = await get_many(*arguments)
+        async def get_many_and_lose(
+            paths: Sequence[str], watch: Watch | None = None
+        ) -> list[Node | None]:
+            nodes = await get_many(paths, watch)
             if not seen:
                 await other.update_isr(T0, LeaderAndIsr(1, 0, (1,), 1, partition_epoch=0))
             return nodes
@@ -473,7 +530,7 @@ class TestPartitionStates:
             seen.append((tp, state))
             return LeaderAndIsr(2, state.leader_epoch + 1, state.isr, 1)
 
-        session.get_many = get_many_and_lose
+        monkeypatch.setattr(cluster.session, "get_many", get_many_and_lose)
         updated = await cluster.update_partition_states([T0, T1], decide, fence)
         shrunk = LeaderAndIsr(1, 0, (1,), 1, partition_epoch=1)
         assert seen == [(T0, first), (T1, first), (T0, shrunk)]
@@ -482,23 +539,35 @@ class TestPartitionStates:
             T1: LeaderAndIsr(2, 1, (1, 2), 1, partition_epoch=1),
         }
 
-    async def test_races_that_are_never_won_end(self, cluster, other, fence) -> None:
+    async def test_races_that_are_never_won_end(
+        self,
+        cluster: ClusterStore,
+        other: ClusterStore,
+        fence: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1, 2)}))
         await cluster.create_partition_states({T0: LeaderAndIsr(1, 0, (1, 2), 1)}, fence)
         get_many = cluster.session.get_many
 
-        async def get_many_and_lose(*arguments):
-            nodes = await get_many(*arguments)
+        async def get_many_and_lose(
+            wanted: Sequence[str], watch: Watch | None = None
+        ) -> list[Node | None]:
+            nodes = await get_many(wanted, watch)
+            assert nodes[0] is not None
             await other.session.set(paths.partition_state(T0), nodes[0][0])
             return nodes
 
-        cluster.session.get_many = get_many_and_lose
+        monkeypatch.setattr(cluster.session, "get_many", get_many_and_lose)
         updated = await cluster.update_partition_states(
             [T0], lambda tp, state: LeaderAndIsr(2, 1, (2,), 1), fence
         )
-        assert isinstance(updated[T0], Refused) and "changed 100 times" in updated[T0].reason
+        refused = updated[T0]
+        assert isinstance(refused, Refused) and "changed 100 times" in refused.reason
 
-    async def test_a_state_that_is_to_stay_is_not_written(self, cluster, fence) -> None:
+    async def test_a_state_that_is_to_stay_is_not_written(
+        self, cluster: ClusterStore, fence: int
+    ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1, 2)}))
         first = LeaderAndIsr(1, 0, (1, 2), 1)
         await cluster.create_partition_states({T0: first}, fence)
@@ -508,7 +577,7 @@ class TestPartitionStates:
         assert stat.version == 0
 
     async def test_a_leader_writes_its_isr_under_the_version_it_knows(
-        self, cluster, other, fence
+        self, cluster: ClusterStore, other: ClusterStore, fence: int
     ) -> None:
         await cluster.create_topic("t", TopicNode({0: (1, 2)}))
         await cluster.create_partition_states({T0: LeaderAndIsr(1, 0, (1, 2), 1)}, fence)
@@ -520,7 +589,9 @@ class TestPartitionStates:
         assert await other.update_isr(T0, LeaderAndIsr(1, 0, (1, 2), 1, 0)) is None
         assert await other.update_isr(U0, LeaderAndIsr(1, 0, (1,), 1, 0)) is None
 
-    async def test_thousands_at_once(self, cluster, other, fence) -> None:
+    async def test_thousands_at_once(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int
+    ) -> None:
         partitions = [TopicPartition("t", number) for number in range(2000)]
         await cluster.create_topic("t", TopicNode({p.partition: (1,) for p in partitions}))
         state = LeaderAndIsr(1, 0, (1,), 1)
@@ -530,7 +601,9 @@ class TestPartitionStates:
 
 
 class TestRequests:
-    async def test_a_reassignment_shrinks_and_goes(self, cluster, other, fence, recorder) -> None:
+    async def test_a_reassignment_shrinks_and_goes(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
+    ) -> None:
         watch = recorder()
         assert await cluster.requests.reassignment(watch) == {}
         asked = payloads.encode_reassignment({T0: [1, 2], T1: [2]})
@@ -546,13 +619,15 @@ class TestRequests:
         assert await other.requests.reassignment() == {U0: (1,)}
 
     async def test_an_unreadable_reassignment_is_logged_and_ignored(
-        self, cluster, caplog: pytest.LogCaptureFixture
+        self, cluster: ClusterStore, caplog: pytest.LogCaptureFixture
     ) -> None:
         await cluster.session.create(paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":7}')
         assert await cluster.requests.reassignment() == {}
         assert paths.REASSIGN_PARTITIONS in caplog.text
 
-    async def test_a_preferred_election(self, cluster, other, fence, recorder) -> None:
+    async def test_a_preferred_election(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
+    ) -> None:
         watch = recorder()
         assert await cluster.requests.preferred_election(watch) is None
         asked = payloads.encode_partitions([T0, U0])
@@ -567,7 +642,9 @@ class TestRequests:
 
 
 class TestTheReassignmentQueue:
-    async def test_nodes_come_back_in_order_and_shrink(self, cluster, other, fence) -> None:
+    async def test_nodes_come_back_in_order_and_shrink(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int
+    ) -> None:
         await cluster.requests.queue_reassignments({0: {T0: (1, 2)}, 1: {T1: (2,)}}, fence)
         # Sent twice over a lost connection: found, not made again.
         await cluster.requests.queue_reassignments({1: {T1: (2,)}}, fence)
@@ -578,7 +655,9 @@ class TestTheReassignmentQueue:
 
 
 class TestNotifications:
-    async def test_isr_changes(self, cluster, other, fence, recorder) -> None:
+    async def test_isr_changes(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
+    ) -> None:
         watch = recorder()
         assert await cluster.notifications.isr_notifications(watch) == []
         await other.notifications.notify_isr_changes([T0, T1])
@@ -594,7 +673,9 @@ class TestNotifications:
         await cluster.notifications.drop_isr_notifications([*names, "isr_change_0000000009"], fence)
         assert await cluster.notifications.isr_notifications() == []
 
-    async def test_log_dir_failures(self, cluster, other, fence, recorder) -> None:
+    async def test_log_dir_failures(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
+    ) -> None:
         watch = recorder()
         assert await cluster.notifications.log_dir_notifications(watch) == []
         await other.notifications.notify_log_dir_failure(7)
@@ -607,7 +688,7 @@ class TestNotifications:
 
 
 class TestConfigurations:
-    async def test_without_a_controller_nothing_is_written(self, cluster) -> None:
+    async def test_without_a_controller_nothing_is_written(self, cluster: ClusterStore) -> None:
         with pytest.raises(NoController, match="/config/topics/t"):
             await cluster.configs.set("topics", "t", {})
         await cluster.session.create(
@@ -616,7 +697,7 @@ class TestConfigurations:
         with pytest.raises(NoController):
             await cluster.configs.set("topics", "t", {})
 
-    async def test_entities(self, cluster, other, fence) -> None:
+    async def test_entities(self, cluster: ClusterStore, other: ClusterStore, fence: int) -> None:
         await cluster.configs.set("brokers", paths.DEFAULT_ENTITY, {"log.retention.ms": "1"})
         user = paths.sanitize("CN=a b*")
         assert user == "CN%3Da%20b%2A" and paths.desanitize(user) == "CN=a b*"
@@ -632,8 +713,10 @@ class TestConfigurations:
         }
         assert await other.configs.get("ips", "10.0.0.1") == {}
 
-    async def test_two_writers_of_one_entity_both_count(self, cluster, other, fence) -> None:
-        def adding(name: str):
+    async def test_two_writers_of_one_entity_both_count(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int
+    ) -> None:
+        def adding(name: str) -> Callable[[dict[str, str]], dict[str, str]]:
             return lambda config: {**config, name: "1"}
 
         writers = (cluster, other, cluster, other)
@@ -653,7 +736,9 @@ class TestConfigurations:
             await cluster.configs.change("users", "u", refusing)
         assert len(await other.configs.get("users", "u")) == 12
 
-    async def test_changes_are_replayed_in_order(self, cluster, other, fence, recorder) -> None:
+    async def test_changes_are_replayed_in_order(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int, recorder: type[Recorder]
+    ) -> None:
         watch = recorder()
         assert await other.configs.changes.after(watch=watch) == []
         await cluster.configs.changes.notify("topics/t")
@@ -668,7 +753,7 @@ class TestConfigurations:
         ]
         assert await other.configs.changes.after(0) == [ChangeNotification(2, "brokers/1")]
 
-    async def test_old_changes_are_purged(self, backend, cluster) -> None:
+    async def test_old_changes_are_purged(self, backend: Backend, cluster: ClusterStore) -> None:
         await cluster.configs.changes.notify("topics/t")
         (name,) = await cluster.session.children(paths.CONFIG_CHANGES)
         _, stat = await cluster.session.get(f"{paths.CONFIG_CHANGES}/{name}")

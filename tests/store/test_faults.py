@@ -10,10 +10,11 @@ import signal
 import sqlite3
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.store.conftest import Proxy, Recorder, Spawn
 
 from odradek.store import kazoo_bridge, open_store, sqlite_tree, zookeeper
 from odradek.store.api import (
@@ -57,7 +58,7 @@ async def logged(text: str) -> None:
 
 class TestSqlite:
     @pytest.fixture
-    async def store(self, tmp_path: Path):
+    async def store(self, tmp_path: Path) -> AsyncIterator[SqliteStore]:
         store = SqliteStore(tmp_path / "m.db", session_timeout_ms=300)
         await store.start()
         await store.create("/a", b"0")
@@ -139,7 +140,7 @@ class TestSqlite:
 
     @pytest.mark.process
     async def test_a_stopped_process_is_suspected_by_its_number(
-        self, store: SqliteStore, tmp_path: Path, spawn
+        self, store: SqliteStore, tmp_path: Path, spawn: Spawn
     ) -> None:
         child = await spawn(f"sqlite:{tmp_path / 'm.db'}", 20_000)
         child.signal(signal.SIGSTOP)
@@ -151,7 +152,11 @@ class TestSqlite:
         other.close()
 
     async def test_changes_that_were_pruned_unseen_are_told(
-        self, store: SqliteStore, tmp_path: Path, recorder, monkeypatch: pytest.MonkeyPatch
+        self,
+        store: SqliteStore,
+        tmp_path: Path,
+        recorder: type[Recorder],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(sqlite_tree, "CHANGES_KEPT", 10)
         monkeypatch.setattr(sqlite_tree, "CHANGES_PRUNED_EVERY", 5)
@@ -206,7 +211,7 @@ class TestSqlite:
         await other.close()
 
     async def test_who_is_out_of_descriptors_takes_nobody_for_dead(
-        self, store: SqliteStore, tmp_path: Path, spawn, monkeypatch: pytest.MonkeyPatch
+        self, store: SqliteStore, tmp_path: Path, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         really_open, refused = os.open, []
 
@@ -293,10 +298,8 @@ class TestSqlite:
     async def test_looking_for_changes_is_retried_by_one_at_a_time(
         self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        @contextlib.contextmanager
-        def broken() -> Iterator[None]:
+        def broken() -> contextlib.AbstractContextManager[None]:
             raise sqlite3.OperationalError("disk I/O error")
-            yield
 
         monkeypatch.setattr(store._tree, "reading", broken)
         for _ in range(5):
@@ -335,6 +338,8 @@ class TestZooKeeper:
         monkeypatch.setattr(zookeeper, "PATIENCE_S", 0.05)
         monkeypatch.setattr(zookeeper, "RETRY_DELAY_S", 0.01)
         store = open_store("zookeeper://127.0.0.1:1,127.0.0.1:2/c", session_timeout_ms=1000)
+
+        assert isinstance(store, zookeeper.ZooKeeperStore)
 
         def warnings() -> list[str]:
             return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
@@ -402,7 +407,7 @@ class TestZooKeeper:
         assert zookeeper._tls_arguments(None) == {}
 
     async def test_a_connection_can_be_encrypted(
-        self, zookeeper_address: str, proxy_to, tmp_path: Path
+        self, zookeeper_address: str, proxy_to: type[Proxy], tmp_path: Path
     ) -> None:
         if shutil.which("openssl") is None:
             pytest.skip("there is no openssl to make a certificate with")

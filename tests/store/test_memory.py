@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+from tests.store.conftest import Recorder
 
 from odradek.store.api import EventKind, NodeExists, SessionEvent, WatchEvent
 from odradek.store.memory import MemoryServer, MemoryStore
@@ -49,7 +50,9 @@ async def test_messages_never_overtake_each_other(server: MemoryServer) -> None:
         await writing
 
 
-async def test_an_event_on_its_way_outlives_the_cut(server: MemoryServer, recorder) -> None:
+async def test_an_event_on_its_way_outlives_the_cut(
+    server: MemoryServer, recorder: type[Recorder]
+) -> None:
     store, other = await start(server), await start(server)
     await other.create("/a", None)
     seen, events = recorder(), recorder()

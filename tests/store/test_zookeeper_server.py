@@ -1,5 +1,6 @@
 """The server starter: where the jars come from, and what is said without them or without Java."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -15,21 +16,24 @@ from odradek.store.zookeeper_server import CannotStart, ZooKeeperServer, find_ja
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper_server.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CannotStart, match="pip install pyspark"):
         find_jars()
 
 
 @pytest.mark.process
-def test_whoever_measures_chooses_the_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_of_the_jvm_can_be_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launcher = tmp_path / "home" / "bin" / "java"
     launcher.parent.mkdir(parents=True)
     launcher.write_text('#!/bin/sh\necho "$@"\n')
     launcher.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(zookeeper_server, "find_jars", lambda: tmp_path)
-    for jvm, given in ({}, "-Xmx512m -XX:+UseSerialGC"), ({"jvm": ["-Xmx1G"]}, "-Xmx1G -Dlog4j2"):
-        server = ZooKeeperServer(tmp_path / given, port=0, **jvm)
+    default = ZooKeeperServer(tmp_path / "default", port=0)
+    chosen = ZooKeeperServer(tmp_path / "chosen", port=0, jvm=["-Xmx1G"])
+    for server, given in (default, "-Xmx512m -XX:+UseSerialGC"), (chosen, "-Xmx1G -Dlog4j2"):
         with pytest.raises(CannotStart, match="ended at once"):
             server.start()
         assert server.log.read_text().startswith(given)
@@ -50,8 +54,8 @@ def test_the_command_serves_until_told_to_stop(tmp_path: Path, zookeeper_address
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert re.match(r"ZooKeeper is ready: zookeeper://127\.0\.0\.1:\d+ ", line)
         process.send_signal(signal.SIGTERM)
@@ -75,8 +79,8 @@ def test_the_server_does_not_outlive_whoever_started_it(
     process = subprocess.Popen(
         [sys.executable, "-c", command, str(tmp_path / "zk")], stdout=subprocess.PIPE, text=True
     )
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         host, _, port = process.stdout.readline().strip().partition(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:
             process.kill()

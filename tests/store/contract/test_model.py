@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from tests.store.conftest import Backend, BackendFactory
 
 from odradek.store.api import (
     BadVersion,
@@ -28,6 +29,7 @@ from odradek.store.api import (
     SessionEvent,
     Set,
     Stat,
+    Store,
     StoreError,
     WatchEvent,
 )
@@ -110,10 +112,16 @@ class Model:
         return results, events
 
 
+async def wait_until_exists(store: Store, path: str) -> None:
+    there = asyncio.Event()
+    if await store.exists(path, lambda _: there.set()) is None:
+        await asyncio.wait_for(there.wait(), 60)
+
+
 class Life(RuleBasedStateMachine):
     """Two sessions on one store, and the model of both."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Backend]) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.run = self.runner.run
@@ -125,7 +133,7 @@ class Life(RuleBasedStateMachine):
         self.session_events: list[asyncio.Queue[SessionEvent]] = []
         self.run(self.begin(make))
 
-    async def begin(self, make: Callable[[], Any]) -> None:
+    async def begin(self, make: Callable[[], Backend]) -> None:
         self.backend = make()
         self.stores = [await self.backend.open(timeout_ms=20_000) for _ in range(SESSIONS)]
         self.watches = [told.append for told in self.told]
@@ -158,9 +166,7 @@ class Life(RuleBasedStateMachine):
         """Every session was told of all that the writer did; and of nothing else."""
         path = await self.stores[writer].create("/sync/", None, sequential=True)
         for session, store in enumerate(self.stores):
-            there = asyncio.Event()
-            if await store.exists(path, lambda _, there=there: there.set()) is None:
-                await asyncio.wait_for(there.wait(), 60)
+            await wait_until_exists(store, path)
             assert self.told[session] == self.expected[session]
 
     @rule(session=sessions, wanted=st.lists(operations, min_size=1, max_size=4))
@@ -232,15 +238,13 @@ class Life(RuleBasedStateMachine):
         owned = sorted(path for path, node in self.model.nodes.items() if node[2] == session)
         for path in owned:
             self.expect(self.model.apply(Delete(path), session)[1])
-        # In which order a session's nodes go is nobody's promise.
+        # In which order a session's nodes go is not promised.
         await self.settle_unordered(session)
 
     async def settle_unordered(self, session: int) -> None:
         path = await self.stores[session].create("/sync/", None, sequential=True)
         for other, store in enumerate(self.stores):
-            there = asyncio.Event()
-            if await store.exists(path, lambda _, there=there: there.set()) is None:
-                await asyncio.wait_for(there.wait(), 60)
+            await wait_until_exists(store, path)
             assert sorted(self.told[other], key=str) == sorted(self.expected[other], key=str)
             self.told[other].clear()
             self.expected[other].clear()
@@ -252,18 +256,20 @@ EXAMPLES = {"memory": 60, "sqlite": 30, "zookeeper": 4}
 @pytest.mark.parametrize(
     "name", ["memory", "sqlite", pytest.param("zookeeper", marks=pytest.mark.process)]
 )
-def test_a_random_life(
-    name: str, backend_factory: Callable[[str, Path], Any], tmp_path: Path
-) -> None:
+def test_a_random_life(name: str, backend_factory: BackendFactory, tmp_path: Path) -> None:
     counter = iter(range(10**6))
 
-    def make() -> Any:
+    def make() -> Backend:
         directory = tmp_path / str(next(counter))
         directory.mkdir()
         return backend_factory(name, directory)
 
+    class Alive(Life):
+        def __init__(self) -> None:
+            super().__init__(make)
+
     run_state_machine_as_test(
-        lambda: Life(make),
+        Alive,
         settings=settings(
             max_examples=EXAMPLES[name],
             stateful_step_count=25,

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.store.conftest import Backend, Recorder
 
 from odradek.store.api import (
     BadVersion,
@@ -112,28 +113,28 @@ async def test_many_are_read_in_the_order_asked(store: Store) -> None:
 
 async def test_operations_happen_in_the_order_asked(store: Store) -> None:
     await store.create("/a", b"")
-    results = await asyncio.gather(
-        *(store.set("/a", b"%d" % number) for number in range(50)), store.get("/a")
-    )
-    assert [stat.version for stat in results[:-1]] == list(range(1, 51))
-    assert results[-1][0] == b"49"
+    writing = [asyncio.ensure_future(store.set("/a", b"%d" % number)) for number in range(50)]
+    reading = asyncio.ensure_future(store.get("/a"))
+    assert (await reading)[0] == b"49"
+    assert [(await written).version for written in writing] == list(range(1, 51))
 
 
-async def test_two_sessions_race_and_one_wins(backend, store: Store) -> None:
+async def test_two_sessions_race_and_one_wins(backend: Backend, store: Store) -> None:
     other = await backend.open()
     await store.create("/epoch", b"0")
     attempts = await asyncio.gather(
         *(
-            session.multi([Create("/office", None, ephemeral=True), Set("/epoch", b"1", 0)])
+            session.multi([Create("/controller", None, ephemeral=True), Set("/epoch", b"1", 0)])
             for session in (store, other)
         ),
         return_exceptions=True,
     )
     assert sorted(isinstance(attempt, StoreError) for attempt in attempts) == [False, True]
-    assert (await other.exists("/epoch")).version == 1
+    stat = await other.exists("/epoch")
+    assert stat is not None and stat.version == 1
 
 
-async def test_twenty_thousand_nodes(backend, recorder) -> None:
+async def test_twenty_thousand_nodes(backend: Backend, recorder: type[Recorder]) -> None:
     """Creating, listing and reading them in bulk; a session that missed it all still is told."""
     store, other = await backend.open(20_000), await backend.open(20_000)
     await store.create("/many", None)

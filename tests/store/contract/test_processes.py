@@ -5,6 +5,7 @@ import random
 import signal
 
 import pytest
+from tests.store.conftest import Recorder, SharedBackend, Spawn
 
 from odradek.store.api import EventKind, WatchEvent
 
@@ -13,7 +14,9 @@ pytestmark = pytest.mark.process
 GONE = WatchEvent(EventKind.DELETED, "/brokers-1")
 
 
-async def test_a_killed_process_takes_its_ephemeral_nodes_along(shared, spawn, recorder) -> None:
+async def test_a_killed_process_takes_its_ephemeral_nodes_along(
+    shared: SharedBackend, spawn: Spawn, recorder: type[Recorder]
+) -> None:
     store = await shared.open(timeout_ms=18_000)
     loop = asyncio.get_running_loop()
     took = []
@@ -32,7 +35,7 @@ async def test_a_killed_process_takes_its_ephemeral_nodes_along(shared, spawn, r
 
 
 async def test_a_frozen_process_loses_its_session_and_learns_it_when_it_wakes(
-    shared, spawn, recorder
+    shared: SharedBackend, spawn: Spawn, recorder: type[Recorder]
 ) -> None:
     store = await shared.open()
     child = await spawn(shared.url, 600)
@@ -49,7 +52,9 @@ async def test_a_frozen_process_loses_its_session_and_learns_it_when_it_wakes(
     assert await child.ask("create /brokers-1 ephemeral") == "/brokers-1"
 
 
-async def test_sequential_names_are_unique_under_contention(shared, spawn) -> None:
+async def test_sequential_names_are_unique_under_contention(
+    shared: SharedBackend, spawn: Spawn
+) -> None:
     store = await shared.open()
     await store.create("/q", None)
     children = [await spawn(shared.url, 20_000) for _ in range(3)]
@@ -59,7 +64,7 @@ async def test_sequential_names_are_unique_under_contention(shared, spawn) -> No
     assert await store.children("/q") == [f"n-{number:010d}" for number in range(150)]
 
 
-async def test_no_conditional_write_is_lost_or_doubled(shared, spawn) -> None:
+async def test_no_conditional_write_is_lost_or_doubled(shared: SharedBackend, spawn: Spawn) -> None:
     store = await shared.open()
     await store.create("/n", b"0")
     children = [await spawn(shared.url, 20_000) for _ in range(3)]
@@ -70,7 +75,9 @@ async def test_no_conditional_write_is_lost_or_doubled(shared, spawn) -> None:
     assert data == b"150" and stat.version == 150
 
 
-async def test_a_watcher_in_another_process_sees_the_end(shared, spawn) -> None:
+async def test_a_watcher_in_another_process_sees_the_end(
+    shared: SharedBackend, spawn: Spawn
+) -> None:
     store = await shared.open()
     await store.create("/n", b"start")
     child = await spawn(shared.url, 20_000)
@@ -83,7 +90,9 @@ async def test_a_watcher_in_another_process_sees_the_end(shared, spawn) -> None:
         heard = await child.hear()
 
 
-async def test_death_at_any_instruction_leaves_a_whole_tree(shared, spawn) -> None:
+async def test_death_at_any_instruction_leaves_a_whole_tree(
+    shared: SharedBackend, spawn: Spawn
+) -> None:
     store = await shared.open()
     await store.create("/p", None)
     await store.create("/p/left", b"0")
@@ -97,11 +106,12 @@ async def test_death_at_any_instruction_leaves_a_whole_tree(shared, spawn) -> No
         while loop.time() < deadline:
             left, right = await store.get_many(["/p/left", "/p/right"])
             if shared.name == "sqlite":  # one read of both is one moment there
-                assert left[0] == right[0]
+                assert left is not None and right is not None and left[0] == right[0]
         child.signal(signal.SIGKILL)
         await child.end()
         left, right = await store.get_many(["/p/left", "/p/right"])
+        assert left is not None and right is not None
         assert left[0] == right[0] and left[1].modified == right[1].modified
         log = [name for name in await store.children("/p") if name.startswith("log-")]
         stat = await store.exists("/p")
-        assert stat.children == len(log) + 2
+        assert stat is not None and stat.children == len(log) + 2

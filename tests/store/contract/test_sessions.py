@@ -3,12 +3,14 @@
 import asyncio
 
 import pytest
+from tests.store.conftest import Backend, Recorder, RemoteBackend
 
 from odradek.store.api import (
     ConnectionLost,
     EventKind,
     SessionEvent,
     SessionExpired,
+    Store,
     WatchEvent,
 )
 
@@ -19,7 +21,9 @@ CONNECTED, DISCONNECTED, EXPIRED = (
 )
 
 
-async def test_close_takes_the_ephemeral_nodes_along(backend, store, recorder) -> None:
+async def test_close_takes_the_ephemeral_nodes_along(
+    backend: Backend, store: Store, recorder: type[Recorder]
+) -> None:
     other = await backend.open()
     await other.create("/stays", None)
     await other.create("/mine", None, ephemeral=True)
@@ -34,7 +38,7 @@ async def test_close_takes_the_ephemeral_nodes_along(backend, store, recorder) -
     await other.close()
 
 
-async def test_a_closed_store_answers_nobody(backend, recorder) -> None:
+async def test_a_closed_store_answers_nobody(backend: Backend, recorder: type[Recorder]) -> None:
     store = await backend.open()
     await store.create("/a", None)
     seen = recorder()
@@ -46,7 +50,9 @@ async def test_a_closed_store_answers_nobody(backend, recorder) -> None:
     assert seen.seen == [] and store.session_id == 0
 
 
-async def test_an_expired_session_is_told_and_replaced(backend, store, recorder) -> None:
+async def test_an_expired_session_is_told_and_replaced(
+    backend: Backend, store: Store, recorder: type[Recorder]
+) -> None:
     victim = await backend.open()
     events, watch, gone = recorder(), recorder(), recorder()
     victim.on_session(events)
@@ -70,7 +76,9 @@ async def test_an_expired_session_is_told_and_replaced(backend, store, recorder)
     assert watch.seen == []
 
 
-async def test_an_operation_does_not_slip_from_one_session_into_the_next(backend, recorder) -> None:
+async def test_an_operation_does_not_slip_from_one_session_into_the_next(
+    backend: Backend, recorder: type[Recorder]
+) -> None:
     victim = await backend.open()
     events = recorder()
     victim.on_session(events)
@@ -91,7 +99,9 @@ async def test_an_operation_does_not_slip_from_one_session_into_the_next(backend
             assert isinstance(result, SessionExpired)
 
 
-async def test_a_lost_connection_is_told_and_watches_live_on(remote, recorder) -> None:
+async def test_a_lost_connection_is_told_and_watches_live_on(
+    remote: RemoteBackend, recorder: type[Recorder]
+) -> None:
     store, other = await remote.open(timeout_ms=10_000), await remote.open()
     events, data, absence, children, untouched = (recorder() for _ in range(5))
     store.on_session(events)
@@ -121,7 +131,9 @@ async def test_a_lost_connection_is_told_and_watches_live_on(remote, recorder) -
     assert [len(each.seen) for each in (data, absence, children)] == [1, 1, 1]
 
 
-async def test_what_vanished_while_away_is_told(remote, recorder) -> None:
+async def test_what_vanished_while_away_is_told(
+    remote: RemoteBackend, recorder: type[Recorder]
+) -> None:
     store, other = await remote.open(timeout_ms=10_000), await remote.open()
     events, data, children = recorder(), recorder(), recorder()
     store.on_session(events)
@@ -138,27 +150,31 @@ async def test_what_vanished_while_away_is_told(remote, recorder) -> None:
     assert await children.next() == WatchEvent(EventKind.DELETED, "/b")
 
 
-async def test_operations_wait_for_the_connection(remote, recorder) -> None:
+async def test_operations_wait_for_the_connection(
+    remote: RemoteBackend, recorder: type[Recorder]
+) -> None:
     store, other = await remote.open(timeout_ms=10_000), await remote.open()
     events = recorder()
     store.on_session(events)
     await store.create("/a", b"0")
     await remote.disconnect(store)
-    waiting = [
-        asyncio.create_task(store.set("/a", b"1")),
-        asyncio.create_task(store.get("/a")),
-        asyncio.create_task(store.get_many(["/a", "/no"])),
-    ]
+    writing = asyncio.create_task(store.set("/a", b"1"))
+    reading = asyncio.create_task(store.get("/a"))
+    reading_many = asyncio.create_task(store.get_many(["/a", "/no"]))
     await events.until(DISCONNECTED)
     assert (await other.get("/a"))[0] == b"0"
-    assert not any(task.done() for task in waiting)
+    assert not any((writing.done(), reading.done(), reading_many.done()))
     await remote.reconnect(store)
-    written, read, many = await asyncio.wait_for(asyncio.gather(*waiting), 60)
+    written, read, (there, missing) = await asyncio.wait_for(
+        asyncio.gather(writing, reading, reading_many), 60
+    )
     assert written.version >= 1 and read[0] == b"1"
-    assert many[0][0] == b"1" and many[1] is None
+    assert there is not None and there[0] == b"1" and missing is None
 
 
-async def test_a_session_is_lost_by_silence(remote, recorder) -> None:
+async def test_a_session_is_lost_by_silence(
+    remote: RemoteBackend, recorder: type[Recorder]
+) -> None:
     store, other = await remote.open(timeout_ms=500), await remote.open()
     events, gone = recorder(), recorder()
     store.on_session(events)
@@ -175,7 +191,7 @@ async def test_a_session_is_lost_by_silence(remote, recorder) -> None:
     await store.create("/mine", None, ephemeral=True)
 
 
-async def test_close_ends_the_waiting(remote, recorder) -> None:
+async def test_close_ends_the_waiting(remote: RemoteBackend, recorder: type[Recorder]) -> None:
     store = await remote.open(timeout_ms=10_000)
     events = recorder()
     store.on_session(events)

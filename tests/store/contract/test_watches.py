@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.store.conftest import Backend, Recorder
 
 from odradek.store.api import Create, Delete, EventKind, NoNode, Set, Store, WatchEvent
 
@@ -15,7 +16,7 @@ CREATED, DELETED, CHANGED, CHILDREN = (
 
 
 @pytest.fixture
-async def other(backend) -> Store:
+async def other(backend: Backend) -> Store:
     """The session that changes things."""
     return await backend.open()
 
@@ -25,7 +26,7 @@ async def flush(store: Store) -> None:
     await store.create("/flush", None, sequential=True)
 
 
-async def synced(watcher: Store, writer: Store, tell) -> None:
+async def synced(watcher: Store, writer: Store, tell: type[Recorder]) -> None:
     """When this returns, the watcher was told of everything the writer did so far."""
     path = await writer.create("/synced-", None, sequential=True)
     watch = tell()
@@ -33,7 +34,7 @@ async def synced(watcher: Store, writer: Store, tell) -> None:
         await watch.next()
 
 
-async def test_a_change_is_told_once(store, other, recorder) -> None:
+async def test_a_change_is_told_once(store: Store, other: Store, recorder: type[Recorder]) -> None:
     await store.create("/a", b"0")
     seen = recorder()
     await store.get("/a", seen)
@@ -45,7 +46,9 @@ async def test_a_change_is_told_once(store, other, recorder) -> None:
     assert len(seen.seen) == 1
 
 
-async def test_deletion_is_told_to_all_who_look_at_the_node(store, other, recorder) -> None:
+async def test_deletion_is_told_to_all_who_look_at_the_node(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/a", None)
     data, there, children, parent = (recorder() for _ in range(4))
     await store.get("/a", data)
@@ -58,7 +61,9 @@ async def test_deletion_is_told_to_all_who_look_at_the_node(store, other, record
     assert await parent.next() == WatchEvent(CHILDREN, "/")
 
 
-async def test_creation_is_told_to_who_found_nothing(store, other, recorder) -> None:
+async def test_creation_is_told_to_who_found_nothing(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     seen, parent = recorder(), recorder()
     assert await store.exists("/a", seen) is None
     await store.children("/", parent)
@@ -67,7 +72,7 @@ async def test_creation_is_told_to_who_found_nothing(store, other, recorder) -> 
     assert await parent.next() == WatchEvent(CHILDREN, "/")
 
 
-async def test_children_are_not_data(store, other, recorder) -> None:
+async def test_children_are_not_data(store: Store, other: Store, recorder: type[Recorder]) -> None:
     await store.create("/a", None)
     await store.create("/a/b", None)
     data, children = recorder(), recorder()
@@ -83,7 +88,9 @@ async def test_children_are_not_data(store, other, recorder) -> None:
     assert await data.next() == WatchEvent(CHANGED, "/a")
 
 
-async def test_one_callback_left_twice_is_called_once(store, other, recorder) -> None:
+async def test_one_callback_left_twice_is_called_once(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/a", None)
     seen = recorder()
     for _ in range(2):
@@ -96,7 +103,9 @@ async def test_one_callback_left_twice_is_called_once(store, other, recorder) ->
     assert seen.seen == [WatchEvent(DELETED, "/a")]
 
 
-async def test_a_failed_read_leaves_no_watch(store, other, recorder) -> None:
+async def test_a_failed_read_leaves_no_watch(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     seen = recorder()
     with pytest.raises(NoNode):
         await store.get("/a", seen)
@@ -108,7 +117,9 @@ async def test_a_failed_read_leaves_no_watch(store, other, recorder) -> None:
     assert seen.seen == []
 
 
-async def test_what_was_read_is_not_told_again(store, other, recorder) -> None:
+async def test_what_was_read_is_not_told_again(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     """A change made before the read that left the watch is no news to it."""
     await store.create("/a", b"0")
     for number in range(20):
@@ -122,7 +133,9 @@ async def test_what_was_read_is_not_told_again(store, other, recorder) -> None:
             await seen.next()
 
 
-async def test_own_writes_are_told_before_they_answer(store, recorder) -> None:
+async def test_own_writes_are_told_before_they_answer(
+    store: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/a", b"")
     seen = recorder()
     await store.get("/a", seen)
@@ -130,7 +143,9 @@ async def test_own_writes_are_told_before_they_answer(store, recorder) -> None:
     assert seen.seen == [WatchEvent(CHANGED, "/a")]
 
 
-async def test_no_value_is_read_before_its_change_is_told(store, other, recorder) -> None:
+async def test_no_value_is_read_before_its_change_is_told(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/a", b"0")
 
     async def write() -> None:
@@ -150,7 +165,9 @@ async def test_no_value_is_read_before_its_change_is_told(store, other, recorder
     await writing
 
 
-async def test_events_come_in_the_order_of_the_changes(store, other, recorder) -> None:
+async def test_events_come_in_the_order_of_the_changes(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/p", None)
     paths = [f"/p/{number}" for number in range(10)]
     order = recorder()
@@ -159,10 +176,12 @@ async def test_events_come_in_the_order_of_the_changes(store, other, recorder) -
     for path in paths[:5]:
         await other.create(path, None)
     await other.multi([Create(path, None) for path in paths[5:]])
-    assert [(await order.next()).path for _ in paths] == paths
+    assert [await order.next_path() for _ in paths] == paths
 
 
-async def test_a_multi_tells_what_each_operation_did(store, other, recorder) -> None:
+async def test_a_multi_tells_what_each_operation_did(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/a", None)
     await store.create("/b", None)
     order = recorder()
@@ -177,7 +196,9 @@ async def test_a_multi_tells_what_each_operation_did(store, other, recorder) -> 
     ]
 
 
-async def test_a_multi_that_fails_tells_nothing(store, other, recorder) -> None:
+async def test_a_multi_that_fails_tells_nothing(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/a", None)
     seen = recorder()
     await store.get("/a", seen)
@@ -187,7 +208,9 @@ async def test_a_multi_that_fails_tells_nothing(store, other, recorder) -> None:
     assert seen.seen == []
 
 
-async def test_many_reads_leave_a_watch_on_each_node_there_is(store, other, recorder) -> None:
+async def test_many_reads_leave_a_watch_on_each_node_there_is(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     for name in "abc":
         await store.create(f"/{name}", None)
     seen = recorder()
@@ -195,10 +218,12 @@ async def test_many_reads_leave_a_watch_on_each_node_there_is(store, other, reco
     await other.create("/missing", None)
     for name in "abc":
         await other.set(f"/{name}", b"")
-    assert [(await seen.next()).path for _ in range(3)] == ["/a", "/b", "/c"]
+    assert [await seen.next_path() for _ in range(3)] == ["/a", "/b", "/c"]
 
 
-async def test_a_watch_can_be_taken_back(store, other, recorder) -> None:
+async def test_a_watch_can_be_taken_back(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/a", None)
     gone, stays = recorder(), recorder()
     for watch in (gone, stays):
@@ -215,7 +240,9 @@ async def test_a_watch_can_be_taken_back(store, other, recorder) -> None:
     await gone.next()
 
 
-async def test_a_watch_that_fails_does_not_silence_the_others(store, other, recorder) -> None:
+async def test_a_watch_that_fails_does_not_silence_the_others(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     await store.create("/a", None)
     seen = recorder()
 
@@ -228,7 +255,9 @@ async def test_a_watch_that_fails_does_not_silence_the_others(store, other, reco
     await seen.next()
 
 
-async def test_a_follower_who_only_watches_ends_with_the_last_value(store, other, recorder) -> None:
+async def test_a_follower_who_only_watches_ends_with_the_last_value(
+    store: Store, other: Store, recorder: type[Recorder]
+) -> None:
     """The loop every user of watches writes: read, wait, read again. Nothing may be lost in it."""
     await store.create("/a", b"0")
 
