@@ -7,14 +7,15 @@ the current Kafka; what must differ (ports, ids, times, sizes) is blotted out, a
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.interop.conftest import MakeCluster
 from tests.interop.harness.kafka import KAFKA_3_9, KAFKA_4
-from tests.interop.harness.members import wait_until
+from tests.interop.harness.members import TIMEOUT_S, wait_until
 from tests.interop.harness.mixed import APACHE, OURS, MixedCluster
 from tests.interop.harness.toolbox import Printed, Toolbox
 
@@ -176,7 +177,28 @@ REPLICAS = [
     "kafka-verifiable-consumer --topic if --group-id v --max-messages 5",
     "kafka-producer-perf-test --topic if --num-records 500 --record-size 100 --throughput -1",
 ]
-SCRIPT: list[Command | str] = [*TOPICS, *CONFIGS, *RECORDS_AND_GROUPS, *REPLICAS]
+TRANSACTIONS = [
+    "kafka-transactions list",
+    "BEGIN if",
+    "kafka-transactions list",
+    "kafka-transactions describe --transactional-id the-id",
+    "kafka-transactions describe --transactional-id missing",
+    "kafka-transactions describe-producers --topic if --partition 0",
+    "kafka-transactions find-hanging --topic if",
+    "kafka-transactions find-hanging --topic if --max-transaction-timeout 0",
+    "kafka-transactions abort --topic if --partition 0 --start-offset 1",
+    "kafka-transactions abort --topic if --partition 0 --start-offset 805",
+    "kafka-transactions describe-producers --topic if --partition 0",
+    "END if",
+    "kafka-get-offsets --topic if",
+]
+SCRIPT: list[Command | str] = [
+    *TOPICS,
+    *CONFIGS,
+    *RECORDS_AND_GROUPS,
+    *REPLICAS,
+    *TRANSACTIONS,
+]
 
 BLOTS = [
     (r"127\.0\.0\.1:(\d+)", "HOST:PORT"),
@@ -198,6 +220,13 @@ LEFT_OUT = re.compile(
     r"^\s+at |^\s*\.\.\. \d+ more|^\[[^]]*\] (WARN|INFO) |^null$|^Toolbox|"
     r"^  (local\.retention|remote\.|message\.(downconversion|format|timestamp\.difference))"
 )
+# Which broker coordinates, which producer ids there are, and how long a transaction has been open.
+OF_TRANSACTIONS = [
+    (r"(?m)^(the-id +\t)\d+ +\t\d+ +", r"\1BROKER\tID"),
+    (r"(?m)^\d+ +\t(the-id +\t)\d+ +", r"BROKER\t\1ID"),
+    (r"(TIME +\t)\d+ +(?=\tif)", r"\1DURATION"),
+    (r"(?m)^\d+ +(?=\t0 )", "ID"),
+]
 FIGURES = (r"-?\d+(\.\d+)?", "N")
 
 
@@ -208,7 +237,12 @@ def normal(command: str, text: str) -> list[str]:
         text = re.sub(pattern, blot, text)
     if "--state" in command:
         text = re.sub(r"HOST:PORT *\(\d\)", "COORDINATOR", text)
+    if "kafka-transactions" in command:
+        for pattern, blot in OF_TRANSACTIONS:
+            text = re.sub(pattern, blot, text)
     lines = [line.rstrip() for line in text.splitlines()]
+    if "describe-producers" in command:
+        lines.sort()
     return [line for line in lines if not LEFT_OUT.match(line)]
 
 
@@ -226,6 +260,13 @@ def run_script(cluster: MixedCluster, tools: Toolbox, home: Path) -> Iterator[li
             continue
         if name == "LEAVE":
             member.close()
+            continue
+        if name == "BEGIN":
+            producer = begun(cluster, words[0])
+            continue
+        if name == "END":
+            with suppress(KafkaException):  # a tool has ended the transaction in its place
+                producer.commit_transaction(TIMEOUT_S)
             continue
         cluster.wait_until_agreed()  # a tool asks whom it likes
         words = [word.replace("$D", str(home)) for word in words]
@@ -248,6 +289,18 @@ def joined(cluster: MixedCluster, group: str) -> Consumer:
     wait_until(lambda: member.poll(1) is not None, "a record")
     member.commit(offsets=[TopicPartition("a", 1, 4)], asynchronous=False)
     return member
+
+
+def begun(cluster: MixedCluster, topic: str) -> Producer:
+    """A producer with an open transaction of one record."""
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "the-id"}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    return producer
 
 
 def servers(name: str, cluster: MixedCluster) -> Iterable[str]:
