@@ -17,6 +17,7 @@ from odradek.broker.server import Broker, StartFailed
 from odradek.log.disk import RealDisk
 from odradek.log.offload import on_the_spot
 from odradek.replica.checkpoints import HighWatermarkCheckpoints
+from odradek.store import paths
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.wire.errors import ErrorCode
@@ -222,6 +223,17 @@ async def start_failure(made_store: MemoryStore, directory: Path, **settings: st
         await broker.start()
     await broker.abandon()
     return str(caught.value)
+
+
+async def test_a_cluster_that_moves_to_kraft_is_not_joined(tmp_path: Path) -> None:
+    server = MemoryServer()
+    migrating = MemoryStore(server)
+    await migrating.start()
+    controller = b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":7}'
+    await migrating.create(paths.CONTROLLER, controller)
+    message = await start_failure(MemoryStore(server), tmp_path / "data")
+    assert "is being migrated to KRaft" in message
+    assert await migrating.children("/") == [paths.CONTROLLER.strip("/")], "nothing was written"
 
 
 async def test_listeners_that_are_advertised_otherwise_or_not_at_all(tmp_path: Path) -> None:

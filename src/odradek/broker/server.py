@@ -198,6 +198,12 @@ class Broker:
             raise StartFailed(error.message) from None
         await self._listen_for_http()
         await self.store.session.start()
+        if await self.store.controller.is_kraft():
+            # It would take control requests of a controller whose records it cannot read.
+            raise StartFailed(
+                "this cluster is being migrated to KRaft, or has been: its controller is a KRaft "
+                "controller, which an Odradek broker cannot follow"
+            )
         await self.store.prepare()
         self.cluster_id = await self.store.cluster_id_or(_new_cluster_id(self.rng))
         for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):

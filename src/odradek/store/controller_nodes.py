@@ -47,6 +47,11 @@ class ControllerNodes:
         node = await self._nodes.read(paths.CONTROLLER, watch)
         return None if node is None else payloads.decode_controller(node[0])[0]
 
+    async def is_kraft(self) -> bool:
+        """Whether a KRaft controller has taken over the cluster, to migrate it from ZooKeeper."""
+        node = await self._nodes.read(paths.CONTROLLER)
+        return node is not None and payloads.decode_controller(node[0])[1] > 0
+
     async def term(self) -> ControllerTerm | None:
         """The latest epoch and the version it stands at; None before the first election."""
         node = await self._nodes.read(paths.CONTROLLER_EPOCH)
