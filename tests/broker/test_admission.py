@@ -12,6 +12,7 @@ from tests.broker.test_quotas import alter, describe
 from tests.security.certificates import Authority, common_name
 
 from odradek.broker.admission import AdmissionControl, ConnectionLimits, Rejection, Wait
+from odradek.broker.arrivals import Arrival, Arrivals
 from odradek.security.jaas import Module, jaas_text
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
@@ -196,3 +197,30 @@ async def test_the_rate_of_an_address_is_set_told_and_felt(tmp_path: Path) -> No
         assert await alter(admin, {"ip": "127.0.0.1"}, connection_creation_rate=None) == 0
         for _, writer in newcomers:
             writer.close()
+
+
+async def test_a_full_house_is_looked_through_once_for_all_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not once for each of them: whoever fills the broker would make every arrival dear."""
+    admission = AdmissionControl(asyncio.get_running_loop().time, frozenset())
+    admission.limits = ConnectionLimits(connections=0)
+    arrivals = Arrivals(admission, waiting_max=50)
+    looked: list[str] = []
+    monkeypatch.setattr(arrivals, "_make_room", lambda listener, now: looked.append(listener))
+    for _ in range(30):
+        arrival = Arrival(arrivals, "CLIENTS", lambda arrival: pytest.fail("there is no room"))
+        arrival.connection_made(MemoryTransport())
+    assert arrivals.waiting == 30
+    assert len(looked) == 30, "once for each arrival, and not for each that waits"
+    arrivals.close()
+
+
+class MemoryTransport(asyncio.Transport):
+    """A socket that nothing comes from."""
+
+    def pause_reading(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass

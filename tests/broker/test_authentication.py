@@ -14,7 +14,11 @@ from odradek.security.principal import Principal
 from odradek.wire.errors import ErrorCode
 from odradek.wire.header import decode_response, encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from odradek.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -171,6 +175,15 @@ def test_another_api_during_the_login_gets_its_own_error() -> None:
     assert isinstance(response, SaslHandshakeResponse)
     assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert verdict.close is Close.LATE
+
+
+def test_a_large_request_during_the_login_is_not_decoded() -> None:
+    """Half a megabyte of it would be a quarter of a million objects, made before any login."""
+    login = started()
+    shake_hands(login)
+    names = [MetadataRequestTopic(name="t") for _ in range(100_000)]
+    verdict = login.receive(frame(MetadataRequest(topics=names), 9))
+    assert verdict == Verdict([], Close.LATE)
 
 
 def test_bare_tokens_after_a_handshake_of_version_0() -> None:

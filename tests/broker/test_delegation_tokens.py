@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from tests.broker.clusters import Cluster, cluster, until
 
-from odradek.broker.delegation_tokens import TokenFollower
+from odradek.broker import delegation_tokens
+from odradek.broker.delegation_tokens import DelegationToken, TokenFollower
+from odradek.broker.delegation_tokens import Tokens as KnownTokens
 from odradek.broker.server import Broker
 from odradek.client.client import Client
 from odradek.client.tokens import Tokens
@@ -202,6 +204,45 @@ async def test_a_token_for_another_user_needs_permission(tmp_path: Path) -> None
         group = CreatableRenewers(principal_type="Group", principal_name="g")
         wrong = await create(bob, renewers=[group])
         assert wrong.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+
+
+async def test_one_user_has_a_bounded_number_of_tokens_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making one takes no permission, and all brokers keep them in memory."""
+    monkeypatch.setattr(delegation_tokens, "TOKENS_PER_USER_MAX", 2)
+    async with running(tmp_path) as clients:
+        alice, bob = [await clients.plain(name) for name in ("alice", "bob")]
+        tokens = [await create(alice) for _ in range(3)]
+        assert [each.error_code for each in tokens] == [0, 0, ErrorCode.POLICY_VIOLATION]
+        assert (await create(bob)).error_code == 0
+        expire = ExpireDelegationTokenRequest(hmac=tokens[0].hmac, expiry_time_period_ms=-1)
+        assert (await alice.request(expire, 2)).error_code == 0
+        assert (await create(alice)).error_code == 0, "there is room again"
+        many = [CreatableRenewers(principal_type="User", principal_name="r")] * 101
+        long = [CreatableRenewers(principal_type="User", principal_name="r" * 30_000)]
+        for renewers in (many, long):
+            refused = await create(bob, renewers=renewers)
+            assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_token_is_found_by_its_secret_without_looking_at_the_others() -> None:
+    tokens = KnownTokens("secret", bytes)
+    alice = Principal("alice")
+    for number in range(3):
+        tokens.update(DelegationToken(f"id{number}", alice, alice, (), 0, 1, 1))
+    found = tokens.by_hmac(tokens.hmac_of("id1"))
+    assert found is not None
+    assert found.id == "id1"
+    assert tokens.by_hmac(b"unknown") is None
+    asked: list[str] = []
+    tokens.hmac_of = asked.append  # type: ignore[method-assign,assignment]  # counts the work
+    tokens.by_hmac(b"x")
+    assert not asked
+    del tokens.hmac_of  # type: ignore[attr-defined]  # the class's own again
+    tokens.remove("id1")
+    assert tokens.by_hmac(tokens.hmac_of("id1")) is None
+    assert tokens.count_of(alice) == 2
 
 
 async def test_without_a_secret_there_are_none(tmp_path: Path) -> None:

@@ -155,6 +155,12 @@ async def test_memory_is_given_back_after_a_request_of_many_objects(
         names = [MetadataRequestTopic(name=f"t{number:09}") for number in range(10_000)]
         await well.request(MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
         await until(lambda: given_back)
+        given_back.clear()
+        raw = await Raw.open(made)
+        raw.writer.write(b"".join(encode_request(MetadataRequest(topics=names * 3), 8, 1, None)))
+        assert await raw.is_closed(), "more elements than allowed"
+        await until(lambda: given_back)
+        raw.close()
 
 
 async def test_a_flood_leaves_every_other_client_its_turn(tmp_path: Path) -> None:

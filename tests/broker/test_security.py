@@ -21,6 +21,7 @@ from odradek.broker.server import Broker
 from odradek.security.acls import (
     CLUSTER_NAME,
     AclEntry,
+    AclFilter,
     AclOperation,
     AclPermission,
     PatternType,
@@ -28,6 +29,7 @@ from odradek.security.acls import (
     ResourceType,
 )
 from odradek.security.client import ClientSecurity
+from odradek.security.refusals import LINES_PER_SECOND
 from odradek.security.scram import MECHANISMS, ScramCredential, salted_password
 from odradek.store import paths, payloads
 from odradek.store.cluster import ClusterStore
@@ -522,7 +524,62 @@ async def test_a_topic_deleted_by_id_is_named_to_those_who_may_describe_it(
         await clients.allow("t", DESCRIBE)
         assert await answer() == ("t", refused)
         await clients.allow("t", AclOperation.DELETE)
+        await clients.allow("t", DESCRIBE, permission=DENY)
+        assert await answer() == (None, refused), "who may not describe it does not delete it by id"
+        assert clients.broker.acls is not None
+        await clients.broker.acls.remove(AclFilter(TOPIC, "t", LITERAL, None, None, DESCRIBE, DENY))
         assert await answer() == ("t", 0)
+
+
+async def test_who_may_not_describe_a_group_does_not_create_the_topic_of_groups(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    async with authorizing(tmp_path, authority, server) as clients:
+        alice = await clients.log_in("alice", "hunter2")
+        request = FindCoordinatorRequest(coordinator_keys=["g"])
+        (found,) = (await alice.request(request, 4)).coordinators
+        assert found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert not clients.broker.cache.has_topic("__consumer_offsets")
+        await clients.allow("g", DESCRIBE, GROUP)
+        await alice.request(request, 4)
+        await until(lambda: clients.broker.cache.has_topic("__consumer_offsets"))
+
+
+async def test_a_listener_has_its_own_bound_on_frames_before_the_login(
+    tmp_path: Path, authority: Authority, server: Identity
+) -> None:
+    name = "listener.name.sasl_plaintext.sasl.server.max.receive.size"
+    async with running(tmp_path, authority, server, **{name: "100"}) as clients:
+        with pytest.raises(ConnectionError):
+            await clients.log_in("alice", "x" * 100)
+        await clients.log_in("alice", "hunter2")
+        scram = await clients.log_in("alice", "hunter2", listener="SASL_SSL")
+        assert await principal_of(scram, clients.broker) == "User:alice"
+
+
+async def test_refusals_of_one_client_fill_few_lines_of_the_log(
+    tmp_path: Path,
+    authority: Authority,
+    server: Identity,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    async with authorizing(tmp_path, authority, server) as clients:
+        alice, bob = [await clients.log_in(*each) for each in (("alice", "hunter2"), ("bob", "x"))]
+        names = [MetadataRequestTopic(name=f"secret-{number}") for number in range(5000)]
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        response = await alice.request(MetadataRequest(topics=names), 9)
+        assert {each.error_code for each in response.topics} == {refused}
+        lines = caplog.text.count("denied DESCRIBE on TOPIC:secret-")
+        assert LINES_PER_SECOND <= lines <= 20 * LINES_PER_SECOND
+        await bob.request(MetadataRequest(topics=names[:1]), 9)
+        assert "User:bob denied DESCRIBE on TOPIC:secret-0" in caplog.text, "others are still seen"
+
+        def is_told() -> bool:
+            return "User:alice denied 4" in caplog.text
+
+        while not is_told():
+            await bob.request(MetadataRequest(topics=names[:1]), 9)
 
 
 async def test_acls_are_created_described_and_deleted_over_the_wire(

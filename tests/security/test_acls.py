@@ -129,6 +129,15 @@ def test_names_that_clients_invent_do_not_grow_the_cache_without_bound() -> None
     assert len(made._decisions) <= DECISIONS_MAX
 
 
+def test_long_names_are_decided_and_not_remembered() -> None:
+    """A client may name topics and groups of 32 KB: a hundred thousand of them are 3 GB."""
+    made = authorizer(("a", PREFIXED, allow("User:alice", READ)))
+    before = len(made._decisions)
+    assert made.allows(ALICE, HOST, READ, TOPIC, "a" * 32_000)
+    assert not made.allows(ALICE, HOST, READ, TOPIC, "b" * 32_000)
+    assert len(made._decisions) == before
+
+
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [

@@ -403,7 +403,10 @@ def test_audience_and_issuer_must_be_the_expected_ones(jwks: str, sign: Sign) ->
     header: dict[str, object] = {"alg": "ES256", "kid": "e"}
     good = sign(header, {**CLAIMS, "aud": ["x", "kafka"], "iss": "me"})
     assert OAuthServer(tokens).respond(oauth_token(good)) == b""
-    for claims in ({"aud": "x", "iss": "me"}, {"iss": "me"}, {"aud": "kafka", "iss": "you"}):
+    wrong: list[dict[str, object]] = [{"iss": "me"}, {"aud": "kafka", "iss": "you"}]
+    audiences: list[object] = ["x", 5, {"kafka": 1}, [["kafka"]], ["kafka", 1]]
+    wrong += [{"aud": each, "iss": "me"} for each in audiences]
+    for claims in wrong:
         bad = sign(header, {**CLAIMS, **claims})
         assert OAuthServer(tokens).respond(oauth_token(bad)) != b""
 

@@ -135,6 +135,9 @@ def test_a_principal_splits_at_the_first_colon() -> None:
         (" , RULE:CN=(.)(.*)/$2$12/ , DEFAULT", "CN=ab", "ba2"),
         ("RULE:CN=(.*)/$9/", "CN=a", "$9"),
         ("RULE:^OU=x$/no/,RULE:.*/second/", "CN=a", "second"),
+        # Java's classes and (?i) are ASCII: another alphabet's letter is no \w, and no other case.
+        ("RULE:^CN=(\\w+)$/$1/,DEFAULT", "CN=\u0430dmin", "CN=\u0430dmin"),
+        ("RULE:(?i)cn=\u212a/kelvin/,DEFAULT", "CN=k", "CN=k"),
     ],
 )
 def test_the_first_rule_that_matches_the_whole_subject_wins(

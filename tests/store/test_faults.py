@@ -8,13 +8,11 @@ import os
 import shutil
 import signal
 import sqlite3
-import ssl
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.conftest import Proxy, Recorder, Spawn
+from tests.store.conftest import Recorder, Spawn
 
 from odradek.store import kazoo_bridge, open_store, sqlite_tree, zookeeper
 from odradek.store.api import (
@@ -26,7 +24,6 @@ from odradek.store.api import (
     Set,
     StoreLogin,
     StoreUnavailable,
-    Tls,
     WatchEvent,
 )
 from odradek.store.sqlite import SqliteStore
@@ -392,43 +389,6 @@ class TestZooKeeper:
             nodes = await store.get_many(["/a", "/no"] * 100)
             assert [node and node[0] for node in nodes] == [b"1", None] * 100
         await store.close()
-
-    def test_settings_of_encryption_reach_the_connection(self) -> None:
-        tls = Tls("ca.pem", "cert.pem", "key.pem", "secret", verify=True, check_hostname=False)
-        assert zookeeper._tls_arguments(tls) == {
-            "use_ssl": True,
-            "ca": "ca.pem",
-            "certfile": "cert.pem",
-            "keyfile": "key.pem",
-            "keyfile_password": "secret",
-            "verify_certs": True,
-            "check_hostname": False,
-        }
-        assert zookeeper._tls_arguments(None) == {}
-
-    async def test_a_connection_can_be_encrypted(
-        self, zookeeper_address: str, proxy_to: type[Proxy], tmp_path: Path
-    ) -> None:
-        if shutil.which("openssl") is None:
-            pytest.skip("there is no openssl to make a certificate with")
-        certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-        await asyncio.to_thread(
-            subprocess.run,
-            f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 2 "
-            "-subj /CN=zookeeper -addext subjectAltName=IP:127.0.0.1".split(),
-            check=True,
-            capture_output=True,
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        proxy = proxy_to(zookeeper_address)
-        await proxy.join(context)
-        store = open_store(f"zookeeper://{proxy.address}/encrypted", tls=Tls(ca=str(certificate)))
-        await asyncio.wait_for(store.start(), 60)
-        await store.create("/a", b"secret")
-        assert (await store.get("/a"))[0] == b"secret"
-        await store.close()
-        await proxy.cut()
 
     async def test_the_chroot_and_its_parents_are_null(self, zookeeper_address: str) -> None:
         store = open_store(f"zookeeper://{zookeeper_address}/deep/er/still")

@@ -128,14 +128,18 @@ class Arrivals:
 
     def _admit(self) -> None:
         now = self._loop.time()
+        # Looking for room costs as much as there are connections: once for each listener.
+        full: set[str] = set()
         for arrival in list(self._waiting):
-            if arrival.due > now:
+            if arrival.due > now or arrival.listener in full:
                 continue
             if not self._admission.has_room(arrival.listener):
                 self._make_room(arrival.listener, now)
             if self._admission.has_room(arrival.listener):
                 del self._waiting[arrival]
                 self._enter(arrival)
+            else:
+                full.add(arrival.listener)
         self._look_again(now)
 
     def _enter(self, arrival: Arrival) -> None:

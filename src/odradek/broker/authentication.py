@@ -47,6 +47,8 @@ __all__ = ["Authentication", "Close", "SaslListener", "Verdict"]
 
 # Another re-authentication is not begun before this.
 REAUTHENTICATION_PAUSE_MS = 1000
+# Requests of other APIs that are answered during a login; a larger one is not worth decoding.
+OUT_OF_TURN_BYTES_MAX = 1024
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,8 @@ class SaslListener:
     now_ms: Callable[[], int]
     # When the session of a login must end, whatever the listener says.
     expires_ms_of: Callable[[Login], int | None] = _own_expiry
+    # Until the login is complete.
+    frame_bytes_max: int = 524288
 
 
 class _State(Enum):
@@ -224,7 +228,11 @@ class Authentication:
     def _out_of_turn(self, header: RequestHeader, data: Buffer) -> Verdict:
         api = APIS.get(header.api_key)
         parts: list[Buffer] = []
-        if api is not None and header.api_version in served_versions(header.api_key):
+        if (
+            api is not None
+            and header.api_version in served_versions(header.api_key)
+            and len(data) <= OUT_OF_TURN_BYTES_MAX
+        ):
             request = api.request.decode(data, header.api_version)
             error = KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
             response = refusal(request, api.response, header.api_version, error)

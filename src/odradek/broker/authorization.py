@@ -16,7 +16,6 @@ Permission comes before existence: a refusal does not tell whether the thing exi
 """
 
 import copy
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -36,8 +35,6 @@ from odradek.wire.reply import Reply
 from odradek.wire.schema import Message
 
 __all__ = ["AUTHORIZATION", "Each", "Free", "InHandler", "Permissions", "Whole", "authorized"]
-
-logger = logging.getLogger(__name__)
 
 _T, _O = ResourceType, AclOperation
 
@@ -72,9 +69,9 @@ class Permissions(NamedTuple):
         """For what a client named: the error, which is logged, or None."""
         if self.allows(operation, type_, name):
             return None
-        logger.info(
-            "%s denied %s on %s:%s from host %s",
-            *(self.principal, operation.name, type_.name, name, self.host),
+        assert self.authorizer is not None  # it has refused
+        self.authorizer.refusals.add(
+            self.principal, f"{operation.name} on {type_.name}:{name}", self.host
         )
         return KafkaError(ERRORS[type_])
 

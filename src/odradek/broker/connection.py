@@ -157,7 +157,8 @@ class ClientConnection(FrameProtocol):
             self.close()
             return
         if not self._identity.is_known:
-            self.frame_bytes_max = connections.login_bytes_max
+            assert self._security.sasl is not None
+            self.frame_bytes_max = self._security.sasl.frame_bytes_max
             since = connections.connecting_since(self)
             self._login_timer = self._loop.call_at(since + LOGIN_TIMEOUT_S, self._login_too_slow)
 
@@ -339,9 +340,9 @@ class ClientConnection(FrameProtocol):
                 self._unsupported(key, version, correlation_id)
                 return
             header, offset = decode_request_header(frame)
-            request = route.decode(memoryview(frame)[offset:])
             if len(frame) > MANY_OBJECTS_BYTES and key != ApiKey.PRODUCE:
-                self._connections.trim_later()
+                self._connections.trim_later()  # also of one that has too many elements
+            request = route.decode(memoryview(frame)[offset:])
         except DecodeError as error:
             logger.warning("%s: closing, a request that cannot be read: %s", self.peer, error)
             self.close()

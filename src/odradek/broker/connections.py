@@ -43,7 +43,6 @@ class Connections:
     def __init__(self, config: BrokerConfig, routes: Routes) -> None:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.request_bytes_max = config.integer("socket.request.max.bytes")
-        self.login_bytes_max = config.integer("sasl.server.max.receive.size")
         self.login_delay_s = config.integer("connection.failed.authentication.delay.ms") / 1000
         has_tls = any(listener.protocol.has_tls for listener in config.listeners())
         self._tls_scratch = memoryview(bytearray(CIPHERTEXT_BYTES)) if has_tls else None

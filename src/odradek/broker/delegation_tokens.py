@@ -11,6 +11,7 @@ import asyncio
 import base64
 import hmac
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,10 @@ __all__ = ["DelegationToken", "TokenFollower", "TokenLimits", "Tokens"]
 
 SALT_BYTES = 24
 ID_BYTES = 16
+# A user without any permission may make tokens, and every broker keeps all of them in memory.
+TOKENS_PER_USER_MAX = 1000
+RENEWERS_MAX = 100
+NAME_LENGTH_MAX = 1000
 # How often a broker looks whether it is the active controller and tokens are to be deleted.
 LOOK_S = 10.0
 
@@ -84,6 +89,8 @@ class Tokens:
         self._secret = secret.encode()
         self._randbytes = randbytes
         self._tokens: dict[str, DelegationToken] = {}
+        self._ids_by_hmac: dict[bytes, str] = {}
+        self._counts: Counter[Principal] = Counter()
         # Made when a token first logs in here: it costs milliseconds.
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
 
@@ -91,22 +98,28 @@ class Tokens:
         return hmac.digest(self._secret, token_id.encode(), "sha512")
 
     def update(self, token: DelegationToken) -> None:
+        if token.id not in self._tokens:
+            self._ids_by_hmac[self.hmac_of(token.id)] = token.id
+            self._counts[token.requester] += 1
         self._tokens[token.id] = token
 
     def remove(self, token_id: str) -> None:
-        self._tokens.pop(token_id, None)
+        token = self._tokens.pop(token_id, None)
+        if token is not None:
+            del self._ids_by_hmac[self.hmac_of(token_id)]
+            self._counts[token.requester] -= 1
+            if not self._counts[token.requester]:
+                del self._counts[token.requester]
         for mechanism in MECHANISMS:
             self._credentials.pop((token_id, mechanism), None)
 
     def by_hmac(self, value: bytes) -> DelegationToken | None:
-        return next(
-            (
-                token
-                for token in self._tokens.values()
-                if hmac.compare_digest(self.hmac_of(token.id), value)
-            ),
-            None,
-        )
+        """One look-up, however many tokens there are: each user may make some."""
+        return self._tokens.get(self._ids_by_hmac.get(bytes(value), ""))
+
+    def count_of(self, requester: Principal) -> int:
+        """How many tokens this one has asked for."""
+        return self._counts[requester]
 
     @property
     def all(self) -> list[DelegationToken]:
@@ -198,6 +211,18 @@ class TokenFollower:
         renewers: tuple[Principal, ...],
         max_lifetime_ms: int,
     ) -> DelegationToken:
+        """Raises KafkaError."""
+        if self.tokens.count_of(requester) >= TOKENS_PER_USER_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{requester} has {TOKENS_PER_USER_MAX} tokens"
+            )
+        if len(renewers) > RENEWERS_MAX or any(
+            len(each.name) > NAME_LENGTH_MAX for each in (owner, *renewers)
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"more than {RENEWERS_MAX} renewers, or a name above {NAME_LENGTH_MAX} characters",
+            )
         now_ms = self._clock()
         longest_ms = self._limits.max_lifetime_ms
         lifetime_ms = min(max_lifetime_ms, longest_ms) if max_lifetime_ms > 0 else longest_ms

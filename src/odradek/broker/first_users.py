@@ -7,6 +7,7 @@ log in as. docs/spec/security.md, section 10, trap 7.
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from odradek.broker.store_security import NO_STORE_SECURITY, StoreSecurity
 from odradek.security.scram import ITERATIONS_MIN, MECHANISMS, ScramCredential
 from odradek.store import open_store
 from odradek.store.api import wall_clock_ms
@@ -23,9 +24,11 @@ class BrokersRunning(Exception):
 
 
 @asynccontextmanager
-async def offline_store(address: str) -> AsyncIterator[ClusterStore]:
+async def offline_store(
+    address: str, security: StoreSecurity = NO_STORE_SECURITY
+) -> AsyncIterator[ClusterStore]:
     """The store at this address. Raises BrokersRunning, or ValueError for a wrong address."""
-    store = ClusterStore(open_store(address), wall_clock_ms)
+    store = ClusterStore(open_store(address, **security._asdict()), wall_clock_ms)
     await store.session.start()
     try:
         running = await store.broker_ids()
@@ -42,9 +45,10 @@ async def write_users(
     randbytes: Callable[[int], bytes],
     mechanisms: Sequence[str] = tuple(MECHANISMS),
     iterations: int = ITERATIONS_MIN,
+    security: StoreSecurity = NO_STORE_SECURITY,
 ) -> None:
     """Users with these passwords; what else is set for them stays. Writing twice is harmless."""
-    async with offline_store(address) as store:
+    async with offline_store(address, security) as store:
         for name, password in passwords.items():
             entity = sanitize(name)
             settings = dict(await store.configs.get(ConfigKind.USERS, entity))

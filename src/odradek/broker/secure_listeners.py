@@ -117,7 +117,15 @@ class SecureListeners:
             )
             for mechanism in makers
         }
-        return SaslListener(makers, self._principal_of, sessions, self._clock, self._expires_ms_of)
+        frame_bytes_max = self._config.listener_value(listener.name, "sasl.server.max.receive.size")
+        return SaslListener(
+            makers,
+            self._principal_of,
+            sessions,
+            self._clock,
+            self._expires_ms_of,
+            int(frame_bytes_max or 0),
+        )
 
     def _principal_of(self, login: Login) -> Principal | None:
         if not login.token_id:

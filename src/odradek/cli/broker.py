@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from odradek.cli.log_lines import LineFormatter
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.broker.config import BrokerConfig
+    from odradek.store.api import Store
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
@@ -72,11 +77,9 @@ def broker(
     from odradek.broker.config import BrokerConfig
     from odradek.wire.errors import KafkaError
 
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     try:
         written = _written(config, assignments)
         for name, value in (("broker.id", broker_id), ("broker.rack", rack)):
@@ -188,6 +191,18 @@ def _store_of(settings: "BrokerConfig", home: Home | None) -> str:
     return f"sqlite:{home.cluster}/{STORE_FILE}"
 
 
+def _open_store(url: str, settings: "BrokerConfig", read_file: "Callable[[str], bytes]") -> "Store":
+    """Raises ValueError for the address, KafkaError for the settings."""
+    from odradek.broker.store_security import store_security
+    from odradek.store import open_store
+
+    return open_store(
+        url,
+        session_timeout_ms=settings.integer("zookeeper.session.timeout.ms"),
+        **store_security(settings, read_file)._asdict(),
+    )
+
+
 async def _run(
     settings: "BrokerConfig", store_url: str, stop_on_eof: bool, files_max: int | None
 ) -> str | None:
@@ -200,7 +215,6 @@ async def _run(
     from odradek.broker.server import Broker, StartFailed
     from odradek.broker.unclean_start import machine_boot_id
     from odradek.log.disk import RealDisk
-    from odradek.store import open_store
     from odradek.store.api import StoreError, wall_clock_ms
     from odradek.wire.errors import KafkaError
 
@@ -211,23 +225,24 @@ async def _run(
     if stop_on_eof:
         # The parent holds the other end and never writes: readable means that it is gone.
         loop.add_reader(sys.stdin, stop_requested.set)
+    shares = divide_descriptors(files_max)
+    disk = RealDisk(shares.files, SPARES)
     try:
-        store = open_store(
-            store_url, session_timeout_ms=settings.integer("zookeeper.session.timeout.ms")
-        )
+        store = _open_store(store_url, settings, disk.read_bytes)
     except ValueError as error:
         return str(error)
+    except KafkaError as error:
+        return error.message
     kind = Broker
     if settings.flag("odradek.faults.enable"):
         from odradek.testing.faulty_broker import FaultyBroker
 
         kind = FaultyBroker
-    shares = divide_descriptors(files_max)
     try:
         broker = kind(
             settings,
             store,
-            disk=RealDisk(shares.files, SPARES),
+            disk=disk,
             clock=wall_clock_ms,
             rng=SystemRandom(),  # nonces of logins come from it, too
             offload=lambda work: loop.run_in_executor(None, work),

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from odradek.cli.offline import store_config_option
 from odradek.cli.output import Listing, examples, json_option, plural
 from odradek.cli.session import assignments, complete_topics, explain, with_cluster
 
@@ -120,6 +122,7 @@ def _fields(entry: "ConfigEntry") -> dict[str, object]:
     metavar="STORE",
     help="Write to this metadata store while all brokers are down, e.g. sqlite:DIR/metadata.db.",
 )
+@store_config_option
 @with_cluster
 def set_configs(
     cluster: "Blocking",
@@ -130,6 +133,7 @@ def set_configs(
     deleted: tuple[str, ...],
     dry_run: bool,
     offline: str | None,
+    store_config: Path | None,
 ) -> None:
     """Change settings; those that are not named stay as they are."""
     from odradek.wire.errors import ErrorCode
@@ -139,7 +143,7 @@ def set_configs(
     if not wanted:
         raise click.UsageError("nothing to set: give NAME=VALUE, or --delete NAME")
     if offline is not None:
-        asyncio.run(_set_offline(offline, owner, wanted, dry_run))
+        asyncio.run(_set_offline(offline, store_config, owner, wanted, dry_run))
         click.echo(f"{plural(len(wanted), 'setting')} {'would be ' if dry_run else ''}changed")
         return
     unset = _unset(cluster, owner, deleted)
@@ -182,7 +186,11 @@ def _option(owner: "Resource") -> str:
 
 
 async def _set_offline(
-    address: str, owner: "Resource", wanted: "list[ConfigChange]", dry_run: bool
+    address: str,
+    store_config: Path | None,
+    owner: "Resource",
+    wanted: "list[ConfigChange]",
+    dry_run: bool,
 ) -> None:
     """For settings that keep brokers from starting, or everybody from connecting to them."""
     from odradek.broker.config import BrokerConfig, validate_dynamic, validate_topic
@@ -190,7 +198,7 @@ async def _set_offline(
     from odradek.client import ConfigOperation, ResourceType
     from odradek.store.paths import DEFAULT_ENTITY, ConfigKind
 
-    async with offline_store(address) as store:
+    async with offline_store(address, store_config) as store:
         is_topic = owner.type is ResourceType.TOPIC
         kind = ConfigKind.TOPICS if is_topic else ConfigKind.BROKERS
         entity = owner.name or DEFAULT_ENTITY

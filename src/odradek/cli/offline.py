@@ -3,24 +3,49 @@
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from odradek.broker.store_security import StoreSecurity
     from odradek.store.cluster import ClusterStore
 
 DIRECTORY_MODE = 0o700
 
 
+store_config_option = click.option(
+    "--store-config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --offline: a broker's file, for its login and TLS with ZooKeeper.",
+)
+
+
 @asynccontextmanager
-async def offline_store(address: str) -> "AsyncIterator[ClusterStore]":
+async def offline_store(address: str, config: Path | None) -> "AsyncIterator[ClusterStore]":
     """The store at this address; refused while brokers are running."""
     from odradek.broker.first_users import offline_store
 
     with offline_errors():
-        async with offline_store(address) as store:
+        async with offline_store(address, read_store_security(config)) as store:
             yield store
+
+
+def read_store_security(file: Path | None) -> "StoreSecurity":
+    """How a broker with this file connects to its store."""
+    from odradek.broker.config import BrokerConfig
+    from odradek.broker.store_security import NO_STORE_SECURITY, store_security
+    from odradek.wire.errors import KafkaError
+    from odradek.wire.properties import decode_properties
+
+    if file is None:
+        return NO_STORE_SECURITY
+    try:
+        settings = BrokerConfig(decode_properties(file.read_text(encoding="latin-1")))
+        return store_security(settings, lambda path: Path(path).read_bytes())
+    except KafkaError as error:
+        raise click.ClickException(f"{file}: {error.message}") from None
 
 
 @contextmanager

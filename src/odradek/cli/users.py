@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from odradek.cli.offline import store_config_option
 from odradek.cli.output import Listing, examples, json_option, print_json
 from odradek.cli.session import with_cluster
 
@@ -61,6 +62,7 @@ def users() -> None:
     "--data", type=click.Path(file_okay=False), help="With --offline: the cluster's directory."
 )
 @click.option("--store", help="With --offline: sqlite:FILE or zookeeper://HOST:PORT[/CHROOT].")
+@store_config_option
 @with_cluster
 def add(
     cluster: "Blocking",
@@ -71,6 +73,7 @@ def add(
     offline: bool,
     data: str | None,
     store: str | None,
+    store_config: Path | None,
 ) -> None:
     """Add a user, or give one a new password.
 
@@ -80,17 +83,20 @@ def add(
         raise click.UsageError("a user has a name")
     wanted = mechanisms or MECHANISMS
     if not offline:
-        if data or store:
-            raise click.UsageError("--data and --store go with --offline")
+        if data or store or store_config:
+            raise click.UsageError("--data, --store and --store-config go with --offline")
         password = _password(password_file)
         cluster.run(cluster.users.add(name, password, mechanisms=wanted, iterations=iterations))
     else:
         from odradek.broker.first_users import write_users
-        from odradek.cli.offline import offline_errors, store_address
+        from odradek.cli.offline import offline_errors, read_store_security, store_address
 
         address, passwords = store_address(data, store), {name: _password(password_file)}
+        security = read_store_security(store_config)
         with offline_errors():
-            asyncio.run(write_users(address, passwords, secrets.token_bytes, wanted, iterations))
+            asyncio.run(
+                write_users(address, passwords, secrets.token_bytes, wanted, iterations, security)
+            )
     click.echo(f"user {name}: password set for {' and '.join(wanted)}")
 
 

@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 from odradek.security.principal import Principal
+from odradek.security.refusals import RefusalLog
 
 __all__ = [
     "CLUSTER_NAME",
@@ -40,6 +41,8 @@ CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 WILDCARD_PRINCIPAL = "User:*"
 DECISIONS_MAX = 100_000
+# Decisions about longer names are not kept: a client may ask about any, of up to 32 KB each.
+REMEMBERED_NAME_MAX = 256
 
 
 class ResourceType(IntEnum):
@@ -147,6 +150,7 @@ class Authorizer:
         # once for each length.
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
         self._decisions: dict[_Decision, bool] = {}
+        self.refusals = RefusalLog()
         # Rises with every change: what was decided at another number is to be decided again.
         self.version = 0
 
@@ -191,6 +195,8 @@ class Authorizer:
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._decide(principal, host, operation, type_, name)
+            if len(name) > REMEMBERED_NAME_MAX:
+                return decision
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()  # names are the client's to choose: memory stays bounded
             self._decisions[key] = decision

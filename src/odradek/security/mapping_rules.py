@@ -84,7 +84,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
             f"\\{unknown[1]} in {pattern!r} is Java's own; write a character class instead"
         )
     try:
-        return re.compile(pattern)
+        # In Java \w, \d, \s and (?i) mean ASCII.
+        return re.compile(pattern, re.ASCII)
     except re.error as error:
         raise InvalidMappingRules(f"{pattern!r} is not a regular expression: {error}") from None
 

@@ -178,8 +178,7 @@ class SignedTokens:
             raise InvalidToken("the token is not valid yet")
         if self.issuer is not None and claims.get("iss") != self.issuer:
             raise InvalidToken("the token's issuer is not the expected one")
-        audience = claims.get("aud")
-        named = {audience} if isinstance(audience, str) else set(audience or ())
+        named = _audience(claims)
         # A token meant for someone is not for us unless we were told that we are meant.
         if (named or self.audience) and not named & set(self.audience):
             raise InvalidToken("the token is meant for another audience")
@@ -246,6 +245,15 @@ def _principal(claims: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InvalidToken(f"the claim {name} is missing or blank")
     return value
+
+
+def _audience(claims: Mapping[str, Any]) -> set[str]:
+    value = claims.get("aud")
+    if isinstance(value, str):
+        return {value}
+    if value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        return set(value or ())
+    raise InvalidToken("the claim aud is neither a name nor a list of names")
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:

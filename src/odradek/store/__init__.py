@@ -5,13 +5,13 @@
 keeps in it, typed, is in ``cluster``.
 """
 
+import ssl
 from collections.abc import Callable, Sequence
 
 from odradek.store.api import (
     DEFAULT_SESSION_TIMEOUT_MS,
     Store,
     StoreLogin,
-    Tls,
     wall_clock_ms,
 )
 
@@ -22,7 +22,7 @@ def open_store(
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
     clock: Callable[[], int] = wall_clock_ms,
     authentication: Sequence[StoreLogin] = (),
-    tls: Tls | None = None,
+    tls: ssl.SSLContext | None = None,
     set_acl: bool = False,
 ) -> Store:
     """The store at this address, not yet started.

@@ -138,21 +138,13 @@ Result = str | Stat | None
 
 
 class StoreLogin(NamedTuple):
-    """How to say who we are, e.g. ``StoreLogin("digest", "user:password")``."""
+    """How to say who we are: ``StoreLogin("sasl", "user:password")``, or the scheme ``digest``."""
 
     scheme: str
     credential: str
 
-
-class Tls(NamedTuple):
-    """Settings of an encrypted connection; files are in PEM format."""
-
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    key_password: str | None = None
-    verify: bool = True
-    check_hostname: bool = True
+    def __repr__(self) -> str:
+        return f"StoreLogin({self.scheme}, [hidden])"
 
 
 class Store(Protocol):

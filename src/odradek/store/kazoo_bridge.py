@@ -11,6 +11,7 @@ import asyncio
 import logging
 import select
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,11 +91,28 @@ class LoopResult(AsyncResult):  # type: ignore[misc]  # kazoo has no types
 
 
 class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's handler, without its two worker threads."""
+    """kazoo's handler, without its two worker threads, and with our own TLS.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    kazoo takes paths of PEM files only, and trusts the system's authorities besides those it is
+    given.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
         self.completion_queue = self.callback_queue = LoopQueue(loop)
+        self._tls = tls
+
+    def create_connection(
+        self, *arguments: Any, hostname: str | None = None, **options: Any
+    ) -> socket.socket:
+        plain: socket.socket = super().create_connection(*arguments, **options)
+        if self._tls is None:
+            return plain
+        try:
+            return self._tls.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
 
     def select(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,7 +48,6 @@ from odradek.store.api import (
     Stat,
     StoreError,
     StoreLogin,
-    Tls,
     Watch,
     WatchEvent,
     parent_of,
@@ -65,9 +65,10 @@ READS_PER_REQUEST = 100
 RETRY_DELAY_S, RETRY_DELAY_MAX_S = 0.1, 2.0
 PATIENCE_S = 1.0  # how long an ensemble may be out of reach before we say so
 
-# Where ACLs are set, everybody may read all but these; old consumers may write their own.
+# Where ACLs are set, everybody may read all but these; old consumers add their own to the last.
 SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
-OPEN = ("/consumers",)
+OPEN = "/consumers"
+SASL = "sasl"
 
 _EVENT_KINDS = {
     EventType.CREATED: EventKind.CREATED,
@@ -116,7 +117,7 @@ class ZooKeeperStore(SingleWrites):
         *,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         authentication: Sequence[StoreLogin] = (),
-        tls: Tls | None = None,
+        tls: ssl.SSLContext | None = None,
         set_acl: bool = False,
     ) -> None:
         self._hosts = hosts
@@ -150,7 +151,7 @@ class ZooKeeperStore(SingleWrites):
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        handler = LoopHandler(self._loop)
+        handler = LoopHandler(self._loop, self._tls)
         kazoo_log, self._last_warning = quiet_logger()
         retry = KazooRetry(
             max_tries=-1,
@@ -162,10 +163,10 @@ class ZooKeeperStore(SingleWrites):
             hosts=self._hosts,
             timeout=self._timeout_ms / 1000,
             handler=handler,
-            auth_data=[tuple(each) for each in self._authentication],
+            auth_data=[tuple(each) for each in self._authentication if each.scheme != SASL],
+            sasl_options=_sasl_options(self._authentication),
             connection_retry=retry,
             logger=kazoo_log,
-            **_tls_arguments(self._tls),
         )
         self._client.add_listener(self._on_kazoo_state)
         self._await_connection()
@@ -329,9 +330,9 @@ class ZooKeeperStore(SingleWrites):
         return decoded
 
     def _acl(self, path: str) -> list[ACL]:
-        if not self._set_acl or path.startswith(OPEN):
+        if not self._set_acl or path == OPEN:
             return OPEN_ACL_UNSAFE  # type: ignore[no-any-return]  # kazoo has no types
-        if path.startswith(SENSITIVE):
+        if _is_at_or_below(path, SENSITIVE):
             return CREATOR_ALL_ACL  # type: ignore[no-any-return]
         return CREATOR_ALL_ACL + READ_ACL_UNSAFE  # type: ignore[no-any-return]
 
@@ -562,15 +563,14 @@ def _raise_first(results: list[Any]) -> None:
             raise _error(result, "")
 
 
-def _tls_arguments(tls: Tls | None) -> dict[str, object]:
-    if tls is None:
-        return {}
-    return {
-        "use_ssl": True,
-        "ca": tls.ca,
-        "certfile": tls.certificate,
-        "keyfile": tls.key,
-        "keyfile_password": tls.key_password,
-        "verify_certs": tls.verify,
-        "check_hostname": tls.check_hostname,
-    }
+def _sasl_options(logins: Sequence[StoreLogin]) -> dict[str, str] | None:
+    """kazoo's, of the one SASL login there may be."""
+    for login in logins:
+        if login.scheme == SASL:
+            user, _, password = login.credential.partition(":")
+            return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
+    return None
+
+
+def _is_at_or_below(path: str, roots: Sequence[str]) -> bool:
+    return any(path == root or path.startswith(f"{root}/") for root in roots)

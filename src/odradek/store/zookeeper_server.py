@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from odradek.java import NoJava, find_java
@@ -60,8 +60,11 @@ def find_jars() -> Path:
     return jars
 
 
-def server_properties(data: Path, port: int, host: str, tick_ms: int) -> str:
+def server_properties(
+    data: Path, port: int, host: str, tick_ms: int, extra: Mapping[str, str] | None = None
+) -> str:
     """zoo.cfg of a server alone."""
+    more = "".join(f"{name}={value}\n" for name, value in (extra or {}).items())
     return (
         f"dataDir={data}\n"
         f"clientPort={port}\n"
@@ -71,7 +74,7 @@ def server_properties(data: Path, port: int, host: str, tick_ms: int) -> str:
         "admin.enableServer=false\n"
         "4lw.commands.whitelist=ruok,srvr,mntr\n"
         "autopurge.purgeInterval=1\n"
-    )
+    ) + more
 
 
 class ZooKeeperServer:
@@ -85,12 +88,14 @@ class ZooKeeperServer:
         host: str = "127.0.0.1",
         tick_ms: int = 2000,
         jvm: Sequence[str] = QUICK_START,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self._data = data.absolute()
         self._host = host
         self._port = port or _free_port(host)
         self._tick_ms = tick_ms
         self._jvm = jvm
+        self._properties = properties
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -116,7 +121,9 @@ class ZooKeeperServer:
             raise CannotStart(f"port {self._port} is taken: choose another with --port")
         self._data.mkdir(parents=True, exist_ok=True)
         properties = self._data / "zoo.cfg"
-        properties.write_text(server_properties(self._data, self._port, self._host, self._tick_ms))
+        properties.write_text(
+            server_properties(self._data, self._port, self._host, self._tick_ms, self._properties)
+        )
         logging = self._data / "log4j2.properties"
         logging.write_text(_LOG4J)
         with self.log.open("ab") as log:

@@ -673,6 +673,32 @@ _SASL = (
     ),
     *_OAUTH,
 )
+_ZOOKEEPER = (
+    _flag("zookeeper.set.acl", False, "Whether nodes are made so that only brokers change them."),
+    Setting(
+        "odradek.zookeeper.sasl.jaas.config",
+        PASSWORD,
+        None,
+        "The login with ZooKeeper: DigestLoginModule with username and password.",
+    ),
+    _flag("zookeeper.ssl.client.enable", False, "Whether to speak TLS with ZooKeeper."),
+    _text("zookeeper.ssl.keystore.location", None, "The file with our key for ZooKeeper."),
+    _text("zookeeper.ssl.keystore.type", None, "PEM, PKCS12 or JKS; else by the file's name."),
+    Setting("zookeeper.ssl.keystore.password", PASSWORD, None, "Of that file, or of a PEM key."),
+    _text("zookeeper.ssl.truststore.location", None, "What to trust in ZooKeeper's certificate."),
+    _text("zookeeper.ssl.truststore.type", None, "PEM, PKCS12 or JKS; else by the file's name."),
+    Setting("zookeeper.ssl.truststore.password", PASSWORD, None, "Of that file."),
+    _text("zookeeper.ssl.protocol", "TLSv1.2", "The version, without the next setting."),
+    _text("zookeeper.ssl.enabled.protocols", None, "Versions of TLS to speak with ZooKeeper."),
+    _text("zookeeper.ssl.cipher.suites", None, "Cipher suites by their IANA names."),
+    _text(
+        "zookeeper.ssl.endpoint.identification.algorithm",
+        "HTTPS",
+        "How ZooKeeper's host name is verified; empty: not at all.",
+    ),
+    _flag("zookeeper.ssl.crl.enable", False, "Must be false: revocation lists are not read."),
+    _flag("zookeeper.ssl.ocsp.enable", False, "Must be false: OCSP is not spoken."),
+)
 _SECURITY = (
     *_TLS,
     *_SASL,
@@ -723,6 +749,7 @@ _SECURITY = (
     ),
     _text("super.users", "", "Users who may do everything: User:a;User:b."),
     _flag("allow.everyone.if.no.acl.found", False, "What holds where no ACL does."),
+    *_ZOOKEEPER,
 )
 # Which of them may have a listener, or a listener and a mechanism, in front of their name.
 LISTENER_PREFIX = "listener.name."
@@ -913,8 +940,8 @@ WITHOUT_EFFECT = frozenset(
         "offsets.commit.timeout.ms",
         "offsets.load.buffer.size",
         "transaction.state.log.load.buffer.size",
+        "zookeeper.clientCnxnSocket",
         "zookeeper.connection.timeout.ms",
         "zookeeper.max.in.flight.requests",
-        "zookeeper.set.acl",
     }
 )

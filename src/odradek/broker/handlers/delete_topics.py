@@ -58,11 +58,14 @@ async def _delete(
 ) -> DeletableTopicResult:
     try:
         name = _name(broker, topic)
+        # A name behind an id is told only to those who may describe the topic.
+        if topic.name is None:
+            error = context.may.check(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            if error is not None:
+                return _result(None, topic.topic_id, error)
         error = context.may.check(AclOperation.DELETE, ResourceType.TOPIC, name)
         if error is not None:
-            # A name behind an id is told only to those who may describe the topic.
-            sees = context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-            return _result(topic.name or (name if sees else None), topic.topic_id, error)
+            return _result(name, topic.topic_id, error)
         permit(broker.cache.partition_count(name) or 0)
         await broker.topics.delete(name)
         if not await broker.topics.wait_until_gone(name, timeout_ms):

@@ -9,7 +9,7 @@ from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
 from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.security.acls import AclOperation, ResourceType
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -30,9 +30,16 @@ async def handle(
     several = context.version >= SEVERAL_SINCE
     keys = request.coordinator_keys if several else [request.key]
     topic = TOPICS.get(request.key_type)
-    if topic is not None and any(keys) and not broker.cache.has_topic(topic):
+    refused = {key: error for key in keys if (error := _refused(request.key_type, key, context))}
+    is_wanted = any(key and key not in refused for key in keys)
+    if topic is not None and is_wanted and not broker.cache.has_topic(topic):
         await broker.topics.create_automatically(topic, CREATION_WAIT_MS)
-    found = [_allowed_or_error(broker, request.key_type, key, context) for key in keys]
+    found = [
+        _unknown(key, refused[key].error)
+        if key in refused
+        else _find(broker, request.key_type, key, context.connection.listener)
+        for key in keys
+    ]
     if several:
         return FindCoordinatorResponse(coordinators=found)
     one = found[0]
@@ -45,14 +52,9 @@ async def handle(
     )
 
 
-def _allowed_or_error(
-    broker: Broker, key_type: int, key: str, context: RequestContext
-) -> Coordinator:
+def _refused(key_type: int, key: str, context: RequestContext) -> KafkaError | None:
     kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
-    error = context.may.check(AclOperation.DESCRIBE, kind, key)
-    if error is not None:
-        return _unknown(key, error.error)
-    return _find(broker, key_type, key, context.connection.listener)
+    return context.may.check(AclOperation.DESCRIBE, kind, key)
 
 
 def _find(broker: Broker, key_type: int, key: str, listener: str) -> Coordinator:

@@ -1,0 +1,53 @@
+"""What clients call themselves cannot forge, hide or blow up a line of the log."""
+
+import io
+import logging
+
+import pytest
+
+from odradek.cli.log_lines import LENGTH_MAX, LineFormatter
+
+
+@pytest.fixture
+def log() -> tuple[logging.Logger, io.StringIO]:
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(LineFormatter("%(levelname)s %(message)s"))
+    logger = logging.Logger("test")
+    logger.addHandler(handler)
+    return logger, written
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\nINFO forged", "a\\x0aINFO forged"),
+        ("\x1b[2J\x9b31m", "\\x1b[2J\\x9b31m"),
+        ("a\u2028b\x7f", "a\\u2028b\\x7f"),
+        ("Grüße, 世界", "Grüße, 世界"),
+    ],
+)
+def test_a_record_is_one_line(
+    log: tuple[logging.Logger, io.StringIO], name: str, shown: str
+) -> None:
+    logger, written = log
+    logger.info("login of %s failed", name)
+    assert written.getvalue() == f"INFO login of {shown} failed\n"
+
+
+def test_a_long_name_is_cut(log: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, written = log
+    logger.info("mechanism %s", "x" * 500_000)
+    assert len(written.getvalue()) < LENGTH_MAX + 100
+    assert written.getvalue().endswith("(500010 characters)\n")
+
+
+def test_a_traceback_keeps_its_lines(log: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, written = log
+    try:
+        raise ValueError("x")
+    except ValueError:
+        logger.exception("a request\nfailed")
+    first, second, *_ = written.getvalue().splitlines()
+    assert first == "ERROR a request\\x0afailed"
+    assert second.startswith("Traceback")
