@@ -10,9 +10,11 @@ from tests.balance.test_plan import plans
 
 from odradek.balance import plan_store
 from odradek.balance.execution import (
+    Batch,
     StalePlan,
     Where,
     compare,
+    next_batch,
     replica_bytes,
     standing_of,
     way_back,
@@ -84,6 +86,13 @@ def test_a_large_plan_is_many_records_and_each_can_be_written(
         {"pause": b"[]"},
         {"plan/20261117-1/run": b'{"state": "strange"}'},
         {"a/b/c": b"", "": b"", "plan/x/moves/0": b"?"},
+        {"plan/x": b'{"chunks": 1000000000000}'},
+        {"plan/x": b'{"chunks": 1}', "plan/x/moves/0": b"[" * 100_000},
+        {"plan/20261117-1/run": b'{"state": "running", "started_ms": "1", "dropped": []}'},
+        {"plan/20261117-1/run": b'{"state": "running", "dropped": [], "secret": 1}'},
+        {"plan/20261117-1/throttle/0": b'[{"type": 4, "owner": 1, "name": 2}]'},
+        {"pause": b'{"because": "x", "by": "me", "at_ms": 0, "until_ms": "never"}'},
+        {"pause": b"[" * 100_000},
     ],
 )
 def test_a_bad_record_hides_no_other(bad: Mapping[str, bytes]) -> None:
@@ -91,6 +100,7 @@ def test_a_bad_record_hides_no_other(bad: Mapping[str, bytes]) -> None:
     assert found.plans == {PLAN.id: PLAN}
     assert found.pause is None
     assert found.run(PLAN.id) == Run()
+    assert not any(found.throttles.values())
 
 
 def test_what_is_stored_is_asked_for_by_id() -> None:
@@ -169,3 +179,31 @@ def test_stop_and_roll_back_is_where_it_was(states: list[str]) -> None:
 
 def test_bytes_are_those_of_one_replica() -> None:
     assert replica_bytes(PLAN.moves) == {T0: 0, T1: 100, T2: 100}
+
+
+LIVE = frozenset({1, 2, 3, 4})
+
+
+def test_a_controller_that_does_not_pace_is_asked_for_a_few_moves_at_a_time() -> None:
+    """In the order of the plan; what is under way counts; brokers that are away wait."""
+    tps = [TopicPartition("t", n) for n in range(10)]
+    plan = replace(PLAN, moves=tuple(move(tp, (1, 2), (3, 2), 10) for tp in tps))
+    where: Where = dict.fromkeys(tps, ((1, 2), 1))
+    run = Run(RunState.RUNNING, dropped=("t-1",), is_fed=True)
+    batch = next_batch(plan, run, where, {}, LIVE)
+    assert [of.partition for of in batch.moves] == [0, 2, 3, 4, 5], "t-1 was left out"
+    where |= {of.tp: ((3, 2, 1), 1) for of in batch.moves}
+    ongoing = {of.tp: Ongoing((3, 2, 1), (3,), (1,)) for of in batch.moves}
+    assert next_batch(plan, run, where, ongoing, LIVE) == Batch((), ())
+    # One has arrived and is led by another than planned.
+    del ongoing[tps[0]]
+    where[tps[0]] = ((3, 2), 2)
+    batch = next_batch(plan, run, where, ongoing, LIVE)
+    assert [of.partition for of in batch.moves] == [6]
+    assert [of.partition for of in batch.elections] == [0]
+    unmoved: Where = dict.fromkeys(tps, ((1, 2), 1))
+    assert not next_batch(plan, run, unmoved, {}, LIVE - {3}).moves, "the target is away"
+    assert not next_batch(plan, run, {}, {}, LIVE).moves, "deleted"
+    standing = standing_of(plan, run, where, {}, {}, 10**9)
+    assert standing.waiting == 9
+    assert not standing.has_ended(10**9), "nothing is under way, but there is more to ask for"

@@ -117,10 +117,13 @@ def test_a_plan_outlives_the_terminal_and_the_controller(
     cluster.wait_until(
         lambda: where(cluster, "loaded") == [[there]] * 4, "the next controller finished it"
     )
+    cluster.wait_until(
+        lambda: rates(odradek, here) == before, "the throttle is gone, and no client removed it"
+    )
     cluster.wait_until(lambda: progress()["state"] == "done", "the end is known")
     assert progress()["percent"] == 100
-    assert rates(odradek, here) == before, "the throttle is what it was"
     cluster.start(controller)
+    cluster.wait_until(lambda: rates(odradek, controller) == {}, "of one that was away, too")
     assert "plan 20261117-1: done, 4 of 4 moves done" in odradek("rebalance", "status")
     assert "1.2" not in odradek.refused("rebalance", "status", "nothing")
 
@@ -135,7 +138,8 @@ def test_stop_rollback_and_stale_plans(
     done = odradek("rebalance", "apply", file, "--wait", "--throttle", "20MB")
     assert "2 of 2 moves done" in done
     assert where(cluster, "there") == [[2], [2]]
-    assert rates(odradek, 2) == {"follower.replication.throttled.rate": "7000000"}
+    own = {"follower.replication.throttled.rate": "7000000"}
+    cluster.wait_until(lambda: rates(odradek, 2) == own, "the throttle is what it was")
 
     stale = plan_file(tmp_path, "20261116-6", [("there", 0, [1], [3]), ("gone", 0, [1], [2])])
     assert "is stale: 2 of 2 partitions" in odradek.refused("rebalance", "apply", stale)

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from tests.controller.test_controller import Cluster
 
-from odradek.controller import events, plan_scheduler
+from odradek.controller import events, plan_scheduler, plan_throttle
 from odradek.controller.journal import EntryKind
 from odradek.store.paths import ConfigKind
 from odradek.store.plan_moves import PLAN_MOVES, PlannedMove
+from odradek.store.plan_throttles import PLAN_THROTTLES
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
@@ -25,10 +26,13 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def ask(
-    cluster: Cluster, moves: Mapping[TopicPartition, tuple[int, ...] | None], plan: str = "p-1"
+    cluster: Cluster,
+    moves: Mapping[TopicPartition, tuple[int, ...] | None],
+    plan: str = "p-1",
+    throttle: int = 0,
 ) -> dict[str, str]:
     planned = {tp: None if to is None else PlannedMove(to, 10) for tp, to in moves.items()}
-    answers = await cluster.controller().move_for_plan(plan, planned)
+    answers = await cluster.controller().move_for_plan(plan, planned, throttle=throttle)
     await cluster.settle()
     return {str(tp): answer.error.name for tp, answer in answers.items()}
 
@@ -245,3 +249,140 @@ async def test_a_node_that_cannot_be_read_does_not_prevent_an_election(cluster: 
     assert cluster.active == [2]
     await catch_up(cluster, T0)
     assert await moving(cluster) == {1: (6,)}
+
+
+async def throttle_of(cluster: Cluster) -> dict[str, dict[str, str]]:
+    """What is set on the topic and the brokers."""
+    configs = cluster.admin.configs
+    owners = [(ConfigKind.TOPICS, "t"), *((ConfigKind.BROKERS, str(id)) for id in range(1, 7))]
+    found = {entity: await configs.get(kind, entity) for kind, entity in owners}
+    return {entity: settings for entity, settings in found.items() if settings}
+
+
+async def in_force(cluster: Cluster) -> None:
+    """Brokers have heard of the settings."""
+    controller = cluster.controller()
+    active = controller._active
+    assert active is not None
+    active.reassigner.plans.throttle._in_force_at = 0.0
+    controller.put_for_term(events.PaceMoves(), controller.epoch)
+    await cluster.settle()
+
+
+def rates(value: str) -> dict[str, str]:
+    return dict.fromkeys(plan_throttle.RATES, value)
+
+
+async def test_a_throttle_is_set_before_the_first_copy_and_put_back_after_the_last(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("t", (1, 2), (1, 3))
+    own = {"retention.ms": "1000", plan_throttle.LEADER_REPLICAS: "7:9"}
+    await cluster.admin.configs.set(ConfigKind.TOPICS, "t", own)
+    await cluster.admin.configs.set(ConfigKind.BROKERS, "1", rates("77"))
+    await ask(cluster, {T0: (1, 5), T1: (1, 6)}, throttle=1000)
+    assert await moving(cluster) == {}, "brokers have to hear of it first"
+    set_now = await throttle_of(cluster)
+    assert set_now["t"] == own | {
+        plan_throttle.LEADER_REPLICAS: "0:1,0:2,1:1,1:3,7:9",
+        plan_throttle.FOLLOWER_REPLICAS: "0:5,1:6",
+    }
+    assert [set_now[str(id)] for id in (1, 2, 3, 5, 6)] == [rates("1000")] * 5
+    await in_force(cluster)
+    assert await moving(cluster) == {0: (5,)}
+    await catch_up(cluster, T0)
+    assert await throttle_of(cluster) == set_now, "one is left"
+    await catch_up(cluster, T1)
+    assert await throttle_of(cluster) == {"t": own, "1": rates("77")}
+    assert await cluster.admin.session.children(PLAN_THROTTLES) == []
+
+
+async def test_the_next_controller_puts_a_throttle_back_and_sets_what_is_missing(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("t", (3, 4))
+    await ask(cluster, {T0: (3, 5)}, throttle=1000)
+    # It died before it had set the rate of one broker.
+    await cluster.admin.configs.set(ConfigKind.BROKERS, "5", {})
+    await cluster.admin.session.delete(f"{PLAN_THROTTLES}/brokers:5")
+    await cluster.kill(1)
+    await cluster.settle()
+    assert cluster.active == [2]
+    assert (await throttle_of(cluster))["5"] == rates("1000")
+    await in_force(cluster)
+    await catch_up(cluster, T0)
+    assert await throttle_of(cluster) == {}
+    assert await nodes(cluster) == []
+
+
+async def test_a_throttle_stays_until_the_last_step_of_a_stopped_plan_has_ended(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("t", (1, 2), (1, 3))
+    await ask(cluster, {T0: (1, 5), T1: (1, 6)}, throttle=1000)
+    await in_force(cluster)
+    await ask(cluster, {T0: None, T1: None})
+    assert "t" in await throttle_of(cluster), "t-0 is still copied"
+    await catch_up(cluster, T0)
+    assert await throttle_of(cluster) == {}
+
+
+async def test_plans_share_a_throttle_and_the_first_value_comes_back(cluster: Cluster) -> None:
+    await cluster.make("t", (1, 2), (1, 3))
+    await ask(cluster, {T0: (1, 5)}, "p-1", throttle=1000)
+    await ask(cluster, {T1: (1, 6)}, "p-2", throttle=2000)
+    assert (await throttle_of(cluster))["1"] == rates("2000")
+    await in_force(cluster)
+    await catch_up(cluster, T0)
+    await catch_up(cluster, T1)
+    assert await throttle_of(cluster) == {}
+
+
+async def test_a_setting_that_another_changed_meanwhile_is_left_and_said(cluster: Cluster) -> None:
+    await cluster.make("t", (1, 2))
+    await ask(cluster, {T0: (1, 5)}, throttle=1000)
+    await cluster.admin.configs.set(ConfigKind.BROKERS, "5", rates("5"))
+    await cluster.admin.configs.set(ConfigKind.BROKERS, "2", {})
+    await in_force(cluster)
+    await catch_up(cluster, T0)
+    assert await throttle_of(cluster) == {"5": rates("5")}
+    said = [text for text in cluster.happened(EntryKind.REASSIGNMENT) if "left as it is" in text]
+    assert len(said) == 2
+    assert f"{plan_throttle.LEADER_RATE} of brokers/5" in said[0]
+
+
+async def test_a_topic_deleted_meanwhile_gets_no_settings_back(cluster: Cluster) -> None:
+    await cluster.make("t", (1, 2))
+    await ask(cluster, {T0: (3, 4)}, throttle=1000)
+    await cluster.admin.requests.request_deletion("t")
+    await cluster.settle()
+    await look_again(cluster)
+    assert await throttle_of(cluster) == {}
+    assert await cluster.admin.topics() == []
+
+
+async def test_leaderships_alone_are_not_throttled(cluster: Cluster) -> None:
+    await cluster.make("t", (1, 2))
+    await ask(cluster, {T0: (2, 1)}, throttle=1000)
+    assert cluster.leader_of(T0).id == 2
+    assert await throttle_of(cluster) == {}
+
+
+async def test_a_held_setting_that_cannot_be_read_does_not_prevent_an_election(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.make("t", (1, 2))
+    await ask(cluster, {T0: (1, 5)}, throttle=1000)
+    for name, data in {
+        "topics:u": b"{",
+        "topics:v": b'{"version":1,"held":[{"name":1}]}',
+        "brokers:9": b'{"version":1,"held":7}',
+        "nothing": b"",
+    }.items():
+        await cluster.admin.session.create(f"{PLAN_THROTTLES}/{name}", data)
+    await cluster.kill(1)
+    await cluster.settle()
+    assert cluster.active == [2]
+    assert caplog.text.count("ignoring settings held for plans") == 3
+    await in_force(cluster)
+    assert await moving(cluster) == {0: (5,)}

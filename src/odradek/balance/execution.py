@@ -5,12 +5,17 @@
     standing = await status(admin, store, plan.id, now_ms=now_ms)
 
 The decisions are pure functions: `compare` (is the plan still about this cluster), `standing_of`
-(how far it has come) and `way_back` (the plan that undoes it). The controller moves the partitions,
-paced and in steps. A client that dies changes nothing about that, and `apply` again continues where
-it died. Only the throttle needs a client at the end: `status`, `stop`, the next `apply` and the
-watcher put the settings back to what they were, once nothing of the plan moves.
+(how far it has come), `way_back` (the plan that undoes it) and `next_batch` (what to ask of a
+controller that knows no plans). A controller of ours moves the partitions, paced, in steps and
+throttled; a client that dies changes nothing about that, and `apply` again continues where it died.
+
+Apache Kafka's controller starts all that it is asked for at once. There `feed` hands it a few moves
+at a time, again and again, from the `apply` that waits or from the watcher; the throttle is held by
+the plan's record, and `status`, `stop`, the next `apply` and the watcher put the settings back once
+nothing of the plan moves.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,7 +24,7 @@ from odradek.balance.plan import COPY, LEADERSHIP, Move, Plan, PlanCost
 from odradek.balance.plan_store import PlanStore, Run, RunState, StoredPlans
 from odradek.client.admin import Admin
 from odradek.client.metadata import Metadata
-from odradek.client.values import Outcome
+from odradek.client.values import ElectionType, Outcome
 from odradek.operations.plan import Sizes, require_alive
 from odradek.operations.reassignment import replica_sizes
 from odradek.operations.throttle import HeldSetting, held_settings, restore, set_held
@@ -28,7 +33,10 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
 DROPPED_MAX = 0.05
-MOVES_PER_REQUEST = 10_000
+# The controller does nothing else while it takes a request in.
+MOVES_PER_REQUEST = 1_000
+# Where the controller does not pace: moves on a broker at a time, as source or target.
+FED_PER_BROKER = 5
 # A plan just started may not be with the controller yet: it is not taken for one that has ended.
 HAND_OVER_MS = 10_000
 
@@ -135,6 +143,8 @@ def standing_of(
         elif replicas == move.after and leader == move.after[0]:
             done += 1
             done_bytes += move.bytes
+        elif run.is_fed and run.state is RunState.RUNNING and str(move.tp) not in run.dropped:
+            waiting += 1
         else:
             unmoved.append(str(move.tp))
             # A partition that is not listed and not led as planned may be between two elections.
@@ -194,6 +204,44 @@ def _undo(move: Move, replicas: tuple[int, ...]) -> Move:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What to ask a controller for that does not pace."""
+
+    moves: tuple[Move, ...]
+    elections: tuple[Move, ...]
+
+
+def next_batch(
+    plan: Plan,
+    run: Run,
+    where: Where,
+    ongoing: Mapping[TopicPartition, Ongoing],
+    live: frozenset[int],
+) -> Batch:
+    """The next moves in the order of the plan whose brokers take part in few others, and the
+    partitions that have arrived and are not led as planned. A move to a broker that is away, or of
+    a partition without a leader, waits."""
+    busy: Counter[int] = Counter()
+    for tp, state in ongoing.items():
+        busy.update({*state.adding, *([where[tp][1]] if tp in where else [])})
+    moves, elections = [], []
+    for move in plan.moves:
+        replicas, leader = where.get(move.tp, ((), -1))
+        if move.tp in ongoing or str(move.tp) in run.dropped or leader not in live:
+            continue
+        if replicas == move.after:
+            if leader != move.after[0]:
+                elections.append(move)
+            continue
+        new = set(move.after) - set(replicas)
+        involved = {*new, leader} if new else set()
+        if new <= live and all(busy[id] < FED_PER_BROKER for id in involved):
+            busy.update(involved)
+            moves.append(move)
+    return Batch(tuple(moves), tuple(elections))
+
+
 def replica_bytes(moves: Iterable[Move]) -> dict[TopicPartition, int]:
     """The bytes of one new replica of each partition."""
     return {
@@ -211,6 +259,8 @@ class Applied:
     accepted: int
     dropped: tuple[str, ...]
     refused: Mapping[TopicPartition, Outcome]
+    # Whether the controller has only some of the moves: it is Apache Kafka's, and must be fed.
+    is_fed: bool = False
 
 
 async def apply(
@@ -224,12 +274,7 @@ async def apply(
     rollback_of: str | None = None,
 ) -> Applied:
     """Hand a plan to the controller. StalePlan if it is no longer about this cluster."""
-    if not await admin.knows_plans():
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            "the active controller is Apache Kafka's and would start every move at once; use "
-            "`odradek reassign execute`, or make one of ours the controller",
-        )
+    paces = await admin.knows_plans()
     stored = await settle(admin, store, await store.read(), now_ms)
     for other in stored.running():
         if other != plan.id:
@@ -243,12 +288,30 @@ async def apply(
         raise StalePlan(plan, dropped)
     require_alive(admin.client.metadata, {id for m in left for id in set(m.after) - set(m.before)})
     since_ms = before.started_ms if before.state is RunState.RUNNING else now_ms
-    run = Run(RunState.RUNNING, since_ms, 0, by, throttle, dropped, rollback_of)
+    run = Run(RunState.RUNNING, since_ms, 0, by, throttle, dropped, rollback_of, not paces)
     await store.put(plan, stored, run)
+    if paces:
+        refused = await _hand_over(admin, plan.id, left, throttle or 0)
+        return Applied(len(left) - len(refused), dropped, refused)
     if throttle is not None and left and not stored.throttles.get(plan.id):
         await _throttle(admin, store, plan.id, left, throttle)
-    refused = await _hand_over(admin, plan.id, left)
-    return Applied(len(left) - len(refused), dropped, refused)
+    await feed(admin, await store.read(), plan.id)
+    return Applied(len(left), dropped, {}, is_fed=True)
+
+
+async def feed(admin: Admin, stored: StoredPlans, id: str) -> None:
+    """Ask Apache Kafka's controller for the next moves of a plan that runs."""
+    run = stored.run(id)
+    if run.state is not RunState.RUNNING:
+        return
+    plan = stored.plan(id)
+    where = await find(admin, plan)
+    ongoing = await admin.list_reassignments(None)
+    batch = next_batch(plan, run, where, ongoing, frozenset(admin.client.metadata.nodes))
+    if batch.moves:
+        await admin.alter_reassignments({move.tp: move.after for move in batch.moves})
+    if batch.elections:
+        await admin.elect_leaders(ElectionType.PREFERRED, [move.tp for move in batch.elections])
 
 
 async def _throttle(
@@ -261,12 +324,14 @@ async def _throttle(
     await set_held(admin, held)
 
 
-async def _hand_over(admin: Admin, id: str, moves: Sequence[Move]) -> dict[TopicPartition, Outcome]:
+async def _hand_over(
+    admin: Admin, id: str, moves: Sequence[Move], throttle: int
+) -> dict[TopicPartition, Outcome]:
     sizes = replica_bytes(moves)
     refused: dict[TopicPartition, Outcome] = {}
     for some in _pieces(moves):
         targets = {move.tp: move.after for move in some}
-        outcomes = await admin.move_for_plan(id, targets, sizes)
+        outcomes = await admin.move_for_plan(id, targets, sizes, throttle)
         refused.update({tp: error for tp, error in outcomes.items() if error is not None})
     return refused
 
@@ -309,9 +374,11 @@ async def stop(admin: Admin, store: PlanStore, id: str, *, at_once: bool, now_ms
     """Start nothing more of a plan. What is under way ends, or `at_once` is taken back."""
     stored = await store.read()
     plan = stored.plan(id)
+    paces = await admin.knows_plans()
     for some in _pieces(plan.moves):
         targets: dict[TopicPartition, Sequence[int] | None] = {move.tp: None for move in some}
-        await admin.move_for_plan(id, targets, {})
+        if paces:
+            await admin.move_for_plan(id, targets, {})
         if at_once:
             ongoing = await admin.list_reassignments([move.tp for move in some])
             if ongoing:

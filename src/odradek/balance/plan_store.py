@@ -5,7 +5,7 @@
 | `plan/<id>` | the plan without its moves, and how many chunks these are |
 | `plan/<id>/moves/<n>` | some of its moves, each with the replicas before: the way back |
 | `plan/<id>/run` | how it is carried out: by whom, since when, what was left out |
-| `plan/<id>/throttle/<n>` | settings that were changed for it, and what they were before |
+| `plan/<id>/throttle/<n>` | settings that a client changed for it, and what they were before |
 | `pause` | until when nothing is started by itself, and why |
 
 Chunks are written first and `plan/<id>` last: a writer that dies in between leaves no plan, only
@@ -16,10 +16,11 @@ is left out, with a line in the log: one bad record does not hide the others.
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.balance.plan import InvalidPlan, Plan, move_to_dict, next_plan_id
 from odradek.client.admin import Admin
@@ -29,6 +30,11 @@ from odradek.client.values import NewTopic, check
 from odradek.operations.throttle import HeldSetting
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +67,8 @@ class Run:
     throttle: int | None = None
     dropped: tuple[str, ...] = ()
     rollback_of: str | None = None
+    # The controller is Apache Kafka's: clients hand it the moves, a few at a time.
+    is_fed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +233,17 @@ def decode(records: Mapping[str, bytes]) -> StoredPlans:
                 held = _try(key, lambda: list(_read_held(records, id))) or []
                 throttles[id] = held
                 chunks[id] = (_count(records, id, "moves"), _count(records, id, "throttle"))
-    pause = _try(PAUSE, lambda: Pause(**json.loads(records[PAUSE]))) if PAUSE in records else None
+    pause = None
+    if PAUSE in records:
+        pause = _try(PAUSE, lambda: _checked(Pause(**json.loads(records[PAUSE]))))
     return StoredPlans(plans, runs, throttles, pause, chunks)
 
 
 def _try(key: str, read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except (InvalidPlan, ValueError, TypeError, KeyError, AttributeError) as error:
-        logger.warning("%s: ignoring %s: %r", TOPIC, key, error)
+    except (InvalidPlan, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        logger.warning("%s: ignoring %.200s: %.500r", TOPIC, key, error)
         return None
 
 
@@ -254,13 +264,23 @@ def _read_run(records: Mapping[str, bytes], id: str) -> Run | None:
     found = json.loads(data)
     found["state"] = RunState(found["state"])
     found["dropped"] = tuple(map(str, found["dropped"]))
-    return Run(**found)
+    return _checked(Run(**found))
 
 
 def _read_held(records: Mapping[str, bytes], id: str) -> Iterator[HeldSetting]:
     for n in range(_count(records, id, "throttle")):
         for found in json.loads(records[f"plan/{id}/throttle/{n}"]):
-            yield HeldSetting(**found)
+            yield _checked(HeldSetting(**found))
+
+
+def _checked(made: T) -> T:
+    """Whether each field is of the kind it is declared as: any writer of the topic could have
+    written it. TypeError if not."""
+    for declared in fields(made):
+        kind, value = declared.type, getattr(made, declared.name)
+        if isinstance(kind, type | UnionType) and not isinstance(value, kind):
+            raise TypeError(f"{declared.name} of {str(value)[:50]!r}")
+    return made
 
 
 def _count(records: Mapping[str, bytes], id: str, part: str) -> int:

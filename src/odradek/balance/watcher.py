@@ -65,6 +65,9 @@ class Watcher:
         """Observe once, and start the repair that is due."""
         now_ms = self._clock_ms()
         stored = await execution.settle(self._admin, self._store, await self._store.read(), now_ms)
+        for id in stored.running():
+            if stored.run(id).is_fed:
+                await execution.feed(self._admin, stored, id)
         metadata = await self._admin.client.refresh(None)
         if returned := await self._stop_for_those_back(stored, metadata):
             return Report(Diagnosis(), returned)

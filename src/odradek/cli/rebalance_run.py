@@ -128,7 +128,13 @@ def _report(
     left_alone: tuple[str, ...] = (),
 ) -> None:
     """What became of a plan that was handed over; exits with 1 if a move was refused."""
-    standing = _until_ended(cluster, plan.id) if wait else None
+    if applied.is_fed and not wait:
+        click.echo(
+            "the active controller is Apache Kafka's: this command hands it the moves, a few at a "
+            "time; if it ends, `odradek rebalance watch` goes on, or apply the plan again",
+            err=True,
+        )
+    standing = _until_ended(cluster, plan.id) if wait or applied.is_fed else None
     if as_json:
         found: dict[str, object] = {
             "id": plan.id,
@@ -166,6 +172,8 @@ def _until_ended(cluster: "Blocking", id: str) -> "Standing":
             while True:
                 now_ms = _now_ms()
                 now = await execution.status(cluster.admin, store, id, now_ms=now_ms)
+                if now.run.is_fed:
+                    await execution.feed(cluster.admin, await store.read(), id)
                 if now.is_active:
                     active_ms = now_ms
                 elif not now.failed or now_ms - active_ms > HEARSAY_MS:
@@ -182,8 +190,8 @@ def _until_ended(cluster: "Blocking", id: str) -> "Standing":
         return cluster.run(watch())
     except KeyboardInterrupt:
         click.echo(
-            f"the controller goes on; watch it with `odradek rebalance status {id}`, or stop it "
-            f"with `odradek rebalance stop {id}`",
+            f"what was begun goes on; see `odradek rebalance status {id}`, or stop it with "
+            f"`odradek rebalance stop {id}`",
             err=True,
         )
         raise

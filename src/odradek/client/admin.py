@@ -278,10 +278,12 @@ class Admin:
         plan_id: str,
         targets: Mapping[TopicPartition, Sequence[int] | None],
         replica_bytes: Mapping[TopicPartition, int],
+        throttle: int = 0,
     ) -> dict[TopicPartition, Outcome]:
-        """Have the controller move partitions for a plan, in this order and paced; None takes one
-        out of the plan. A Kafka controller knows no plans: ask `knows_plans` first."""
-        return await self._reassign(targets, plan_id, replica_bytes)
+        """Have the controller move partitions for a plan, in this order, paced, and throttled to so
+        many bytes a second on each broker unless that is 0; None takes one out of the plan. A Kafka
+        controller knows no plans: ask `knows_plans` first."""
+        return await self._reassign(targets, plan_id, replica_bytes, throttle)
 
     async def knows_plans(self) -> bool:
         """Whether the active controller is one that paces the moves of plans."""
@@ -298,6 +300,7 @@ class Admin:
         targets: Mapping[TopicPartition, Sequence[int] | None],
         plan_id: str | None,
         replica_bytes: Mapping[TopicPartition, int],
+        throttle: int = 0,
     ) -> dict[TopicPartition, Outcome]:
         topics: dict[str, list[reassign_messages.ReassignablePartition]] = {}
         for position, (tp, replicas) in enumerate(targets.items()):
@@ -316,6 +319,7 @@ class Admin:
             ],
             timeout_ms=self.timeout_ms,
             plan_id=plan_id,
+            plan_throttle=throttle,
         )
         response: reassign_messages.AlterPartitionReassignmentsResponse = (
             await self.client.ask_controller(request, lambda answer: answer.error_code)

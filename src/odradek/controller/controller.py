@@ -172,11 +172,16 @@ class Controller:
         return await request.reply
 
     async def move_for_plan(
-        self, plan: str, moves: Mapping[TopicPartition, PlannedMove | None], requester: str = ""
+        self,
+        plan: str,
+        moves: Mapping[TopicPartition, PlannedMove | None],
+        *,
+        throttle: int = 0,
+        requester: str = "",
     ) -> dict[TopicPartition, PartitionOutcome]:
-        """Move partitions for a plan, in this order and paced; None takes one out of the plan, and
-        what is under way of it ends."""
-        request = events.PlanMovesReceived(plan, moves, requester)
+        """Move partitions for a plan, in this order, paced, and throttled to so many bytes a second
+        unless that is 0; None takes one out of the plan, and what is under way of it ends."""
+        request = events.PlanMovesReceived(plan, moves, throttle, requester)
         self._queue.put(request)
         return await request.reply
 

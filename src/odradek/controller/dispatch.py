@@ -67,9 +67,9 @@ async def serve(active: ActiveController, request: AnyApiRequest) -> None:
             targets = (f"{tp}:{'cancel' if to is None else list(to)}" for tp, to in moves.items())
             active.note(f"ApiPartitionReassignment {abbreviated(targets, ' ')}")
             request.succeed(await active.reassigner.request(moves))
-        case events.PlanMovesReceived(plan=plan, moves=planned):
+        case events.PlanMovesReceived(plan=plan, moves=planned, throttle=rate):
             active.note(f"PlanMoves plan={plan} {abbreviated(map(str, planned), ' ')}")
-            request.succeed(await active.reassigner.request_for_plan(plan, planned))
+            request.succeed(await active.reassigner.request_for_plan(plan, planned, rate))
         case events.ListPartitionReassignments():
             request.succeed(active.reassigner.listed(request.partitions))
         case events.AlterPartitionReceived():

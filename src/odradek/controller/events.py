@@ -241,14 +241,20 @@ class ApiPartitionReassignment(ApiRequest[dict[TopicPartition, PartitionOutcome]
 
 
 class PlanMovesReceived(ApiRequest[dict[TopicPartition, PartitionOutcome]]):
-    """Move partitions for a plan, in this order and paced; None takes one out of the plan."""
+    """Move partitions for a plan, in this order, paced and throttled; None takes one out of the
+    plan."""
 
     def __init__(
-        self, plan: str, moves: Mapping[TopicPartition, PlannedMove | None], requester: str = ""
+        self,
+        plan: str,
+        moves: Mapping[TopicPartition, PlannedMove | None],
+        throttle: int = 0,
+        requester: str = "",
     ) -> None:
         super().__init__(requester)
         self.plan = plan
         self.moves = moves
+        self.throttle = throttle
 
 
 class ListPartitionReassignments(ApiRequest[dict[TopicPartition, ReplicaAssignment]]):

@@ -49,13 +49,23 @@ class PlanQueue:
         self._node_of = {tp: number for number, node in self._nodes.items() for tp in node.moves}
         self._last_number = max(self._nodes, default=-1)
 
-    async def add(self, plan: str, moves: Mapping[TopicPartition, PlannedMove]) -> None:
+    def throttled(self) -> dict[int, list[TopicPartition]]:
+        """The moves that are to be throttled, by rate."""
+        found: dict[int, list[TopicPartition]] = {}
+        for node in self._nodes.values():
+            if node.throttle:
+                found.setdefault(node.throttle, []).extend(node.moves)
+        return found
+
+    async def add(
+        self, plan: str, moves: Mapping[TopicPartition, PlannedMove], throttle: int = 0
+    ) -> None:
         """Put these at the end. They must not be in the queue."""
         rest = iter(moves.items())
         nodes: dict[int, PlanNode] = {}
         while chunk := dict(islice(rest, MOVES_PER_NODE)):
             self._last_number += 1
-            nodes[self._last_number] = PlanNode(plan, chunk)
+            nodes[self._last_number] = PlanNode(plan, chunk, throttle)
         if not nodes:
             return
         await self._store.add(nodes, self._term.fence)

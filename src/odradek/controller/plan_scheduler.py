@@ -8,7 +8,7 @@ and waits until that broker returns, so that it does not occupy a slot that anot
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -17,8 +17,10 @@ from odradek.controller.context import Partition
 from odradek.controller.journal import EntryKind
 from odradek.controller.plan_pace import Health, Limits, MoveStep, Pace
 from odradek.controller.plan_queue import PlanQueue
+from odradek.controller.plan_throttle import PlanThrottle
 from odradek.controller.term import Term
 from odradek.store.paths import ConfigKind
+from odradek.store.plan_moves import PlannedMove
 from odradek.wire.topics import TopicPartition
 
 MIN_ISR = "min.insync.replicas"
@@ -52,6 +54,7 @@ class PlanScheduler:
         self._context = term.context
         self._config = term.config
         self.queue = PlanQueue(term)
+        self.throttle = PlanThrottle(term)
         self.pace = Pace(term.config.moves_per_broker, term.config.moves_per_broker_max)
         self.halted_by: TopicPartition | None = None
         self._min_isr: dict[str, int] = {}
@@ -67,6 +70,36 @@ class PlanScheduler:
         if self._timer is not None:
             self._timer.cancel()
 
+    # What comes and goes
+
+    async def load(self) -> None:
+        """Learn what earlier controllers did not finish."""
+        await self.queue.load()
+        await self.learn_min_isr(tp.topic for tp in self.queue)
+        await self.throttle.load(
+            {
+                rate: {tp: self.queue[tp].replicas for tp in tps}
+                for rate, tps in self.queue.throttled().items()
+            }
+        )
+
+    async def add(
+        self, plan: str, moves: Mapping[TopicPartition, PlannedMove], throttle: int
+    ) -> None:
+        """Put these at the end of the queue, where the rate of the throttle is kept, too: what a
+        controller that dies has not set, the next one sets."""
+        await self.learn_min_isr(tp.topic for tp in moves)
+        await self.queue.add(plan, moves, throttle)
+        if throttle and moves:
+            await self.throttle.hold(throttle, {tp: of.replicas for tp, of in moves.items()})
+
+    async def rest(self) -> None:
+        """All that could be started is: put back what is no longer throttled, and have the event
+        put that looks again."""
+        if await self.throttle.release(self.queue):
+            self._term.put(events.PaceMoves())
+        self._schedule()
+
     # What is due
 
     def due(self, tried: Tried) -> Due:
@@ -74,6 +107,7 @@ class PlanScheduler:
         due = Due()
         steps = {}
         waiting = []
+        may_copy = self.halted_by is None and not self.throttle.seconds_left(_now())
         racks = {broker.id: broker.rack for broker in self._context.brokers.values()}
         for tp in self._waiting():
             partition = self._context.partition(tp)
@@ -86,7 +120,7 @@ class PlanScheduler:
                 self._lead(partition, due, tried)
             elif (tp, step) in tried:
                 continue
-            elif self.halted_by is None and self._can_begin(partition, step):
+            elif may_copy and self._can_begin(partition, step):
                 adding = tuple(set(step) - set(partition.assignment.replicas))
                 steps[tp] = step
                 waiting.append(MoveStep(tp, adding, state.leader, move.bytes))
@@ -160,12 +194,12 @@ class PlanScheduler:
 
     # Looking again
 
-    def schedule(self) -> None:
+    def _schedule(self) -> None:
         """Have the event put that looks again, as long as anything is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not len(self.queue):
+        if not len(self.queue) and not len(self.throttle):
             return
         now = _now()
         if now >= self._observe_at:
@@ -173,6 +207,8 @@ class PlanScheduler:
         delay = self._observe_at - now
         if self._leaderships > self._config.moves_leaderships:
             delay = min(delay, LEADERSHIPS_S)
+        if wait_s := self.throttle.seconds_left(now):
+            delay = min(delay, wait_s)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(delay, self._term.put, events.PaceMoves())
 

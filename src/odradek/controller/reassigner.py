@@ -61,8 +61,7 @@ class Reassigner:
     async def load(self) -> None:
         """Learn what waited under an earlier controller."""
         await self.queue.load()
-        await self.plans.queue.load()
-        await self.plans.learn_min_isr(tp.topic for tp in self.plans.queue)
+        await self.plans.load()
 
     # Requests
 
@@ -113,7 +112,7 @@ class Reassigner:
         return {tp: results[tp] for tp in asked}
 
     async def request_for_plan(
-        self, plan: str, asked: Mapping[TopicPartition, PlannedMove | None]
+        self, plan: str, asked: Mapping[TopicPartition, PlannedMove | None], throttle: int = 0
     ) -> dict[TopicPartition, PartitionOutcome]:
         """Move in this order and paced, or take partitions out of the plan; answers for each.
 
@@ -143,8 +142,7 @@ class Reassigner:
         await self.plans.queue.remove([*stopped, *accepted])
         for tp in stopped:
             self._record(tp, f"taken out of plan {plan}")
-        await self.plans.learn_min_isr(tp.topic for tp in accepted)
-        await self.plans.queue.add(plan, accepted)
+        await self.plans.add(plan, accepted, throttle)
         await self.start_waiting()
         return results
 
@@ -249,7 +247,7 @@ class Reassigner:
             for tp in due.arrived:
                 self._record(tp, f"done for plan {self.plans.queue.plan_of(tp)}")
             await self.plans.queue.remove(due.arrived)
-        self.plans.schedule()
+        await self.plans.rest()
 
     async def pace_moves(self) -> None:
         """Look how the moves of plans go; take back steps to brokers that are gone."""

@@ -49,6 +49,7 @@ from odradek.store.payloads import (
     TopicNode,
 )
 from odradek.store.plan_moves import PlanMoves
+from odradek.store.plan_throttles import PlanThrottles
 from odradek.store.tokens import TokenNodes
 from odradek.wire.topics import TopicPartition
 
@@ -68,8 +69,8 @@ class ClusterStore:
     """Typed access through one session of a store.
 
     Brokers, topics and partition states are here; what else the cluster keeps is in stores of its
-    own: `controller`, `requests`, `plan_moves`, `notifications`, `configs`, `acls` and
-    `tokens`.
+    own: `controller`, `requests`, `plan_moves`, `plan_throttles`, `notifications`, `configs`,
+    `acls` and `tokens`.
     """
 
     def __init__(self, session: Store, clock: Callable[[], int] = wall_clock_ms) -> None:
@@ -78,6 +79,7 @@ class ClusterStore:
         self.controller = ControllerNodes(nodes)
         self.requests = AdminRequests(nodes)
         self.plan_moves = PlanMoves(nodes)
+        self.plan_throttles = PlanThrottles(nodes)
         self.notifications = NotificationNodes(nodes)
         self.configs = Configs(nodes)
         self.acls = Acls(nodes)

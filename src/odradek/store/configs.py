@@ -99,6 +99,38 @@ class Configs:
             return
         raise StoreError(path, f"{path} changed {ATTEMPTS_MAX} times while it was read")
 
+    async def update(
+        self,
+        kind: str,
+        entities: Collection[str],
+        change: Callable[[str, dict[str, str]], Mapping[str, str]],
+        fence: int,
+    ) -> None:
+        """For the controller: change the settings of many entities, each under the version it was
+        read at and all behind the fence, and notify brokers of those that are other now. An entity
+        without a node, as that of a deleted topic, is passed over."""
+        changed = []
+
+        def decide(entity: str, data: bytes | None, version: int) -> bytes:
+            before = payloads.decode_config(data, paths.config(kind, entity))
+            after = change(entity, dict(before))
+            if before == after:
+                return data or b""
+            changed.append(entity)
+            return payloads.encode_config(after)
+
+        where = {entity: paths.config(kind, entity) for entity in entities}
+        await self._nodes.update(where, decide, fence)
+        for entity in dict.fromkeys(changed):
+            await self.changes.notify(f"{kind}/{entity}")
+
+    async def prepare_brokers(self, brokers: Collection[str]) -> None:
+        """Have a node for the settings of each of these brokers: one without any has none."""
+        kind = paths.ConfigKind.BROKERS
+        await self._nodes.ensure(paths.configs(kind))
+        creates = [[Create(paths.config(kind, of), payloads.encode_config({}))] for of in brokers]
+        await self._nodes.write_all(creates, None, ignore=NodeExists)
+
     async def _check_controller(self, path: str) -> Check:
         controller = await self._nodes.read(paths.CONTROLLER)
         if controller is None or payloads.decode_controller(controller[0])[1] > 0:

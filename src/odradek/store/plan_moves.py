@@ -32,10 +32,12 @@ class PlannedMove(NamedTuple):
 
 @dataclass(slots=True)
 class PlanNode:
-    """Some moves of one plan, in order."""
+    """Some moves of one plan, in order, and the bytes a second that copying is throttled to; 0 for
+    no throttle."""
 
     plan: str
     moves: dict[TopicPartition, PlannedMove] = field(default_factory=dict)
+    throttle: int = 0
 
 
 class PlanMoves:
@@ -87,12 +89,15 @@ def encode(node: PlanNode) -> bytes:
         }
         for tp, move in node.moves.items()
     ]
-    return payloads.dump({"version": 1, "plan": node.plan, "moves": moves})
+    return payloads.dump(
+        {"version": 1, "plan": node.plan, "throttle": node.throttle, "moves": moves}
+    )
 
 
 def decode(data: bytes | None, path: str) -> PlanNode:
     of = payloads.parse(data, path)
-    node = PlanNode(payloads.typed(of, "plan", str, path))
+    throttle = payloads.typed(of, "throttle", int, path) if "throttle" in of else 0
+    node = PlanNode(payloads.typed(of, "plan", str, path), throttle=throttle)
     for entry in payloads.objects(of, "moves", path):
         tp = TopicPartition(
             payloads.typed(entry, "topic", str, path), payloads.integer(entry, "partition", path)

@@ -76,5 +76,6 @@ async def _ask(
             else PlannedMove(tuple(partition.replicas), max(0, partition.replica_bytes))
             for tp, partition in sorted(asked.items(), key=lambda item: item[1].plan_position)
         },
+        throttle=max(0, request.plan_throttle),
         requester=sender,
     )

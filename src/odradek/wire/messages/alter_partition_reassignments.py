@@ -12,6 +12,7 @@ from ..schema import Message, Struct, int16, int32, int64, since
 PLAN_TAG = 20_293
 POSITION_TAG = 20_294
 BYTES_TAG = 20_295
+THROTTLE_TAG = 20_296
 
 
 class ReassignablePartition(Struct):
@@ -31,6 +32,8 @@ class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 0), f
     topics: list[ReassignableTopic] = since(0)
     # With a plan, null replicas take a partition out of it, and a step that has begun ends.
     plan_id: str | None = since(0, tag=PLAN_TAG, default=None)
+    # Bytes a second that each broker copies for plans; 0 for no limit.
+    plan_throttle: int64 = since(0, tag=THROTTLE_TAG)
 
 
 class ReassignablePartitionResponse(Struct):
