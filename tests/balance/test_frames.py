@@ -7,7 +7,7 @@ import struct
 import pytest
 from tests.balance.frames import START_MS, TICKS_PER_WINDOW, Row, frame
 
-from odradek.balance.frames import decode_frames
+from odradek.balance.frames import AMOUNT_MAX, SAID_MAX, decode_frames
 from odradek.balance.windows import broker_windows, partition_windows
 from odradek.wire.crc32c import crc32c
 from odradek.wire.telemetry import IN_SYNC, BrokerLoad
@@ -83,3 +83,23 @@ def test_what_is_no_frame_is_skipped_and_said(caplog: pytest.LogCaptureFixture) 
     assert any("topic of -1" in line for line in caplog.messages)
     empty = decode_frames([])
     assert partition_windows(empty).num_rows == broker_windows(empty).num_rows == 0
+
+
+@pytest.mark.parametrize("name", ["bytes_in", "size", "requests"])
+def test_a_frame_beyond_belief_is_skipped(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Two of the largest numbers added up would be less than nothing."""
+    forged = [frame(1, tick, {("t", 0): Row(**{name: 2**62})}) for tick in range(4)]
+    good = frame(2, 0, {("t", 0): Row(10, size=AMOUNT_MAX)})
+    with caplog.at_level(logging.WARNING):
+        decoded = decode_frames([*forged, good])
+    assert (decoded.rows.num_rows, decoded.skipped) == (1, 4)
+    assert f"{name} of {2**62}" in caplog.text
+
+
+def test_a_flood_of_forged_frames_is_counted_and_not_all_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        decoded = decode_frames(b"ODRT" + bytes([n % 256]) * 100 for n in range(10_000))
+    assert decoded.skipped == 10_000
+    assert len(caplog.messages) == SAID_MAX

@@ -56,6 +56,8 @@ BROKERS = pa.schema(
     ]
 )
 INT64_MAX = 2**63 - 1
+# No partition has or does so much: sums of a thousand such still fit, and so do all plans.
+AMOUNT_MAX = 2**53
 # Warnings about one read: more say nothing new.
 SAID_MAX = 5
 
@@ -95,7 +97,8 @@ def open_frame(value: bytes | None) -> Frame:
 
 
 def _check_rows(frame: Frame) -> None:
-    """What numbers in rows point at exists, and nothing is less than zero."""
+    """What numbers in rows point at exists, and nothing is less than zero or beyond belief: sums of
+    what one sender makes up must not run over."""
     if not len(frame):
         return
     columns = {
@@ -106,6 +109,8 @@ def _check_rows(frame: Frame) -> None:
     for name in COLUMNS:
         if columns[name].min() < 0:
             raise InvalidFrame(f"{name} of {columns[name].min()}")
+        if columns[name].max() > AMOUNT_MAX:
+            raise InvalidFrame(f"{name} of {columns[name].max()}")
 
 
 def frame_rows(frames: list[Frame]) -> pa.Table:
