@@ -134,6 +134,11 @@ class CrashingDisk:
             self.changes_left -= 1
         self.changes += 1
 
+    def sync_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if self.exists(path) and not self.is_dir(path):
+                self.open(path).sync()
+
     def open(self, path: str, create: bool = False) -> File:
         if create and not self._disk.exists(path):
             self.change()

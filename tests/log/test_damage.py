@@ -1,6 +1,7 @@
 """Damage after a stop, on real files: every file of a log directory, in every way."""
 
 import asyncio
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from tests.log.logs import NOW_MS, end, fill, produce, read_all
 
+from odradek.log import disk
 from odradek.log.config import LogConfig
 from odradek.log.damage import Damage
 from odradek.log.disk import RealDisk, RealFile
@@ -585,3 +587,20 @@ async def test_thousands_of_logs_are_closed_and_loaded_in_few_calls_off_the_loop
     await again.load()
     assert len(again.logs) == 64 and calls == 4
     await again.close()
+
+
+async def test_logs_that_were_not_closed_are_synced_together_not_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "FILES_SYNCED_APART_MAX", 8)
+    crashed = await started(tmp_path)
+    for n in range(16):
+        fill(crashed.get_or_create(TopicPartition("t", n), is_new=True), 1)
+    crashed._close_files()
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    manager = await started(tmp_path)
+    assert [log.end_offset for log in manager.logs.values()] == [1] * 16
+    assert len(synced) < 16
+    monkeypatch.undo()
+    await manager.close()

@@ -461,8 +461,8 @@ class TestThrottles:
         simulate(story, config=small, log_config=config)
 
 
-class TestFresh:
-    """Whoever waits for an append is answered from the producer's own buffer."""
+class TestInMemory:
+    """What was appended a moment ago is answered from the producer's own buffer."""
 
     @pytest.mark.parametrize("compression", ["producer", "gzip"])
     def test_what_it_gets_is_what_is_on_disk(self, simulate: Any, compression: str) -> None:
@@ -474,9 +474,44 @@ class TestFresh:
             ((_, data),) = waiting.result()
             assert bytes(data.records) == leader.log().read(1, 1 << 20).records
             assert isinstance(data.records, memoryview) is (compression == "producer")
-            assert leader.partition().replica.last_append is None
 
         simulate(story, log_config=LogConfig(compression_type=compression))
+
+    def test_who_comes_late_shares_the_buffers_with_who_waited(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            leader = await alone(world)
+            session = asking({T0: 0}, session=True)
+            waiting = leader.replicas.fetch(FetchParams(max_wait_ms=500), session)
+            for letter in (b"a", b"b"):
+                leader.append(letter * 5_000)
+            ((_, first),) = waiting.result()
+            ((_, one),) = fetch(leader, {T0: 0})
+            ((_, other),) = fetch(leader, {T0: 0})
+            assert one.records[0].obj is first.records.obj
+            assert one.records[1].obj is other.records[1].obj
+            assert b"".join(one.records) == leader.log().read(0, 1 << 20).records
+
+        simulate(story)
+
+    def test_a_deposed_leader_forgets_what_it_truncates(self, simulate: Any) -> None:
+        async def story(world: Any) -> None:
+            first, second = await world.start(1, 2)
+            await world.elect(1, [1, 2], [1, 2])
+            first.append(b"kept" * 2_000)
+            await world.until(lambda: second.log().end_offset == 1)
+            second.replicas.fetchers.remove([T0])
+            fetch(first, {T0: 1}, max_wait_ms=60_000)
+            first.append(b"lost" * 2_000)
+            assert first.log().tail.read(1, 2, 1 << 20, min_one_batch=True)
+            await world.elect(2, [2], [2, 1])
+            second.append(b"else" * 2_000)
+            await world.until(lambda: first.contents() == second.contents())
+            assert not first.log().tail.read(1, 2, 1 << 20, min_one_batch=True)
+            await world.elect(1, [1, 2], [2, 1])
+            ((_, data),) = fetch(first, {T0: 1})
+            assert bytes(data.records) == second.log().read(1, 1 << 20).records
+
+        simulate(story)
 
     def test_limits_hold(self, simulate: Any) -> None:
         async def story(world: Any) -> None:

@@ -33,10 +33,11 @@ from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.plan_scheduler import PlanScheduler
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
-from odradek.log import recovery
+from odradek.log import recovery, tail
 from odradek.log.log import Log
 from odradek.log.producers import ProducerStates
 from odradek.log.shutdown_record import Differences
+from odradek.log.tail import Tail
 from odradek.replica import control_decisions, control_requests
 from odradek.replica.control_requests import ControlRequests
 from odradek.replica.follower import fetcher
@@ -322,6 +323,14 @@ def _of_three(
 
 def attribute(owner: Any, name: str, value: Any) -> Patches:
     return [mock.patch.object(owner, name, value)]
+
+
+def keep_truncated_batches() -> Patches:
+    return [
+        *attribute(Tail, "clear", lambda self: None),
+        # The batches here are small: let them be served as large ones are.
+        *attribute(tail, "WALKED_BYTES_MIN", 0),
+    ]
 
 
 def ack_at_once() -> Patches:
@@ -812,6 +821,14 @@ BUGS = [
         believe_the_clean_marker,
         1,
         damaged,
+    ),
+    Bug(
+        "batches that a change of leader has truncated are still served from memory",
+        frozenset({"LogMatching", "ConsistentRead", "NothingSkipped", "NoCommittedRecordLost"}),
+        keep_truncated_batches,
+        1,
+        isolated,
+        LATEST,
     ),
     Bug(
         "a follower joins the ISR below the start of the leader's epoch",

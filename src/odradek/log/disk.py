@@ -11,11 +11,13 @@ What a crash leaves
 - `Disk.rename`, `remove`, creation: durable after `sync_dir` of the parent; before it, done or not.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -27,6 +29,9 @@ Buffer = bytes | bytearray | memoryview
 BUFFERS_PER_WRITE_MAX = 1024
 
 DIRECTORY_MODE = 0o700
+
+# More files than this are synced with all else on their file system.
+FILES_SYNCED_APART_MAX = 256
 
 
 class File(Protocol):
@@ -97,6 +102,10 @@ class Disk(Protocol):
         """Replace a small file: temporary neighbour, sync, rename, sync of the directory."""
 
     def sync_dir(self, path: str) -> None: ...
+
+    def sync_files(self, paths: Sequence[str]) -> None:
+        """The same as `sync` of each file, and `sync_dir` of each directory, among them; those that
+        are gone are passed over."""
 
     def lock(self, path: str) -> Lock:
         """Create and lock; BlockingIOError if another process holds it."""
@@ -260,6 +269,32 @@ class RealDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def sync_files(self, paths: Sequence[str]) -> None:
+        if len(paths) < FILES_SYNCED_APART_MAX or not self._sync_file_systems(paths):
+            for path in paths:
+                with suppress(FileNotFoundError):
+                    self.sync_dir(path)  # a descriptor that cannot write will do for files, too
+
+    def _sync_file_systems(self, paths: Sequence[str]) -> bool:
+        """Sync all that is on the file systems of these files, as the system allows: it is one
+        transaction of each, where every file alone would be one."""
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        if syncfs is None:
+            return False
+        one_on_each = {}
+        for path in paths:
+            with suppress(FileNotFoundError):
+                one_on_each[os.stat(path).st_dev] = path
+        for path in one_on_each.values():
+            descriptor = self._open_files.opening(partial(os.open, path, os.O_RDONLY))
+            try:
+                if syncfs(descriptor) != 0:
+                    error = ctypes.get_errno()
+                    raise OSError(error, os.strerror(error), path)
+            finally:
+                os.close(descriptor)
+        return True
 
     def lock(self, path: str) -> RealLock:
         return self._open_files.opening(partial(RealLock, path))

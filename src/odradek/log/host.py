@@ -1,13 +1,14 @@
 """What logs need from the broker that owns them: a disk, the time, chance, and callbacks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
 from odradek.log.disk import Disk
 from odradek.log.offload import Offload
 from odradek.log.producers import EXPIRATION_MS_DEFAULT
+from odradek.log.tail import Tails
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -60,3 +61,5 @@ class LogHost:
     keeps_topic_ids: bool = True
     # loop.call_later: deleted files stay for `file.delete.delay.ms`.
     call_later: Callable[[float, Callable[[], None]], object] = _call_now
+    # What was appended last, in memory.
+    tails: Tails = field(default_factory=Tails)

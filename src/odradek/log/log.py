@@ -47,6 +47,7 @@ from odradek.log.segment import (
 )
 from odradek.log.segments import LogRead, Segments
 from odradek.log.shutdown_record import LogRecord, checksum_of, index_checksums, segment_files
+from odradek.log.tail import Tail
 from odradek.log.validation import WritableBuffer, check_batch, one_batch, recompressed
 from odradek.wire.batch import (
     BatchHeader,
@@ -126,6 +127,12 @@ class Flush:
             opened.close()
         self.disk.sync_dir(self.directory)
 
+    def sync_later(self, to_sync: list[str]) -> None:
+        """Leave it to the caller, who does not believe `finish_flush` before it is done."""
+        disk = self.disk
+        to_sync += [path for path in self.paths if disk.exists(path) and disk.size(path)]
+        to_sync.append(self.directory)
+
 
 class Log:
     """One partition's log; the module's docstring has its rules."""
@@ -179,6 +186,8 @@ class Log:
         self.read_bytes = 0
         self.corrupt_reads = 0
         self.truncations = 0  # a copy of the log begins again when this has changed
+        # What was appended last, still in memory; cleared whenever bytes on disk change otherwise.
+        self.tail = Tail(host.tails)
 
     def __repr__(self) -> str:
         return f"Log({self.directory!r}, {self.start_offset}..{self.end_offset})"
@@ -572,6 +581,7 @@ class Log:
             if offset < self.segments[0].base_offset:
                 self.truncate_fully_and_start_at(offset)
                 return True
+            self.tail.clear()
             self._lower_recovery_point(offset)
             self._delete_segments(self.segments.remove_above(offset))
             end = self.segments.active.truncate_to(offset, self._clock())
@@ -601,6 +611,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
         """Throw everything away and go on at `offset`."""
         self._unchanged = None
+        self.tail.clear()
         with self._storage():
             self._lower_recovery_point(min(offset, self.segments[0].base_offset))
             self._delete_segments(self.segments.remove_above(-1))
@@ -669,6 +680,7 @@ class Log:
         What a crash leaves: before the last rename to `.swap` the old segments, after it the new
         ones, which loading puts in place."""
         self._expect_holes()
+        self.tail.clear()
         with self._storage():
             for segment in sorted(new, key=lambda segment: -segment.base_offset):
                 segment.change_suffix(SWAP_SUFFIX)
@@ -685,9 +697,11 @@ class Log:
 
     # The end
 
-    def close(self) -> None:
+    def close(self, to_sync: list[str] | None = None) -> None:
         """Flush, and leave everything that a clean shutdown promises to the next owner: trimmed
-        indexes, the final time-index entry, a producer snapshot at the log's end."""
+        indexes, the final time-index entry, a producer snapshot at the log's end. With `to_sync`,
+        the caller syncs the files that are put there before any checkpoint says that it was done.
+        """
         if self.offline:
             self.close_files()
             return
@@ -698,22 +712,28 @@ class Log:
                 self.producers.end_offset = self.end_offset
                 self.producers.take_snapshot(sync=False)
                 self.segments.active.seal()
-                self._sync_for_good()
+                self._flush_for_good(to_sync)
         for segment in self.segments:
             segment.close_file()
         with self._storage():
             self.record = self._make_record(self._unchanged)
 
-    def _sync_for_good(self) -> None:
+    def _flush_for_good(self, to_sync: list[str] | None) -> None:
         """Flush, or if all records are on disk already, sync what closing has written. A log that
         never held anything is as well as new if a power failure takes it."""
         end_offset, active = self.end_offset, self.segments.active
-        if end_offset > self.recovery_point:
-            self.flush()
-        elif end_offset > 0:
+        if end_offset == 0:
+            return
+        flush = self.start_flush()
+        if flush is None:
             self.epochs.flush()
             paths = [*active.index_paths(), self.producers.snapshot_path(end_offset)]
-            Flush(self.disk, self.directory, end_offset, self.truncations, paths).sync()
+            flush = Flush(self.disk, self.directory, end_offset, self.truncations, paths)
+        if to_sync is None:
+            flush.sync()
+        else:
+            flush.sync_later(to_sync)
+        self.finish_flush(flush)
 
     def _make_record(self, unchanged: LogRecord | None) -> LogRecord:
         """What the next start compares the files with."""
@@ -734,6 +754,7 @@ class Log:
     def close_files(self) -> None:
         """Let go of all files without writing: the directory has failed, or is to be deleted."""
         self.offline = True
+        self.tail.clear()
         for segment in self.segments:
             segment.close_file()
 
@@ -768,6 +789,7 @@ class Log:
         """Take the log offline. The owner takes the whole directory with it if the disk failed."""
         if not self.offline:
             self.offline = True
+            self.tail.clear()
             logger.error(
                 "%s in %s goes offline: %s: %s",
                 self.topic_partition,

@@ -171,8 +171,11 @@ class LogManager:
     async def _load_directory(
         self, directory: LogDirectory, configs: Mapping[str, LogConfig]
     ) -> None:
+        to_sync: list[str] = []
+
         def open_log(path: str, tp: TopicPartition) -> Log:
-            return self._open_log(directory, path, tp, configs.get(tp.topic, self.default_config))
+            config = configs.get(tp.topic, self.default_config)
+            return self._open_log(directory, path, tp, config, to_sync)
 
         try:
             directory.read()
@@ -181,7 +184,18 @@ class LogManager:
             self.fail_directory(directory.path, error)
             return
         loaded = await load_directory(directory, open_log, self.offload, self._recovery_threads)
+        failure = await self._sync_files(to_sync)
+        loaded.error = loaded.error or failure
         self._adopt(directory, loaded)
+
+    async def _sync_files(self, paths: list[str]) -> OSError | None:
+        """All files of many logs together, which is one transaction for the file system."""
+        if paths:
+            try:
+                await self.offload(partial(self.disk.sync_files, paths))
+            except OSError as error:
+                return error
+        return None
 
     def _adopt(self, directory: LogDirectory, loaded: LoadedDirectory) -> None:
         for path in loaded.deleted:
@@ -218,6 +232,7 @@ class LogManager:
         path: str,
         tp: TopicPartition,
         config: LogConfig,
+        to_sync: list[str] | None = None,
     ) -> Log:
         name = posixpath.basename(path)
         is_first_load = not directory.is_loaded
@@ -232,6 +247,7 @@ class LogManager:
                 clean=is_first_load and directory.is_clean(name),
                 record=directory.record_of(name) if is_first_load else None,
                 cleaned=self.cleaner.has_cleaned(directory.path, tp),
+                to_sync=to_sync,
             ),
         )
 
@@ -669,11 +685,18 @@ class LogManager:
         await self.upkeep.stop()
         for path in self.live_dirs:
             waiting = self.logs_in(path)
-            # Several at a time: the file system commits what is synced together once.
+            to_sync: list[str] = []
             self._closing = {}
-            await asyncio.gather(*(self._close_logs(waiting) for _ in range(CLOSED_AT_ONCE)))
+            await asyncio.gather(
+                *(self._close_logs(waiting, to_sync) for _ in range(CLOSED_AT_ONCE))
+            )
             for log, error in self._closing.items():
                 self._log_failed(log, error)
+            if path not in self.dirs.live:
+                continue
+            failure = await self._sync_files(to_sync)
+            if failure is not None:
+                self.fail_directory(path, failure)
             if self._write_checkpoints(path, (RECOVERY_POINTS, LOG_START_OFFSETS)):
                 self.dirs.on_each([path], self._mark_clean)
         self._close_files()
@@ -689,11 +712,11 @@ class LogManager:
         else:
             directory.mark_clean(self.logs_in(path))
 
-    async def _close_logs(self, waiting: list[Log]) -> None:
+    async def _close_logs(self, waiting: list[Log], to_sync: list[str]) -> None:
         def close(logs: list[Log]) -> None:
             for log in logs:
                 try:
-                    log.close()
+                    log.close(to_sync)
                 except KafkaError as error:
                     logger.error("cannot close %s: %s", log, error.message)
 

@@ -71,6 +71,8 @@ class Checkpointed:
     record: LogRecord | None = None
     # Whether `cleaner-offset-checkpoint` names the log.
     cleaned: bool = False
+    # For the files that must be synced before the log is used; without it they are synced here.
+    to_sync: list[str] | None = None
 
 
 @dataclass(slots=True)
@@ -99,9 +101,8 @@ def load_log(
     now_ms: int,
     producer_expiration_ms: int = EXPIRATION_MS_DEFAULT,
 ) -> LoadedLog:
-    """Open the log in `directory`, which is created if need be.
-
-    Raises DamagedLog, with nothing truncated, if records are lost that others follow; OSErrors."""
+    """Open or create the log in `directory`. Raises DamagedLog, with nothing truncated, if records
+    are lost that others follow; OSErrors."""
     start_offset, recovery_point = checkpointed.start_offset, checkpointed.recovery_point
     clean, record = checkpointed.clean, checkpointed.record if checkpointed.clean else None
     if record is not None:
@@ -125,6 +126,7 @@ def load_log(
         now_ms=now_ms,
     )
     recovery.run(differences, scan_all=epochs_lost, sizes_are_known=record is not None)
+    recovery.sync(checkpointed.to_sync)
     end_offset = segments[-1].next_offset() if segments else -1
     lost_up_to = recovery_point if max(end_offset, start_offset) < recovery_point else None
     if segments and end_offset < start_offset:
@@ -275,7 +277,8 @@ class _Recovery:
         self._recovery_point = recovery_point
         self._holes_allowed = holes_allowed
         self._now_ms = now_ms
-        self.scanned = 0
+        # The files of the segments that were scanned.
+        self.scanned: list[str] = []
 
     def run(self, differences: Differences, *, scan_all: bool, sizes_are_known: bool) -> None:
         """Scan what must be. A bad batch beyond the recovery point, or in the last segment, ends
@@ -313,6 +316,14 @@ class _Recovery:
                 del segments[index + 1 :]
                 _delete_all(later)
                 return
+
+    def sync(self, to_sync: list[str] | None) -> None:
+        """What was scanned is synced before anything is built on it (Rebuild.finish), now or by the
+        caller."""
+        if to_sync is None:
+            self._disk.sync_files(self.scanned)
+        else:
+            to_sync += self.scanned
 
     def _is_unflushed(self, following: int | None) -> bool:
         """Whether a crash may have left a segment in pieces, `following` being the next one."""
@@ -357,8 +368,8 @@ class _Recovery:
 
     def _scan(self, index: int, following: int | None, holes_allowed: bool) -> int:
         """Check and index one segment again; returns how many bytes were removed from its end."""
-        self.scanned += 1
         segment = self._segments[index]
+        self.scanned.append(segment.path(LOG_SUFFIX))
         producers = self._producers
         next_offset = segment.base_offset
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX

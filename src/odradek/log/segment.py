@@ -578,7 +578,9 @@ class Rebuild:
     def finish(self, *, may_truncate: bool) -> int:
         """Truncate the segment after the last batch kept; returns how many bytes were removed. With
         nothing removed raises CorruptBatch if it may not be truncated, and UnsupportedMagic rather
-        than treat a message of an old format as damage."""
+        than treat a message of an old format as damage. The caller syncs the segment before
+        anything is built on it: the process that was killed may have truncated the file, and a
+        power failure now would bring the old end back."""
         segment = self._segment
         segment._refuse_old_message(self._kept)
         removed = segment.size - self._kept
@@ -588,9 +590,6 @@ class Rebuild:
                 raise CorruptBatch(f"{path} is damaged at position {self._kept}")
             segment.file.truncate(self._kept)
             segment.size = self._kept
-        # Synced before anything is built on it: the process that was killed may have truncated the
-        # file, and a power failure now would bring the old end back.
-        segment.file.sync()
         segment._greatest = self._greatest
         segment._first_timestamp = None
         segment._bytes_since_index = self._kept - self._indexed

@@ -22,7 +22,6 @@ class LocalReplica:
         "counters",
         "future_log",
         "high_watermark_before_loss",
-        "last_append",
         "load",
         "log",
         "tp",
@@ -42,9 +41,6 @@ class LocalReplica:
         # How far this replica knew to be committed, if it was loaded with fewer records than that.
         # Kept on disk in place of the high watermark: it must survive a restart.
         self.high_watermark_before_loss: int | None = None
-        # What is being appended, as (first offset, next offset, bytes), while the fetches that wait
-        # for it are woken: they need not read it from the disk.
-        self.last_append: tuple[int, int, memoryview] | None = None
 
     @property
     def open_log(self) -> Log:

@@ -211,7 +211,7 @@ class ReplicaManager:
 
         With `guards`, transactions are verified: a batch opens one only under a valid guard.
 
-        The buffers are the manager's from now on: fetches that wait are answered from them.
+        The buffers are the manager's from now on: fetches are answered from them.
         """
         if acks not in (-1, 0, 1):
             return {
@@ -238,8 +238,6 @@ class ReplicaManager:
                 leader.announce_append(info.size_bytes)
         if self._wakeups.pending:
             self._wakeups.run()
-        for leader, _ in appended:
-            leader.replica.last_append = None
         if acks != -1 or not appended:
             return results
         return self._wait_for_commit(results, appended, timeout_ms)
@@ -281,6 +279,18 @@ class ReplicaManager:
             is_being_proven = self._follower_fetches.observe(
                 fetch_set, items, self.now(), params.replica_epoch
             )
+            if (
+                fetch_set.is_incremental
+                and fetch_set.items
+                and params.max_wait_ms > 0
+                and params.min_bytes > 0
+                and not is_being_proven
+                and self._reader.is_at_end(params, items)
+            ):
+                # A follower that keeps up asks this way after each append.
+                if self._wakeups.pending:
+                    self._wakeups.run()
+                return self._park(params, fetch_set, params.min_bytes)
         summary = self._reader.read(params, items)
         if self._wakeups.pending:
             self._wakeups.run()

@@ -344,6 +344,11 @@ class MountedDisk:
         self._disk.check(path)
         self._require_dir(path)
 
+    def sync_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if path in self._disk.files:
+                self.open(path).sync()
+
     def lock(self, path: str) -> _SimLock:
         holder = self._disk.locks.get(path)
         if holder is not None and holder.alive:

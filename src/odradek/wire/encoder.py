@@ -21,7 +21,17 @@ from struct import error as PackError  # noqa: N812  # an exception, whatever it
 from typing import Any
 
 from .errors import EncodeError
-from .schema import UNSET, ZERO_UUID, Buffer, Field, Message, Struct, WireType, fields_of
+from .schema import (
+    UNSET,
+    ZERO_UUID,
+    Buffer,
+    Field,
+    Message,
+    Struct,
+    WireType,
+    fields_of,
+    size_bytes,
+)
 
 FIXED = {
     "bool": "?",
@@ -67,10 +77,6 @@ class ArrayPackers(dict[int, Callable[..., bytes]]):
 ARRAY_PACKERS = {code: ArrayPackers(code) for code in ARRAY_CODES.values()}
 
 
-def total_bytes(buffers: list[Buffer]) -> int:
-    return sum(map(len, buffers))
-
-
 def join_tagged(tagged: list[tuple[int, list[Buffer]]]) -> bytes:
     """The tagged fields of a struct that are not at their default, in the order of their tags."""
     joined = [unsigned_varint(len(tagged))]
@@ -94,7 +100,7 @@ class EncoderSource:
             "EncodeError": EncodeError,
             "FAILURES": (PackError, AttributeError, TypeError, OverflowError, UnicodeError),
             "join_tagged": join_tagged,
-            "total_bytes": total_bytes,
+            "size_bytes": size_bytes,
             "varint": unsigned_varint,
         }
         self.lines = ["def encode(o0, chunks):", "  try:", "    append = chunks.append"]
@@ -206,7 +212,7 @@ class EncoderSource:
             self.flush()
             self.add("if type(s) is list:")
             self.depth += 1
-            self.add_size("total_bytes(s)", "i")
+            self.add_size("size_bytes(s)", "i")
             self.add("chunks += s")
             self.depth -= 1
             self.add("else:")

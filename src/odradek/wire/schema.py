@@ -53,6 +53,11 @@ float64: TypeAlias = float
 # Record batches: decoded as a view of the frame, encoded from one buffer or several, never copied.
 Records: TypeAlias = Buffer | list[Buffer]
 
+
+def size_bytes(records: Records) -> int:
+    return sum(map(len, records)) if isinstance(records, list) else len(records)
+
+
 NEVER = 32767
 ELEMENTS_MAX = 2**31 - 1
 LARGE_BYTES = 4096  # less is cheaper to copy than to write apart

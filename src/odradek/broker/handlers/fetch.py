@@ -28,6 +28,7 @@ from odradek.wire.messages.fetch import (
     replica_id_of,
 )
 from odradek.wire.reply import Reply
+from odradek.wire.schema import size_bytes
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
@@ -149,7 +150,7 @@ def _finish(
     version = context.header.api_version
     is_follower = fetch_set.replica_id >= 0
     if broker.quotas.are_set and not is_follower:
-        byte_count = sum(len(data.records or b"") for _, data in answers)
+        byte_count = sum(size_bytes(data.records or b"") for _, data in answers)
         if not broker.quotas.fetched(context, byte_count):
             return _withheld(fetch_set, session, answers)
     session_id = 0
@@ -200,7 +201,7 @@ def _count(replicas: ReplicaManager, answers: list[PartitionAnswer], is_follower
             if not is_follower:
                 traffic.fetch_failed(named.topic)
             continue
-        byte_count = len(data.records) if data.records else 0
+        byte_count = size_bytes(data.records) if data.records else 0
         if not is_follower:
             counters = traffic.of(named.topic)
             counters.fetches += 1
@@ -248,6 +249,8 @@ def _withheld(
 def _refuse_zstd(data: PartitionData) -> None:
     """A consumer older than zstd is told, instead of being given what it cannot read."""
     records = data.records
+    if isinstance(records, list):
+        records = records[0]
     if (
         isinstance(records, bytes | memoryview)
         and len(records) > ATTRIBUTES_POSITION

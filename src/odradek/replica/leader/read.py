@@ -24,6 +24,7 @@ from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from odradek.wire.schema import Records, size_bytes
 
 __all__ = ["ReadSummary", "Reader"]
 
@@ -90,7 +91,7 @@ class Reader:
                     summary.results.append((item, data, held_back))
                     continue
             if data.records:
-                size = len(data.records)
+                size = size_bytes(data.records)
                 summary.byte_count += size
                 left = max(0, left - size)
                 whole_first = False
@@ -106,6 +107,25 @@ class Reader:
                 data.aborted_transactions = []
             summary.results.append((item, data, held_back))
         return summary
+
+    def is_at_end(self, params: FetchParams, items: list[FetchItem]) -> bool:
+        """Whether a read on behalf of a follower would find nothing at all to say: then the fetch
+        waits without one. Its items were observed before; one that has not passed is still marked
+        as being in the request."""
+        for item in items:
+            partition = item.partition
+            if partition is None or item.is_in_request:
+                return False
+            role = partition.role
+            if (
+                not isinstance(role, LeaderRole)
+                or item.leader_epoch != role.epoch
+                or params.replica_id not in role.followers
+                or item.offset != role.replica.open_log.end_offset
+                or not partition.is_of_topic(item.topic_id)
+            ):
+                return False
+        return True
 
     def _hosted(self, item: FetchItem) -> Partition:
         if not item.is_resolved:
@@ -152,7 +172,7 @@ class Reader:
         limit = 0 if is_throttled else min(item.max_bytes, left)
         if limit <= 0 and (is_throttled or not whole_first):
             return _data(item, log, None), True
-        records = _records(item, partition, log, end, limit, whole_first)
+        records = _records(item, log, end, limit, whole_first)
         if not records and params.hard_limit:
             # A client of v0–v2 that gets no byte asks for ever; from a part of the first batch it
             # sees that its limit is too small.
@@ -198,24 +218,18 @@ class Reader:
         return rack_aware(params.rack_id, leader, followers)
 
 
-def _records(
-    item: FetchItem, partition: Partition, log: Log, end: int, limit: int, whole_first: bool
-) -> bytes | memoryview:
-    """From what is being appended right now, if that is what was asked for, else from the log."""
-    appended = partition.replica.last_append
-    if (
-        appended is not None
-        and appended[0] == item.offset
-        and appended[1] <= end
-        and (len(appended[2]) <= limit or whole_first)
-    ):
-        return appended[2]
+def _records(item: FetchItem, log: Log, end: int, limit: int, whole_first: bool) -> Records:
+    """From memory if that is where they are, else from the disk."""
+    kept = log.tail.read(item.offset, end, limit, min_one_batch=whole_first)
+    if kept is not None:
+        return kept
     return log.read(item.offset, limit, end_offset=end, min_one_batch=whole_first).records
 
 
-def _end_of(records: bytes | memoryview, end: int) -> int:
+def _end_of(records: Records, end: int) -> int:
     """Where whole batches end: a reader far behind needs no aborted transactions beyond that."""
-    return max((header.next_offset for header in scan(records)), default=end)
+    parts = records if isinstance(records, list) else [records]
+    return max((header.next_offset for part in parts for header in scan(part)), default=end)
 
 
 def _readable_end(params: FetchParams, log: Log) -> int:
@@ -235,7 +249,7 @@ def _check_range(item: FetchItem, log: Log) -> None:
 def _data(
     item: FetchItem,
     log: Log,
-    records: bytes | memoryview | None,
+    records: Records | None,
     *,
     preferred: int = -1,
     diverging: tuple[int, int] | None = None,

@@ -209,8 +209,8 @@ class LeaderRole:
             if follower.log_end == old_end:
                 follower.leader_moves_on()
         if replica.watchers.items and info.size_bytes and log.config.compression_type == "producer":
-            stored = memoryview(buffer)[: info.size_bytes]
-            replica.last_append = info.first_offset, info.last_offset + 1, stored
+            batch = memoryview(buffer)[: info.size_bytes]
+            log.tail.put(info.first_offset, info.last_offset + 1, batch)
         return info
 
     def admit(self, log: Log, acks: int) -> None:
