@@ -247,7 +247,7 @@ def test_a_token_is_found_by_its_secret_without_looking_at_the_others() -> None:
 
 async def test_without_a_secret_there_are_none(tmp_path: Path) -> None:
     settings = {"delegation.token.secret.key": ""}
-    async with running(tmp_path, **settings) as clients:
+    async with running(tmp_path, 1, **settings) as clients:
         alice = await clients.plain("alice")
         assert (await create(alice)).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
@@ -257,7 +257,7 @@ async def test_the_active_controller_deletes_what_has_expired(tmp_path: Path) ->
         "delegation.token.expiry.time.ms": "1",
         "delegation.token.expiry.check.interval.ms": "20",
     }
-    async with running(tmp_path, **short) as clients:
+    async with running(tmp_path, 1, **short) as clients:
         assert (await create(await clients.plain("alice"))).error_code == 0
         broker = clients.made.brokers[1]
         await until(lambda: not follower(broker).tokens.all)

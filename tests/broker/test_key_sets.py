@@ -126,7 +126,7 @@ async def log_in(made: Cluster, token: str, directory: Path) -> None:
 async def test_a_new_key_is_fetched_once_and_then_accepted(
     tmp_path: Path, issuer: Issuer, endpoint: str
 ) -> None:
-    async with cluster(tmp_path / "data", **settings(endpoint)) as made:
+    async with cluster(tmp_path / "data", 1, **settings(endpoint)) as made:
         await log_in(made, issuer.token("one"), tmp_path)
         for claims in ({"aud": "elsewhere"}, {"exp": 1}, {"sub": " "}):
             with pytest.raises(KafkaError) as raised:
@@ -150,14 +150,14 @@ async def test_a_new_key_is_fetched_once_and_then_accepted(
 async def test_keys_come_from_a_file_and_must_be_there(tmp_path: Path, issuer: Issuer) -> None:
     keys = tmp_path / "keys.json"
     keys.write_bytes(issuer.document)
-    async with cluster(tmp_path / "data", **settings(keys.as_uri())) as made:
+    async with cluster(tmp_path / "data", 1, **settings(keys.as_uri())) as made:
         await log_in(made, issuer.token("one"), tmp_path)
     keys.unlink()
     with pytest.raises(StartFailed, match="jwks"):
-        async with cluster(tmp_path / "other", **settings(keys.as_uri())):
+        async with cluster(tmp_path / "other", 1, **settings(keys.as_uri())):
             pass
     wrong = {**settings("gopher://x"), f"{FRONT}sasl.server.callback.handler.class": "x.Y"}
     for refused in (wrong, settings("gopher://x"), settings("")):
         with pytest.raises(KafkaError, match="listener CLIENTS"):
-            async with cluster(tmp_path / "third", **refused):
+            async with cluster(tmp_path / "third", 1, **refused):
                 pass

@@ -152,7 +152,7 @@ class TestMetrics:
             assert of(await scrape(controller), name) == 1
 
     async def test_topics_beyond_the_limit_are_added_up(self, tmp_path: Path) -> None:
-        async with cluster(tmp_path, **{"odradek.metrics.topics.max": "1"}) as made:
+        async with cluster(tmp_path, 1, **{"odradek.metrics.topics.max": "1"}) as made:
             connection = await made.connect(1)
             for topic in ("a", "b", "c"):
                 await made.create_topic(topic)

@@ -306,7 +306,7 @@ def test_every_row_of_the_table_has_a_case() -> None:
 
 async def test_each_api_asks_for_its_permissions(tmp_path: Path) -> None:
     """All of them on one broker, one after the other, each without the permissions before it."""
-    async with cluster(tmp_path, **SETTINGS) as made:
+    async with cluster(tmp_path, 1, **SETTINGS) as made:
         await made.create_topic("t")
         await find_coordinator(made)
         acls = made.brokers[1].acls

@@ -62,7 +62,7 @@ async def test_secrets_stay_inside(tmp_path: Path, caplog: pytest.LogCaptureFixt
         "odradek_http_listener": "127.0.0.1:0",
     }
     seen: list[str] = []
-    async with cluster(tmp_path, **settings) as made:
+    async with cluster(tmp_path, 1, **settings) as made:
         broker = made.brokers[1]
         (tmp_path / "ca.pem").write_text(authority.pem)
 

@@ -187,7 +187,7 @@ class Secured:
 async def running(
     path: Path, authority: Authority, server: Identity, **more: str
 ) -> AsyncIterator[Secured]:
-    async with cluster(path, **secured(authority, server, **more)) as made:
+    async with cluster(path, 1, **secured(authority, server, **more)) as made:
         clients = Secured(made, authority)
         try:
             yield clients

@@ -162,7 +162,7 @@ async def test_a_broker_publishes_by_itself_and_every_twentieth_frame_is_whole(
     tmp_path: Path,
 ) -> None:
     interval = {"odradek_telemetry_interval_ms": "5", "odradek_network_capacity": "1000000"}
-    async with cluster(tmp_path, **interval) as made:
+    async with cluster(tmp_path, 1, **interval) as made:
         await made.create_topic("t")
         tp = TopicPartition(TELEMETRY_TOPIC, 1)
         partitions = made.brokers[1].replicas.partitions

@@ -296,7 +296,7 @@ class TestVerification:
 
     async def test_it_can_be_switched_off(self, tmp_path: Path) -> None:
         settings = {"transaction.partition.verification.enable": "false"}
-        async with cluster(tmp_path, **settings) as made:
+        async with cluster(tmp_path, 1, **settings) as made:
             await made.create_topic("t")
             producer = await Transactional.open(made)
             assert await producer.produce(b"v") is E.NONE
@@ -343,7 +343,7 @@ async def test_a_transaction_that_is_never_ended_is_counted_as_late(
 ) -> None:
     """docs/spec/transactions.md section 3.7, behaviour 31."""
     monkeypatch.setattr(http_service, "SAMPLE_INTERVAL_S", 0.01)
-    async with metrics.cluster(tmp_path, **{"transaction.max.timeout.ms": "60000"}) as made:
+    async with metrics.cluster(tmp_path, 1, **{"transaction.max.timeout.ms": "60000"}) as made:
         await made.create_topic("t")
         producer = await Transactional.open(made)
         broker = made.brokers[1]

@@ -18,6 +18,7 @@ from odradek.client import (
     offsets_at,
     partition_for,
 )
+from odradek.client.consumer import ConsumerRecord
 from odradek.wire.batch import scan
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -44,7 +45,7 @@ def bootstrap(theirs: confluent_kafka.Producer) -> str:
 @pytest.fixture
 def topic(theirs: confluent_kafka.Producer, request: pytest.FixtureRequest) -> str:
     """The mock makes a topic with four partitions when it is first asked about it."""
-    name = request.node.name.replace("[", "-").replace("]", "")
+    name = str(request.node.name).replace("[", "-").replace("]", "")
     theirs.list_topics(name, timeout=60)
     return name
 
@@ -109,7 +110,7 @@ async def test_what_we_send_they_read(bootstrap: str, topic: str, codec: Codec) 
     for number, place in enumerate(placed):
         message = messages[b"key %d" % number]
         assert message.value() == b"value %d" % number
-        assert message.partition() == partition_for(message.key(), PARTITIONS)
+        assert message.partition() == partition_for(b"key %d" % number, PARTITIONS)
         assert (message.partition(), message.offset()) == (place.partition.partition, place.offset)
         assert message.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_000 + number)
         assert message.headers() == [("h", b"x"), ("none", None)]
@@ -218,7 +219,7 @@ async def test_following_partitions(bootstrap: str, topic: str) -> None:
     ):
         await consumer.assign(partitions)
         assert await consumer.poll(0.1) == []
-        received = []
+        received: list[ConsumerRecord] = []
         for round_number in range(3):
             for number in range(40):
                 await producer.send(topic, b"%d" % number, key=b"%d-%d" % (round_number, number))

@@ -57,7 +57,7 @@ async def secured(path: Path) -> AsyncIterator[Secured]:
         "sasl_enabled_mechanisms": "PLAIN",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{PLAIN} required user_a="{escaped}";',
     }
-    async with cluster(path, **settings) as made:
+    async with cluster(path, 1, **settings) as made:
         ports = {each.listener: each.port for each in made.brokers[1].endpoints}
         yield Secured(path, authority, ports)
 

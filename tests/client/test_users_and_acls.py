@@ -62,7 +62,7 @@ async def log_in(port: int, user: str, password: str, mechanism: str) -> None:
 
 async def test_users_are_added_listed_and_deleted(tmp_path: Path) -> None:
     name = "special user= test,scram"
-    async with cluster(tmp_path, **SETTINGS) as made:
+    async with cluster(tmp_path, 1, **SETTINGS) as made:
         broker = made.brokers[1]
         ports = {each.listener: each.port for each in broker.endpoints}
         async with Client(f"127.0.0.1:{ports['PLAINTEXT']}") as client:
@@ -90,7 +90,7 @@ async def test_acls_are_added_listed_and_deleted(tmp_path: Path) -> None:
     wrong = Acl(ResourcePattern(ResourceType.CLUSTER, "other"), read)
     wanted = [Acl(topic, read), Acl(prefix, read._replace(principal="User:b"))]
     async with (
-        cluster(tmp_path, **SETTINGS) as made,
+        cluster(tmp_path, 1, **SETTINGS) as made,
         Client(f"127.0.0.1:{made.brokers[1].endpoints[0].port}") as client,
     ):
         acls = Acls(client)
@@ -132,30 +132,36 @@ async def test_the_first_user_is_written_before_any_broker_runs(tmp_path: Path) 
         assert again == kept
 
 
-def rights(**options: object) -> Rights:
-    names = (
-        "topics groups transactional_ids tokens user_principals allowed denied allow_hosts"
-        " deny_hosts operations"
-    )
-    flags = ("is_cluster", "is_producer", "is_consumer", "is_idempotent")
-    return {  # type: ignore[return-value]
-        **dict.fromkeys(names.split(), ()),
-        **dict.fromkeys(flags, False),
-        "pattern": "literal",
-        **options,
-    }
+NO_RIGHTS: Rights = {
+    "topics": (),
+    "groups": (),
+    "transactional_ids": (),
+    "tokens": (),
+    "user_principals": (),
+    "is_cluster": False,
+    "pattern": "literal",
+    "allowed": (),
+    "denied": (),
+    "allow_hosts": (),
+    "deny_hosts": (),
+    "operations": (),
+    "is_producer": False,
+    "is_consumer": False,
+    "is_idempotent": False,
+}
 
 
 def test_producer_and_consumer_are_what_kafka_acls_grants() -> None:
     granted = _bindings(
-        rights(
-            allowed=("User:a",),
-            topics=("t",),
-            groups=("g",),
-            is_producer=True,
-            is_consumer=True,
-            is_idempotent=True,
-        )
+        {
+            **NO_RIGHTS,
+            "allowed": ("User:a",),
+            "topics": ("t",),
+            "groups": ("g",),
+            "is_producer": True,
+            "is_consumer": True,
+            "is_idempotent": True,
+        }
     )
     found = {(acl.resource.type.name, acl.entry.operation.name) for acl in granted}
     assert found == {
@@ -170,13 +176,14 @@ def test_producer_and_consumer_are_what_kafka_acls_grants() -> None:
 
 def test_hosts_and_operations_multiply() -> None:
     granted = _bindings(
-        rights(
-            allowed=("User:a",),
-            allow_hosts=("10.0.0.1", "10.0.0.2"),
-            denied=("User:b",),
-            operations=("Read", "describe_configs"),
-            topics=("t", "u"),
-        )
+        {
+            **NO_RIGHTS,
+            "allowed": ("User:a",),
+            "allow_hosts": ("10.0.0.1", "10.0.0.2"),
+            "denied": ("User:b",),
+            "operations": ("Read", "describe_configs"),
+            "topics": ("t", "u"),
+        }
     )
     assert len(granted) == 2 * 2 * (2 + 1)
 
@@ -192,14 +199,14 @@ def test_hosts_and_operations_multiply() -> None:
         ({"allow_hosts": ("h",), "topics": ("t",)}, "--allow-principal"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(options: dict[str, object], message: str) -> None:
+def test_options_that_do_not_fit_are_refused(options: Rights, message: str) -> None:
     with pytest.raises(click.UsageError, match=message):
-        _bindings(rights(**options))
+        _bindings({**NO_RIGHTS, **options})
 
 
 def test_without_a_principal_everything_of_a_resource_is_deleted() -> None:
-    (everything,) = _deletions(rights(topics=("t",)))
+    (everything,) = _deletions({**NO_RIGHTS, "topics": ("t",)})
     assert everything.principal is None
     assert everything.operation is AclOperation.ANY
     with pytest.raises(click.UsageError, match="of what"):
-        _deletions(rights(allowed=("User:a",)))
+        _deletions({**NO_RIGHTS, "allowed": ("User:a",)})

@@ -37,7 +37,9 @@ async def stored(cluster: Cluster, tp: TopicPartition = T0) -> LeaderAndIsr:
     return state
 
 
-def proposal(state: LeaderAndIsr, *isr: int, topic: str | UUID = "t", **changes: Any) -> Any:
+def proposal(
+    state: LeaderAndIsr, *isr: int, topic: str | UUID = "t", **changes: Any
+) -> IsrProposal:
     epochs = changes.pop("epochs", {})
     return IsrProposal(topic, 0, replace(state, isr=isr, **changes), epochs)
 
@@ -71,7 +73,7 @@ async def test_every_refusal_in_its_order(cluster: Cluster) -> None:
     later = {"partition_epoch": state.partition_epoch + 1}
     leader = {"leader_epoch": state.leader_epoch + 1}
     epochs = {id: cluster.members[id].puppet.epoch for id in (2, 3, 4)}
-    for case, expected, change in [
+    cases: list[tuple[str, ErrorCode, dict[str, Any]]] = [
         ("no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {"topic": "other"}),
         ("no such id", ErrorCode.UNKNOWN_TOPIC_ID, {"topic": ID}),
         ("a later partition epoch", ErrorCode.NOT_CONTROLLER, later),
@@ -81,7 +83,8 @@ async def test_every_refusal_in_its_order(cluster: Cluster) -> None:
         ("an earlier partition epoch", ErrorCode.INVALID_UPDATE_VERSION, {"partition_epoch": -1}),
         ("recovering with followers", ErrorCode.INVALID_REQUEST, {"recovering": True}),
         ("an earlier incarnation", ErrorCode.INELIGIBLE_REPLICA, {"epochs": {**epochs, 2: 1}}),
-    ]:
+    ]
+    for case, expected, change in cases:
         assert await ask(cluster, proposal(state, 3, 2, **change)) == [expected], case
     for case, isr in [
         ("not a replica", (3, 1)),

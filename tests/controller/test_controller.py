@@ -11,7 +11,7 @@ from odradek.controller import dispatch
 from odradek.controller.active_controller import ActiveController
 from odradek.controller.brokers import Changes, compare
 from odradek.controller.controller import Controller
-from odradek.controller.elect_leaders import ElectionType
+from odradek.controller.elections import ElectionType
 from odradek.controller.events import (
     BrokerChange,
     TermEvent,

@@ -7,7 +7,8 @@ import pytest
 
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import ControllerContext
-from odradek.controller.elect_leaders import ElectionType, imbalanced, refusal
+from odradek.controller.elect_leaders import imbalanced, refusal
+from odradek.controller.elections import ElectionType
 from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition

@@ -8,13 +8,13 @@ from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import Strategy
 from odradek.controller.leader_and_isr_rules import (
     Election,
-    LeaderAndIsr,
     elect,
     has_preferred_leader,
     initial,
     raised,
     without_replica,
 )
+from odradek.store.payloads import LeaderAndIsr
 
 
 @pytest.mark.parametrize(

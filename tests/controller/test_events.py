@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from odradek.controller import events
+from odradek.controller.elections import ElectionType
 from odradek.controller.event_queue import EventQueue, Queued
 from odradek.controller.events import (
     BrokerChange,
@@ -154,7 +155,7 @@ async def test_kafkas_names_of_the_events_this_dialect_has() -> None:
         *get_args(events.AnyApiRequest),
     ]
     names = {kind.__name__ for kind in kinds} - {"ElectLeaders"}
-    assert name_of(events.ElectLeaders(events.ElectionType.PREFERRED, None)) in names
+    assert name_of(events.ElectLeaders(ElectionType.PREFERRED, None)) in names
     assert names == {
         "Startup",
         "Reelect",

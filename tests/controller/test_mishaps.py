@@ -104,7 +104,7 @@ async def test_a_registration_that_could_not_be_written_is_tried_again(cluster: 
     controller = cluster.controller(1)
     original = controller._register
     assert original is not None
-    registered = []
+    registered: list[int] = []
 
     async def register() -> object:
         registered.append(len(registered))
@@ -211,15 +211,17 @@ async def test_a_move_that_waits_does_not_outlive_its_topic(cluster: Cluster) ->
 
 async def test_a_partition_added_while_another_begins_to_move_stays(cluster: Cluster) -> None:
     await cluster.make("t", (2,))
-    grown = []
+    has_grown = False
 
     async def grow() -> None:
-        grown.append(await cluster.admin.set_topic("t", TopicNode({0: (2,), 1: (2,)})))
+        nonlocal has_grown
+        await cluster.admin.set_topic("t", TopicNode({0: (2,), 1: (2,)}))
+        has_grown = True
 
     cluster.members[1].held.race("/brokers/topics/t", grow)
     assert (await cluster.controller(1).alter_reassignments({T0: [3]}))[T0].error == 0
     await cluster.settle()
-    assert grown
+    assert has_grown
     topic = await cluster.admin.topic("t")
     assert topic is not None
     assert (topic.partitions, topic.adding) == ({0: (3, 2), 1: (2,)}, {0: (3,)})

@@ -10,7 +10,7 @@ import random
 import pytest
 from tests.controller.test_controller import Cluster
 
-from odradek.controller.elect_leaders import ElectionType
+from odradek.controller.elections import ElectionType
 from odradek.store.api import NodeExists
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import KafkaError

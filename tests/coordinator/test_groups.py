@@ -2,9 +2,10 @@
 
 import asyncio
 import uuid
+from unittest import mock
 
 import pytest
-from tests.coordinator.world import T0, World, commit
+from tests.coordinator.world import T0, World, commit, offsets_in
 
 from odradek.coordinator.group import (
     VALID_PREVIOUS,
@@ -138,12 +139,12 @@ def test_session_time_outs_have_limits(timeout_ms: int) -> None:
 def test_nothing_in_common_is_inconsistent() -> None:
     async def story(world: World) -> None:
         await world.stable()
-        for more in (
-            {"protocol_type": "connect"},
-            {"protocols": {"other": b""}},
-            {"protocols": {}},
+        for joining in (
+            world.join(protocol_type="connect"),
+            world.join(protocols={"other": b""}),
+            world.join(protocols={}),
         ):
-            answer = await world.join(**more)
+            answer = await joining
             assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     World().run(story)
@@ -374,12 +375,12 @@ def test_a_static_member_that_gives_no_time_is_not_waited_for_without_pause() ->
         world.join(rebalance_ms=50)
         (newcomer,) = (m.id for m in world.group.members.values() if m.instance_id is None)
         world.groups.leave("g", [MemberIdentity(member_id=newcomer)])
-        waits = []
-        complete = world.groups._complete_join
-        world.groups._complete_join = lambda group: waits.append(complete(group))  # type: ignore[method-assign]
-        await asyncio.sleep(10)
+        with mock.patch.object(
+            world.groups, "_complete_join", side_effect=world.groups._complete_join
+        ) as attempts:
+            await asyncio.sleep(10)
         assert world.group.state is GroupState.PREPARING_REBALANCE
-        assert 5 < len(waits) < 15
+        assert 5 < attempts.call_count < 15
 
     World().run(story)
 
@@ -419,7 +420,7 @@ def test_the_next_coordinator_reads_the_group_back_and_members_go_on() -> None:
         assert world.group.state is GroupState.STABLE
         assert [world.beat(j) for j in joined] == [ErrorCode.NONE] * 2
         assert (await world.sync(joined[1])).assignment == b"work-1"
-        assert world.groups.offsets.fetch("g", [T0])[1][T0].offset == 42
+        assert offsets_in(world) == {T0: 42}
         await asyncio.sleep(11)
         assert world.group.members == {}, "nobody beat: the loaded sessions end like any other"
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.coordinator.world import NOW, T0, World, commit
+from tests.coordinator.world import NOW, T0, World, commit, offsets_in
 
 from odradek.coordinator.group import CommittedOffset, Group, GroupState
 from odradek.coordinator.offsets import expired
@@ -32,7 +32,7 @@ def test_who_may_commit() -> None:
         assert await commit(world, 1, joined.member_id, {T0: 2}) == {T0: ErrorCode.NONE}
         too_much = await commit(world, 1, joined.member_id, {T0: 3}, "x" * 4097)
         assert too_much == {T0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
-        assert world.groups.offsets.fetch("g", [T0])[1][T0].offset == 2
+        assert offsets_in(world) == {T0: 2}
 
     World().run(story)
 
@@ -56,7 +56,7 @@ def test_a_commit_is_not_seen_before_it_is_stored() -> None:
         assert world.groups.offsets.fetch("g", [T0])[1] == {T0: None}
         world.log.release()
         assert await committing == {T0: ErrorCode.NONE}
-        assert world.groups.offsets.fetch("g", None)[1][T0].offset == 7
+        assert offsets_in(world) == {T0: 7}
 
     World().run(story)
 
@@ -139,12 +139,11 @@ class TestACommitUnderWay:
     @staticmethod
     async def fetched(world: World) -> list[dict[TopicPartition, int]]:
         """The group's offsets here, and as the next coordinator finds them."""
-        here = world.groups.offsets.fetch("g", None)[1]
+        here = offsets_in(world)
         world.groups.on_resigned(0)
         world.groups = world.coordinator()
         await world.elect(epoch=1)
-        there = world.groups.offsets.fetch("g", None)[1]
-        return [{tp: at.offset for tp, at in found.items() if at} for found in (here, there)]
+        return [here, offsets_in(world)]
 
     def test_an_old_offset_does_not_expire_on_top_of_it(self) -> None:
         async def story(world: World) -> None:
@@ -251,9 +250,7 @@ def test_a_record_that_cannot_be_decoded_is_skipped_and_named(
         assert await commit(world, -1, "", {TopicPartition("t", 1): 6})
         world.groups = world.coordinator()
         await world.elect(epoch=1)
-        _, offsets = world.groups.offsets.fetch("g", None)
-        found = {tp: committed and committed.offset for tp, committed in offsets.items()}
-        assert found == {T0: 5, TopicPartition("t", 1): 6}
+        assert offsets_in(world) == {T0: 5, TopicPartition("t", 1): 6}
         assert "__consumer_offsets-0: skipped" in caplog.text
         for offset in (7, 8, 9, 10):
             assert f"at offset {offset} " in caplog.text

@@ -129,8 +129,9 @@ def test_a_group_that_is_asked_about_twice_is_told_of_once() -> None:
             groups = [
                 OffsetFetchRequestGroup(
                     group_id="g",
-                    topics=topics
-                    and [OffsetFetchRequestTopics(name=t, partition_indexes=[0]) for t in topics],
+                    topics=None
+                    if topics is None
+                    else [OffsetFetchRequestTopics(name=t, partition_indexes=[0]) for t in topics],
                 )
                 for topics in asked
             ]

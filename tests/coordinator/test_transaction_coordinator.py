@@ -69,6 +69,10 @@ class TestRecords:
         assert partition_for(id, 50) == partition
 
 
+def state_of(world: World) -> TransactionState:
+    return world.transaction.state
+
+
 def test_each_producer_of_an_id_has_an_epoch_of_its_own() -> None:
     async def story(world: World) -> None:
         assert await world.init() == (1000, 0)
@@ -134,7 +138,7 @@ def test_the_outcome_is_answered_before_any_marker_is_written() -> None:
         )
         world.leaders.held.set()
         await asyncio.sleep(0.01)
-        assert world.transaction.state is S.COMPLETE_COMMIT
+        assert state_of(world) is S.COMPLETE_COMMIT
         assert world.leaders.received == [(1000, 0, True, 3, [A, B])]
         await world.transactions.end("id", *producer, True)
         assert await error_of(world.transactions.end("id", *producer, False)) == (
@@ -160,7 +164,7 @@ def test_a_zombie_does_not_abort_its_successors_transaction() -> None:
         await world.init()
         await world.begin()
         assert await error_of(world.init(producer_id=1000, epoch=0)) == E.PRODUCER_FENCED
-        assert world.transaction.state is S.ONGOING
+        assert state_of(world) is S.ONGOING
 
     World().run(story)
 
@@ -183,9 +187,9 @@ def test_time_outs() -> None:
     async def story(world: World) -> None:
         producer = await world.begin()
         await asyncio.sleep(TIMEOUT / 1000 - 1)
-        assert world.transaction.state is S.ONGOING
+        assert state_of(world) is S.ONGOING
         await asyncio.sleep(12)
-        assert world.transaction.state is S.COMPLETE_ABORT
+        assert state_of(world) is S.COMPLETE_ABORT
         assert world.leaders.received == [(1000, 1, False, 3, [A, B])]
         assert await error_of(world.transactions.end("id", *producer, True)) == E.PRODUCER_FENCED
         assert world.transactions.statistics()["timed_out"] == 1
@@ -261,7 +265,7 @@ class TestFailures:
             ending.cancel()
             world.log.release()
             await asyncio.sleep(0.01)
-            assert world.transaction.state is S.COMPLETE_COMMIT
+            assert state_of(world) is S.COMPLETE_COMMIT
 
         World().run(story)
 
@@ -276,10 +280,10 @@ class TestFailover:
             assert await error_of(world.init()) == E.CONCURRENT_TRANSACTIONS
             world.leaders.held.set()
             await asyncio.sleep(2)
-            assert world.transaction.state is S.COMPLETE_COMMIT
+            assert state_of(world) is S.COMPLETE_COMMIT
             assert (1000, 0, True, 7, [A, B]) in world.leaders.received
             await world.fail_over(8)
-            assert world.transaction.state is S.COMPLETE_COMMIT
+            assert state_of(world) is S.COMPLETE_COMMIT
 
         World().run(story)
 
@@ -334,7 +338,7 @@ class TestMarkers:
             await asyncio.sleep(0.04)
             assert world.transaction.unmarked == {A}
             await asyncio.sleep(10)
-            assert world.transaction.state is S.COMPLETE_COMMIT
+            assert state_of(world) is S.COMPLETE_COMMIT
             pauses = [
                 round(later - earlier, 3)
                 for earlier, later in zip(leaders.times, leaders.times[1:], strict=False)
@@ -349,10 +353,10 @@ class TestMarkers:
             producer = await world.begin()
             await world.transactions.end("id", *producer, True)
             await asyncio.sleep(10)
-            assert world.transaction.state is S.PREPARE_COMMIT
+            assert state_of(world) is S.PREPARE_COMMIT
             await world.fail_over(9)
             await asyncio.sleep(1)
-            assert world.transaction.state is S.COMPLETE_COMMIT
+            assert state_of(world) is S.COMPLETE_COMMIT
 
         World().run(story)
 
@@ -365,7 +369,7 @@ class TestMarkers:
             assert world.transaction.unmarked == {B}, "it has no leader, and may get one"
             world.leaders.existing.remove(B)
             await asyncio.sleep(2)
-            assert world.transaction.state is S.COMPLETE_COMMIT
+            assert state_of(world) is S.COMPLETE_COMMIT
             assert world.leaders.received == [(1000, 0, True, 3, [A])]
 
         World().run(story)
@@ -379,9 +383,9 @@ class TestMarkers:
             world.log.next_error = E.NOT_ENOUGH_REPLICAS
             world.leaders.held.set()
             await asyncio.sleep(0.01)
-            assert world.transaction.state is S.PREPARE_COMMIT
+            assert state_of(world) is S.PREPARE_COMMIT
             await asyncio.sleep(1)
-            assert world.transaction.state is S.COMPLETE_COMMIT
+            assert state_of(world) is S.COMPLETE_COMMIT
             assert len(world.leaders.received) == 1, "the markers need not be sent again"
 
         World().run(story)

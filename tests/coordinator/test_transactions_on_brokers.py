@@ -49,7 +49,10 @@ class Story:
         self.undecided: list[str] = []
 
     def run(self) -> "Story":
-        self.world.run(lambda world: world.process("client").run(self._client()))
+        async def story(world: World) -> None:
+            await world.process("client").run(self._client())
+
+        self.world.run(story)
         assert self.world.loop.failures == []
         return self
 

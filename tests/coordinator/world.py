@@ -169,3 +169,9 @@ async def commit(
         None,
         {tp: CommittedOffset(o, metadata, NOW) for tp, o in offsets.items()},
     )
+
+
+def offsets_in(world: World) -> dict[TopicPartition, int]:
+    """What group g has committed."""
+    _, found = world.groups.offsets.fetch("g", None)
+    return {tp: at.offset for tp, at in found.items() if isinstance(at, CommittedOffset)}

@@ -460,9 +460,10 @@ async def test_a_full_disk_takes_the_log_offline_but_spoils_nothing(
         fill(log, 30)
         log.flush()
         expected = table(log)
-        full = open_log(world, world.disk(full=True), recovery_point=30)
+        disk = world.disk(full=True)
+        full = open_log(world, disk, recovery_point=30)
         full.set_high_watermark(30)
-        full.disk.changes_left = changes
+        disk.changes_left = changes
         cleaner = make_cleaner(world, full)
         dirty = cleaner.dirtiest()
         assert dirty is not None

@@ -127,8 +127,8 @@ class Model:
             set_offset_and_epoch(part, 0, offset, self.epoch)
             offset += 1 + index
             parts.append(bytes(part))
-        for part in parts:  # A large buffer is written segment by segment.
-            self.expect((*self.batches, part))
+        for appended in parts:  # A large buffer is written segment by segment.
+            self.expect((*self.batches, appended))
         self.log.append_as_follower(b"".join(parts) + parts[0][:20])
 
     def sequence_of(self, producer: int) -> int:

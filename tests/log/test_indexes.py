@@ -151,11 +151,12 @@ def test_look_ups_across_many_blocks_and_a_tail(tmp_path: Path) -> None:
 
 def test_full(tmp_path: Path) -> None:
     offsets, times = offset_index(tmp_path, 8 * 3 + 7), time_index(tmp_path, 12 * 3 + 11)
-    assert not offsets.is_full
+    was_full = []
     for slot in range(3):
+        was_full.append(offsets.is_full)
         offsets.append(BASE + slot + 1, slot + 1)
         times.append(slot, BASE + slot)
-    assert offsets.is_full
+    assert was_full == [False] * 3 and offsets.is_full
     assert times.is_full  # already at two: the third slot is for the roll
     with pytest.raises(AssertionError):
         offsets.append(BASE + 9, 9)

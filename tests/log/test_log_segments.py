@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -413,15 +414,16 @@ def test_a_full_disk_takes_the_log_offline_at_any_point() -> None:
         assert failures[0].errno == errno.ENOSPC
         end_offset, start_offset = log.end_offset, log.start_offset
         made = failing.changes
-        for action in (
-            lambda log=log: log.append_as_leader(batch(), 0),
-            lambda log=log: log.append_as_follower(part(1000)),
-            lambda log=log: log.read(log.start_offset, 100),
-            lambda log=log: log.truncate_to(0),
-            lambda log=log: log.flush(),
-            lambda log=log: log.roll(100_000),
-            lambda log=log: log.offset_for_timestamp(0),
-        ):
+        actions: list[Callable[[], object]] = [
+            partial(log.append_as_leader, batch(), 0),
+            partial(log.append_as_follower, part(1000)),
+            partial(log.read, log.start_offset, 100),
+            partial(log.truncate_to, 0),
+            log.flush,
+            partial(log.roll, 100_000),
+            partial(log.offset_for_timestamp, 0),
+        ]
+        for action in actions:
             with pytest.raises(KafkaError) as caught:
                 action()
             assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, RealDisk
 from odradek.log.log import Log
 from odradek.log.open_files import OpenFiles
 from odradek.wire.topics import TopicPartition
 
-from .logs import LogConfig, fill, make_log, mounted, offsets, read_all, sim_disk
+from .logs import fill, make_log, mounted, offsets, read_all, sim_disk
 
 
 @dataclass(eq=False)

@@ -171,11 +171,11 @@ def test_a_commit_and_an_abort(states: ProducerStates) -> None:
     assert end_transaction(states, ControlType.COMMIT) == []
     assert not states.has_open_transaction(7)
     assert states.first_undecided_offset is None
-    assert states.first_unstable_offset == 0  # the marker at 3 is not replicated yet
-    states.on_high_watermark(3)
-    assert states.first_unstable_offset == 0
-    states.on_high_watermark(4)
-    assert states.first_unstable_offset is None
+    unstable = []
+    for high_watermark in (2, 3, 4):  # the marker at 3 is replicated with the last
+        states.on_high_watermark(high_watermark)
+        unstable.append(states.first_unstable_offset)
+    assert unstable == [0, 0, None]
     append(states, batch(3, transactional=True))
     assert end_transaction(states, ControlType.ABORT) == [AbortedTransaction(7, 4, 5, 6)]
     append(states, batch(4))

@@ -164,7 +164,7 @@ def test_every_batch_of_a_producer_passes(
     records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]],
 ) -> None:
     data = encode_batch(
-        [Record(-1, time, key, value, headers) for key, value, headers, time in records]
+        [Record(-1, time, key, value, tuple(headers)) for key, value, headers, time in records]
     )
     for whole in (False, True):
         check_records(bytes(data[61:]), len(records), whole=whole)

@@ -2,13 +2,17 @@
 
 import asyncio
 import random
-from typing import Any
+from collections.abc import Callable
+from contextvars import Context
+from typing import TypeVarTuple
 
 import pytest
 from tests.bytecodes import counted
 
 from odradek.replica.delayed import BUCKETS_MIN, TICK_S, Delayed, TimeoutWheel
 from odradek.sim.loop import SimLoop
+
+Arguments = TypeVarTuple("Arguments")
 
 
 class Operation(Delayed):
@@ -31,9 +35,15 @@ class CountingLoop(SimLoop):
 
     timers = 0
 
-    def call_at(self, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
         self.timers += 1
-        return super().call_at(*arguments, **options)
+        return super().call_at(when, callback, *args, context=context)
 
 
 @pytest.fixture

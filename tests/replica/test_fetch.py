@@ -40,13 +40,12 @@ async def alone(world: Any, *partitions: TopicPartition) -> Any:
 
 
 def fetch(node: Any, offsets: dict[TopicPartition, int], **params: Any) -> Any:
-    options = {
-        key: params.pop(key)
-        for key in ("leader_epoch", "last_fetched_epoch", "max_bytes_each")
-        if key in params
+    names = {
+        "leader_epoch": "leader_epoch",
+        "last_fetched_epoch": "last_fetched_epoch",
+        "max_bytes_each": "max_bytes",
     }
-    if "max_bytes_each" in options:
-        options["max_bytes"] = options.pop("max_bytes_each")
+    options = {name: params.pop(key) for key, name in names.items() if key in params}
     return node.replicas.fetch(FetchParams(**params), asking(offsets, **options))
 
 

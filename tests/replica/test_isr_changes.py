@@ -319,7 +319,7 @@ class TestIncarnations:
             leader = await led(world, [1], 2)
             puppet = Puppet(leader, 2)
             written = leader.store.update_isr
-            seen = []
+            seen: list[tuple[int, ...]] = []
 
             async def restart_first(of: Any, state: Any) -> Any:
                 if not seen:
@@ -403,7 +403,9 @@ class TestIncarnations:
             puppet.fetch(1)  # answered; and then it sent one more, and died
             await self.come_back_empty(world)
             world.store_server.reconnect(leader.session)
-            await world.until(lambda: puppet.fetch_set.link.epoch == world.nodes[2].epoch)
+            link = puppet.fetch_set.link
+            assert link is not None
+            await world.until(lambda: link.epoch == world.nodes[2].epoch)
             puppet.fetch()
             await asyncio.sleep(5)
             assert (await world.stored()).isr == (1,)

@@ -21,9 +21,10 @@ class TestTruncation:
         epochs = LeaderEpochs()
         epochs.assign(1, 0)
         epochs.assign(3, 10)
-        return tuple(
-            truncation_for(leader_epoch, leader_end, epochs=epochs, log_end=20, high_watermark=8)
+        decided = truncation_for(
+            leader_epoch, leader_end, epochs=epochs, log_end=20, high_watermark=8
         )
+        return decided.offset, decided.complete
 
     @pytest.mark.parametrize(
         ("leader_epoch", "leader_end", "expected"),
@@ -65,15 +66,14 @@ class TestThrottle:
     def test_exceeded_and_paid_back_by_silence(self) -> None:
         now = 100.0
         quota = ReplicationQuota(lambda: now, 1_000)
-        assert not quota.is_exceeded
-        quota.record(1_000)
-        assert not quota.is_exceeded
-        quota.record(4_000)
-        assert quota.is_exceeded
+        exceeded = [quota.is_exceeded]
+        for size in (1_000, 4_000):
+            quota.record(size)
+            exceeded.append(quota.is_exceeded)
+        assert exceeded == [False, False, True]
         now = 104.9
-        assert quota.is_exceeded
-        now = 105.0
-        assert not quota.is_exceeded
+        is_before, now = quota.is_exceeded, 105.0
+        assert is_before and not quota.is_exceeded
         now = 111.0
         assert quota.rate() == 0
 
@@ -205,11 +205,12 @@ class TestFollowerSession:
 
     def test_a_request_is_due_while_anything_is_wanted_or_to_be_forgotten(self) -> None:
         session = FollowerSession()
-        assert not session.has_request
+        due = [session.has_request]
         session.want(self.A, self.at(0))
-        assert session.has_request
+        due.append(session.has_request)
         session.withdraw(self.A)
-        assert not session.has_request  # there is no session in which to forget it
+        due.append(session.has_request)  # there is no session in which to forget it
+        assert due == [False, True, False]
         session.want(self.A, self.at(0))
         session.request()
         session.opened(77)

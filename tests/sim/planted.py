@@ -20,7 +20,6 @@ from odradek.broker.handlers import fetch, produce
 from odradek.controller import (
     alter_partition,
     brokers,
-    failover,
     leader_and_isr_rules,
     partition_states,
     plan_pace,
@@ -385,7 +384,7 @@ def keep_the_epoch() -> Patches:
 
 def accept_an_equal_epoch() -> Patches:
     """Elections keep the epoch, and brokers take that."""
-    original = control_requests.decide
+    original = control_decisions.decide
 
     def decided(broker_id: int, states: Any, facts_of: Any, **more: Any) -> Any:
         def facts(tp: Any) -> Any:
@@ -431,7 +430,7 @@ def any_transition() -> Patches:
     return [
         *attribute(Reassigner, "_delete", delete),
         mock.patch.dict(
-            replica_states.VALID_PREVIOUS,  # type: ignore[arg-type]  # a dict, seen as a Mapping
+            replica_states.VALID_PREVIOUS,
             dict.fromkeys(replica_states.ReplicaState, everything),
         ),
         *attribute(partition_states, "is_valid", lambda previous, target: True),
@@ -516,10 +515,10 @@ def skip_a_batch() -> Patches:
 
     def without_the_first(self: read.Reader, params: Any, *more: Any) -> Any:
         data, hint = original(self, params, *more)
-        if not params.is_follower and data.records:
-            first, *others = scan(data.records)
-            if others:
-                data.records = memoryview(data.records)[first.end_position :]
+        if not params.is_follower and isinstance(data.records, bytes | memoryview):
+            batches = list(scan(data.records))
+            if len(batches) > 1:
+                data.records = memoryview(data.records)[batches[0].end_position :]
         return data, hint
 
     return attribute(read.Reader, "_read_item", without_the_first)
@@ -697,7 +696,7 @@ def lose_topic_ids() -> Patches:
         await term.store.update_topics(without, lambda name, _: without[name], term.fence)
         return await original(term, without)
 
-    return attribute(failover.topic_ids, "give_ids", give_others)
+    return attribute(topic_ids, "give_ids", give_others)
 
 
 def set_aside_by_id_alone() -> Patches:

@@ -34,7 +34,7 @@ async def test_a_source_logs_in(tmp_path: Path, in_file: bool) -> None:
         lines = (f"{name.removeprefix('kafka.')}={value}\n" for name, value in OPTIONS.items())
         file.write_text("".join(lines))
         options = {"kafka.odradek.config.file": str(file)}
-    async with cluster(tmp_path, **settings) as made:
+    async with cluster(tmp_path, 1, **settings) as made:
         port = made.brokers[1].endpoints[1].port
 
         def ask() -> int:

@@ -7,7 +7,7 @@ metadata, which runs in the background, backing off, while the others are read.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from math import inf
 from typing import Any, NamedTuple, Self
 
@@ -141,7 +141,7 @@ class Consumer:
                 return received
         return []
 
-    async def records(self) -> AsyncIterator[ConsumerRecord]:
+    async def records(self) -> AsyncGenerator[ConsumerRecord, None]:
         """Every record, one by one, for ever."""
         while True:
             for batches in await self.poll(self.client.timeout_s):

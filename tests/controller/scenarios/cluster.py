@@ -5,8 +5,10 @@ back: so a controller is made late, and what happened meanwhile is seen all at o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from random import Random
+from typing import Generic, Protocol, TypeVar
 
 from tests.controller.scenarios.puppet import Puppet
 
@@ -45,7 +47,7 @@ class Crash(BaseException):
 class HeldStore:
     """A store whose watch events can be held back, and whose reads can be raced.
 
-    With them any other news (`holding`): whoever is held hears nothing at all.
+    With them any other news (`holding`): a member that is held learns nothing at all.
     """
 
     def __init__(self, store: Store) -> None:
@@ -148,16 +150,30 @@ class HeldStore:
         return self.store.statistics()
 
 
-class Member:
-    """One node: a puppet broker and, on some, a controller."""
+class ScenarioBroker(Protocol):
+    """A broker as far as a cluster must know it to tell whether it is at rest."""
 
-    def __init__(self, puppet: Puppet, held: HeldStore, controller: Controller | None) -> None:
+    is_silent: bool
+    # What control requests did, in order: (partition or "", what it is now).
+    deeds: list[tuple[str, str]]
+
+    @property
+    def requests(self) -> Sized: ...
+
+
+Broker = TypeVar("Broker", bound=ScenarioBroker)
+
+
+class Member(Generic[Broker]):
+    """One node: a broker and, on some, a controller."""
+
+    def __init__(self, puppet: Broker, held: HeldStore, controller: Controller | None) -> None:
         self.puppet = puppet
         self.held = held
         self.controller = controller
 
 
-class PuppetCluster:
+class ScenarioCluster(ABC, Generic[Broker]):
     """Makes, kills and starts members, and knows when they have come to rest."""
 
     # So often nothing must be new before all is at rest.
@@ -167,16 +183,14 @@ class PuppetCluster:
         self,
         open_store: OpenStore,
         config: Mapping[str, int | bool | ProtocolVersion],
-        end_session: EndSession | None = None,
     ) -> None:
         self._open_store = open_store
-        self._end_session = end_session
         self.config = dict(config)
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, Member[Broker]] = {}
         self.with_controller: list[int] = []
         self.entries: list[tuple[int, Entry]] = []
         self.traps: list[str] = []
-        self._puppets: dict[int, Puppet] = {}
+        self._puppets: dict[int, Broker] = {}
         self._barrier = 0
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -198,51 +212,13 @@ class PuppetCluster:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.admin.session.close()
 
+    @abstractmethod
     async def start(self, id: int) -> None:
-        """A broker starts: with whatever it held when it was killed."""
-        held = HeldStore(await self._open_store())
-        store = ClusterStore(held)
-        earlier = self._puppets.get(id)
-        puppet = self._puppets[id] = Puppet(id, store)
-        if earlier is not None:
-            puppet.broken, puppet.undeletable = earlier.broken, earlier.undeletable
-            puppet.deeds = earlier.deeds
-        await puppet.start()
-        controller = None
-        if id in self.with_controller:
-            journal = Journal(lambda: 0)
-            journal.listen(lambda entry: self._heard(id, entry))
-            # Puppets write the ISR themselves, as leaders do at the oldest protocol.
-            config = ControllerConfig(
-                auto_leader_rebalance_enable=False, protocol=ProtocolVersion.oldest()
-            )
-            for name, value in self.config.items():
-                setattr(config, name, value)
-            controller = Controller(
-                id, store, config, journal=journal, rng=Random(id), register=puppet.register
-            )
-            controller.on_reach = held.holding(controller.on_reach)  # type: ignore[method-assign]
-        self.members[id] = Member(puppet, held, controller)
-        if controller is not None:
-            await self.call(controller.start())
+        """A broker starts, with what it held when it was killed."""
 
+    @abstractmethod
     async def kill(self, id: int) -> None:
         """A broker's process ends: its session, its socket, its controller."""
-        member = self.members.pop(id)
-        await member.puppet.stop()
-        await member.held.close()
-        if member.controller is not None:
-            await member.controller.stop()
-
-    async def expire(self, id: int) -> None:
-        """Somebody ends the session of this node."""
-        assert self._end_session is not None
-        await self._end_session(self.members[id].held.store)
-
-    async def announce_config(self, topic: str) -> None:
-        """Puppets read no settings: their part is played here."""
-        if (await self.admin.configs.get(paths.ConfigKind.TOPICS, topic)).get(UNCLEAN) == "true":
-            self.controller().enable_unclean_leader_election(topic)
 
     def _heard(self, id: int, entry: Entry) -> None:
         if id not in self.members and self.members:
@@ -265,7 +241,7 @@ class PuppetCluster:
             if m.controller is not None and m.controller.is_active
         ]
 
-    def controller(self, id: int | None = None) -> Controller:
+    def _elected(self, id: int | None = None) -> Controller:
         """The controller of a node, or of the node with the active controller."""
         chosen = id if id is not None else max(self.active, key=lambda i: self._of(i).epoch)
         return self._of(chosen)
@@ -361,9 +337,74 @@ class PuppetCluster:
     def _state(self) -> object:
         return {id: m.controller and m.controller.statistics() for id, m in self.members.items()}
 
+
+def hold_news(controller: Controller, held: HeldStore) -> None:
+    """What a held store keeps back includes which sockets open and refuse."""
+    setattr(controller, "on_reach", held.holding(controller.on_reach))  # noqa: B010  # a method
+
+
+class PuppetCluster(ScenarioCluster[Puppet]):
+    """Puppet brokers on any store."""
+
+    def __init__(
+        self,
+        open_store: OpenStore,
+        config: Mapping[str, int | bool | ProtocolVersion],
+        end_session: EndSession | None = None,
+    ) -> None:
+        super().__init__(open_store, config)
+        self._end_session = end_session
+
+    async def start(self, id: int) -> None:
+        held = HeldStore(await self._open_store())
+        store = ClusterStore(held)
+        earlier = self._puppets.get(id)
+        puppet = self._puppets[id] = Puppet(id, store)
+        if earlier is not None:
+            puppet.broken, puppet.undeletable = earlier.broken, earlier.undeletable
+            puppet.deeds = earlier.deeds
+        await puppet.start()
+        controller = None
+        if id in self.with_controller:
+            journal = Journal(lambda: 0)
+            journal.listen(lambda entry: self._heard(id, entry))
+            # Puppets write the ISR themselves, as leaders do at the oldest protocol.
+            config = ControllerConfig(
+                auto_leader_rebalance_enable=False, protocol=ProtocolVersion.oldest()
+            )
+            for name, value in self.config.items():
+                setattr(config, name, value)
+            controller = Controller(
+                id, store, config, journal=journal, rng=Random(id), register=puppet.register
+            )
+            hold_news(controller, held)
+        self.members[id] = Member(puppet, held, controller)
+        if controller is not None:
+            await self.call(controller.start())
+
+    async def kill(self, id: int) -> None:
+        member = self.members.pop(id)
+        await member.puppet.stop()
+        await member.held.close()
+        if member.controller is not None:
+            await member.controller.stop()
+
+    async def expire(self, id: int) -> None:
+        """An administrator ends the session of this node."""
+        assert self._end_session is not None
+        await self._end_session(self.members[id].held.store)
+
+    async def announce_config(self, topic: str) -> None:
+        """Puppets read no settings: their part is played here."""
+        if (await self.admin.configs.get(paths.ConfigKind.TOPICS, topic)).get(UNCLEAN) == "true":
+            self.controller().enable_unclean_leader_election(topic)
+
+    def controller(self, id: int | None = None) -> Controller:
+        return self._elected(id)
+
     def leader_of(self, key: TopicPartition) -> Puppet:
         for member in self.members.values():
             held = member.puppet.replicas.get(key)
             if held is not None and held.leader == member.puppet.id:
                 return member.puppet
-        raise AssertionError(f"nobody leads {key}")
+        raise AssertionError(f"no broker leads {key}")

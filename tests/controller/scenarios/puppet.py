@@ -6,7 +6,7 @@ partition, write an ISR.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from odradek.store.cluster import ClusterStore
@@ -177,6 +177,13 @@ class Puppet:
         return LeaderAndIsr(
             held.leader, held.leader_epoch, tuple(isr), held.controller_epoch, held.partition_epoch
         )
+
+    async def decide_later(
+        self, key: TopicPartition, isr: Iterable[int]
+    ) -> Callable[[], Awaitable[bool]]:
+        """Decide on an ISR now; the function returned writes it."""
+        wanted = await self.decide_isr(key, isr)
+        return lambda: self.write_isr(key, wanted)
 
     async def write_isr(
         self, key: TopicPartition, wanted: LeaderAndIsr, *, notify: bool = True

@@ -13,11 +13,11 @@ decides as ever). And only the nodes a transcript names stand for controller.
 import asyncio
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
-from tests.controller.scenarios.cluster import HeldStore, Member, PuppetCluster
+from tests.controller.scenarios.cluster import HeldStore, Member, ScenarioCluster, hold_news
 from tests.controller.scenarios.runner import Runner, replay
 from tests.controller.scenarios.wired import WiredController
 
@@ -126,14 +126,18 @@ class RecordedBroker(ObservedBroker):
         self.gate = Gate(replicas.isr_changes, replicas._notifications)
         requests, logs = replicas.control_requests, replicas.replica_logs
         self._lead_or_follow, self._stop = requests.leader_and_isr, requests.stop_replica
-        requests.leader_and_isr = self._recorded_lead_or_follow
-        requests.stop_replica = self._recorded_stop
-        self._update, requests.update_metadata = requests.update_metadata, self._recorded_update
-        self._delete_log = logs.delete
-        logs.delete = self._checked_delete_log
+        self._update, self._delete_log = requests.update_metadata, logs.delete
+        for part, method, instead in (
+            (requests, "leader_and_isr", self._recorded_lead_or_follow),
+            (requests, "stop_replica", self._recorded_stop),
+            (requests, "update_metadata", self._recorded_update),
+            (logs, "delete", self._checked_delete_log),
+        ):
+            setattr(part, method, instead)
         if not self._actor.joins_election:
-            self.controller.election.elect = self.controller.election._read_elected
-        self.controller.on_reach = self._actor.held.holding(self.controller.on_reach)
+            election = self.controller.election
+            setattr(election, "elect", election._read_elected)  # noqa: B010  # a method
+        hold_news(self.controller, self._actor.held)
         self._actor.on_parts(self)
 
     async def _recorded_lead_or_follow(
@@ -232,7 +236,7 @@ class Actor(Host):
     # What a transcript can do to it
 
     def silence(self) -> None:
-        """Nobody reaches this host, though the store still hears of it."""
+        """No broker reaches this host, though its session with the store lives on."""
         self.is_silent = True
         for other in self.world.hosts.values():
             self.world.network.cut(other.name, self.name)
@@ -246,14 +250,14 @@ class Actor(Host):
         log = self.real.logs.get(key)
         assert log is not None
         self.disk.failed.add(log.directory.rpartition("/")[0])
-        self._write(key)  # a disk nobody uses is not known to have failed
+        self._write(key)  # a disk that is not used is not known to have failed
         await until(lambda: key in self.real.replicas.partitions.offline, f"{key} to be offline")
 
     def mend_directory(self, key: TopicPartition) -> None:
         self.mend_disk()
 
     def refuse_deletion(self, key: TopicPartition) -> None:
-        """Its deletions fail in a way nobody has foreseen."""
+        """Its deletions fail in an unforeseen way."""
         self._undeletable.add(key)
 
     def allow_deletion(self, key: TopicPartition) -> None:
@@ -311,8 +315,7 @@ class Actor(Host):
     def _has(self, key: TopicPartition, isr: tuple[int, ...]) -> bool:
         return self.real.gate.taken.get(key) == isr
 
-    async def decide_isr(self, key: TopicPartition, isr: Iterable[int]) -> IsrChange:
-        """The leader proposes; the proposal is on its way until `write_isr`."""
+    async def _propose_isr(self, key: TopicPartition, isr: Iterable[int]) -> IsrChange:
         gate, wanted = self.real.gate, tuple(isr)
         committed = self.real.replicas.partitions[key].leader.isr.committed
         leaving = [id for id in committed if id not in wanted]
@@ -325,7 +328,14 @@ class Actor(Host):
         self._let_back(leaving)
         return gate.held[key]
 
-    async def write_isr(self, key: TopicPartition, proposal: IsrChange) -> bool:
+    async def decide_later(
+        self, key: TopicPartition, isr: Iterable[int]
+    ) -> Callable[[], Awaitable[bool]]:
+        """Propose an ISR now; the function returned lets the proposal pass."""
+        proposal = await self._propose_isr(key, isr)
+        return lambda: self._let_pass(key, proposal)
+
+    async def _let_pass(self, key: TopicPartition, proposal: IsrChange) -> bool:
         gate = self.real.gate
         gate.taken.pop(key, None)
         gate.land(key)
@@ -340,8 +350,8 @@ def without_what_real_brokers_add(transcript: str) -> str:
       changes at once, to the controller active then. What came of it is in other lines, which stay.
     - ISRs in the middle of an epoch: a real leader lets replicas go before it lets others in, one
       write each, and the controller may read between them. The first and last of an epoch stay.
-    - Which partitions an UNKNOWN_SERVER_ERROR was for: a broker that fails in a way nobody has
-      foreseen says so of the whole request.
+    - Which partitions an UNKNOWN_SERVER_ERROR was for: a broker that fails in an unforeseen way
+      reports it for the whole request.
     """
     lines = []
     for line in transcript.splitlines():
@@ -371,7 +381,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(STEP_S)
 
 
-class RealCluster(PuppetCluster):
+class RealCluster(ScenarioCluster[Actor]):
     """Makes, kills and starts hosts of a world whose loop is running."""
 
     quiet_rounds = 15
@@ -410,7 +420,7 @@ class RealCluster(PuppetCluster):
 
     def controller(self, id: int | None = None) -> WiredController:
         """The controller of a node, or of the node with the active controller, over the wire."""
-        return WiredController(self._puppets[super().controller(id).broker_id])
+        return WiredController(self._puppets[self._elected(id).broker_id])
 
     async def kill(self, id: int) -> None:
         """SIGKILL; the store notices when the session has timed out."""
@@ -421,7 +431,9 @@ class RealCluster(PuppetCluster):
         await self.admin.session.close()
 
     async def expire(self, id: int) -> None:
-        self.world.server.expire(self.members[id].held.store)
+        store = self.members[id].held.store
+        assert isinstance(store, MemoryStore)
+        self.world.server.expire(store)
 
     async def announce_config(self, topic: str) -> None:
         """The brokers read it, and the active controller acts on it."""
@@ -450,7 +462,7 @@ class RealCluster(PuppetCluster):
             partition = member.puppet.real.replicas.partitions.get(key)
             if partition is not None and partition.is_leader:
                 return member.puppet
-        raise AssertionError(f"nobody leads {key}")
+        raise AssertionError(f"no broker leads {key}")
 
 
 def play_with_real_brokers(scenario: str) -> str:
@@ -465,7 +477,7 @@ def play_with_real_brokers(scenario: str) -> str:
             await runner.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        # An ISR that a story names comes about replica by replica; nobody hears of the steps.
+        # An ISR that a story names comes about replica by replica; the steps are not announced.
         patch.setattr(controller_notifications, "NOTIFY_SOONEST_S", ISR_SETTLES_S)
         transcript = world.run(story)
     assert world.loop.failures == []

@@ -36,8 +36,7 @@ It runs on a cluster of puppets (cluster.py) or of real brokers (real.py).
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-from tests.controller.scenarios.cluster import PuppetCluster
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.controller.elections import ElectionType
 from odradek.controller.journal import Entry, EntryKind
@@ -46,6 +45,12 @@ from odradek.store import paths, payloads
 from odradek.store.payloads import TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from tests.controller.scenarios.cluster import PuppetCluster
+    from tests.controller.scenarios.real import RealCluster
+
+    AnyCluster: TypeAlias = PuppetCluster | RealCluster
 
 
 def commands_of(text: str) -> list[tuple[str, list[str]]]:
@@ -71,13 +76,13 @@ def ids_of(text: str) -> tuple[int, ...]:
 class Runner:
     """Carries the commands out on a cluster."""
 
-    def __init__(self, make_cluster: Callable[[Mapping[str, int | bool]], PuppetCluster]) -> None:
+    def __init__(self, make_cluster: "Callable[[Mapping[str, int | bool]], AnyCluster]") -> None:
         self._make_cluster = make_cluster
-        self._cluster: PuppetCluster | None = None
+        self._cluster: AnyCluster | None = None
         self._decided: dict[TopicPartition, Callable[[], Awaitable[bool]]] = {}
 
     @property
-    def cluster(self) -> PuppetCluster:
+    def cluster(self) -> "AnyCluster":
         assert self._cluster is not None, "a scenario begins with: cluster brokers=..."
         return self._cluster
 
@@ -169,8 +174,7 @@ class Runner:
     async def do_decide(self, words: list[str], named: dict[str, str]) -> None:
         key = key_of(words[0])
         leader = self.cluster.leader_of(key)
-        wanted = await leader.decide_isr(key, ids_of(words[1]))
-        self._decided[key] = lambda: leader.write_isr(key, wanted)
+        self._decided[key] = await leader.decide_later(key, ids_of(words[1]))
 
     async def do_land(self, words: list[str], named: dict[str, str]) -> list[str]:
         key = key_of(words[0])
@@ -181,11 +185,11 @@ class Runner:
         key = key_of(words[0])
         leader = self.cluster.leader_of(key)
         held = self.cluster.members[self.cluster.controller().broker_id].held
-        wanted = await leader.decide_isr(key, ids_of(words[2]))
+        land = await leader.decide_later(key, ids_of(words[2]))
         path = paths.partition_state(key)
 
         async def after_the_next() -> None:
-            held.race(path, lambda: leader.write_isr(key, wanted))
+            held.race(path, land)
 
         if "second" in words:
             held.race(path, after_the_next)
@@ -288,13 +292,14 @@ class Runner:
     async def do_settle(self, words: list[str], named: dict[str, str]) -> list[str]:
         lines = list(told(self.cluster.entries))
         self.cluster.entries.clear()
-        for id, puppet in sorted(self.cluster._puppets.items()):
+        for id in sorted(self.cluster._puppets):
+            deeds = self.cluster._puppets[id].deeds
             chains: dict[str, list[str]] = {}
-            for subject, deed in puppet.deeds:
+            for subject, deed in deeds:
                 chain = chains.setdefault(subject, [])
                 if not chain or chain[-1] != deed:
                     chain.append(deed)
-            puppet.deeds.clear()
+            deeds.clear()
             lines += (
                 f"broker {id}: {' '.join([subject, ' -> '.join(chain)]).strip()}"
                 for subject, chain in sorted(chains.items())
@@ -302,7 +307,7 @@ class Runner:
         return lines
 
 
-def _lists(lists: dict[int, tuple[int, ...]]) -> str:
+def _lists(lists: Mapping[int, tuple[int, ...]]) -> str:
     return ";".join(f"{n}:{','.join(map(str, ids))}" for n, ids in sorted(lists.items())) or "-"
 
 
