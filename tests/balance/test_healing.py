@@ -8,11 +8,16 @@ from odradek.balance.healing import (
     REPAIRS_PER_HOUR,
     Healer,
     Seen,
+    Space,
     Trigger,
     Trouble,
     Waits,
+    nearly_empty,
+    plan_relief,
     plan_repair,
+    would_fill,
 )
+from odradek.balance.plan import COPY, Move
 from odradek.placement import Broker
 from odradek.wire.topics import TopicPartition
 
@@ -62,7 +67,75 @@ def test_a_failed_directory_and_a_full_disk(healer: Healer) -> None:
     assert due.repair == Trouble(Trigger.DIRECTORY_FAILED, 2, 0.0)
     full = healer.observe(replace(WELL, at_s=20_000.0, full=frozenset({3})))
     assert full.troubles == (Trouble(Trigger.DISK_FULL, 3, 0.0),)
-    assert full.repair is None, "it is only said"
+    assert full.repair == Trouble(Trigger.DISK_FULL, 3, 0.0)
+
+
+def test_what_is_slow_or_empty_is_said_once_with_the_command_for_it(healer: Healer) -> None:
+    seen = replace(WELL, slow=frozenset({2}), empty=frozenset({4}))
+    first = healer.observe(seen)
+    assert first.news == (
+        "broker 2: slow",
+        "broker 4: nearly empty",
+        "broker 2: slow: see `odradek load`; `odradek brokers drain 2` plans to empty it",
+    )
+    assert healer.observe(replace(seen, at_s=590.0)).news == ()
+    due = healer.observe(replace(seen, at_s=600.0))
+    assert due.news == ("broker 4: nearly empty: `odradek brokers add 4` plans to fill it",)
+    assert (due.repair, due.held_by) == (None, ""), "a person's choice"
+    assert healer.observe(replace(seen, at_s=601.0)).news == ()
+
+
+def test_a_broker_with_a_fifth_of_its_share_is_nearly_empty() -> None:
+    """And in a cluster of few partitions none is."""
+    current = {TopicPartition("t", n): [1 + n % 3, 1 + (n + 1) % 3] for n in range(30)}
+    assert nearly_empty(current, [1, 2, 3]) == frozenset()
+    assert nearly_empty(current, [1, 2, 3, 4]) == {4}
+    current |= {TopicPartition("u", n): [4] for n in range(4)}
+    assert nearly_empty(current, [1, 2, 3, 4]) == frozenset(), "4 of 64 replicas, a quarter of 16"
+    assert nearly_empty({T0: [1, 2]}, [1, 2, 3]) == frozenset()
+
+
+def relief(
+    sizes: dict[TopicPartition, int], need: int, spaces: dict[Broker, Space]
+) -> dict[str, tuple[int, ...]]:
+    """Broker 1 is full; every partition is on it and on broker 2."""
+    repair = plan_relief(
+        Trouble(Trigger.DISK_FULL, 1, 0.0),
+        {tp: [1, 2] for tp in sizes},
+        sizes,
+        need,
+        spaces,
+        id="20261117-1",
+        now_ms=1,
+        rate=10,
+    )
+    assert repair.plan.cost.bytes == sum(sizes[move.tp] for move in repair.plan.moves)
+    return {str(move.tp): move.after for move in repair.plan.moves}
+
+
+def test_a_full_disk_is_relieved_by_as_little_as_is_enough() -> None:
+    roomy = {Broker(2): Space(1000, 100), Broker(3): Space(1000, 500), Broker(4): Space(1000, 100)}
+    sizes = {T0: 300, T1: 100, T2: 90}
+    assert relief(sizes, 90, roomy) == {"t-2": (4, 2)}, "the least full, and what is enough"
+    assert relief(sizes, 150, roomy) == {"t-1": (4, 2), "t-2": (4, 2)}
+    assert relief(sizes, 10, roomy) == {"t-2": (4, 2)}, "the smallest that is enough"
+    assert relief(sizes, 10_000, roomy).keys() == {"t-0", "t-1", "t-2"}, "all that there is"
+    crowded = {Broker(2): Space(1000, 0), Broker(3): Space(1000, 750), Broker(4): Space(0, 0)}
+    assert relief(sizes, 200, crowded) == {}, "none stays below its wall"
+
+
+def test_a_full_disk_is_relieved_within_the_racks() -> None:
+    racks = {Broker(1, "a"): 0, Broker(2, "b"): 0, Broker(3, "b"): 0, Broker(4, "a"): 700}
+    spaces = {broker: Space(1000, used) for broker, used in racks.items() if broker.id != 1}
+    assert relief({T0: 100}, 100, spaces) == {"t-0": (4, 2)}, "3 has more room, in the other's rack"
+
+
+def test_a_repair_that_would_fill_a_disk_is_not_done() -> None:
+    move = Move("t", 0, (1, 5), (1, 3), COPY, "", "", 100, 1.0)
+    assert would_fill([move], {3: Space(1000, 800)}) == "", "up to 95 %"
+    assert would_fill([move], {}) == "", "where nothing is known"
+    reason = would_fill([move, move], {3: Space(1000, 800)})
+    assert reason == "the repair would fill broker 3 to 100%"
 
 
 def test_a_drained_broker_is_leaving_and_not_dead(healer: Healer) -> None:

@@ -82,6 +82,14 @@ async def test_absurd_fields_of_a_plan_get_an_error_or_a_bound(tmp_path: Path) -
         ):
             absurd = request(move(position=position, size=size), throttle=rate)
             assert await ask(made, absurd) == ["NONE"]
+        many = AlterPartitionReassignmentsRequest(
+            plan_id="p", strained_brokers=[-1, 1, *range(10**9, 10**9 + 50_000)], timeout_ms=1000
+        )
+        connection = await made.connect(1)
+        assert (await connection.request(many, 0)).error_code == ErrorCode.NONE
+        active = made.brokers[1].controller._active
+        assert active is not None
+        assert active.reassigner.plans._strained == {1}, "of those that are there"
         store = made.brokers[1].store
         assert await store.session.children(PLAN_MOVES) == [], "it is where it should be"
         assert await store.plan_throttles.read() == {}

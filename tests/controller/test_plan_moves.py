@@ -240,6 +240,21 @@ async def test_strain_slows_the_brokers_of_a_move_down() -> None:
     await cluster.close()
 
 
+async def test_brokers_reported_as_strained_take_fewer_moves() -> None:
+    """By their latency or their disks, which the controller does not see itself."""
+    cluster = Cluster(moves_per_broker=4)
+    await cluster.open([1, 2, 3, 4], [1])
+    await cluster.make("t", (2, 3))
+    await cluster.controller().move_for_plan("p", {T0: PlannedMove((2, 4))})
+    await cluster.controller().move_for_plan("p", {}, strained=frozenset({1, 4, 99}))
+    await cluster.settle()
+    for _ in range(2):
+        await look_again(cluster)
+    said = [text for text in cluster.happened(EntryKind.REASSIGNMENT) if "moves of plans" in text]
+    assert said == ["moves of plans: broker 4 takes 2 moves at a time, was 4"], "once, and no other"
+    await cluster.close()
+
+
 async def test_a_node_that_cannot_be_read_does_not_prevent_an_election(cluster: Cluster) -> None:
     await cluster.make("t", (1, 2), (1, 2))
     await ask(cluster, {T0: (1, 5), T1: (1, 6)})

@@ -6,14 +6,16 @@ Rules
 2. One repair at a time, of the trouble that is due longest, and only if no interlock holds.
 3. An interlock says in words why nothing is done. Much that fails at once is not for a program: the
    network may be the reason, and a person has to look.
+4. What is gone, failed or full is repaired; what is only uneven is said, with the command for it.
 
 Everything here is a function of what was observed; `watcher` observes and acts.
 """
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from odradek.balance.plan import COPY, Move, Plan, PlanCost
 from odradek.operations.plan import Assignment, Sizes
@@ -23,14 +25,27 @@ from odradek.wire.topics import TopicPartition
 HOUR_S = 3600.0
 GONE_SHARE_MAX = 0.1
 REPAIRS_PER_HOUR = 3
+# A disk that is relieved, and one that receives, ends below this; a repair may fill one up to that.
+DISK_WALL = 0.8
+DISK_REPAIR_MAX = 0.95
+EMPTY_SHARE = 0.2
 
 
 class Trigger(StrEnum):
-    """What can be wrong with a broker. The last is only said: its cure is a plan by load."""
+    """What can be wrong with a broker."""
 
     BROKER_GONE = "broker gone"
     DIRECTORY_FAILED = "directory failed"
     DISK_FULL = "disk over 90 %"
+    BROKER_SLOW = "slow"
+    BROKER_EMPTY = "nearly empty"
+
+
+# These are said and not acted on: what to do about them is a plan by load, and a person's choice.
+ADVICE = {
+    Trigger.BROKER_SLOW: "see `odradek load`; `odradek brokers drain {}` plans to empty it",
+    Trigger.BROKER_EMPTY: "`odradek brokers add {}` plans to fill it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,7 @@ class Waits:
     broker_s: float = 900.0
     directory_s: float = 120.0
     disk_s: float = 300.0
+    empty_s: float = 600.0
     controller_s: float = 120.0
 
     def of(self, trigger: Trigger) -> float:
@@ -47,6 +63,8 @@ class Waits:
             Trigger.BROKER_GONE: self.broker_s,
             Trigger.DIRECTORY_FAILED: self.directory_s,
             Trigger.DISK_FULL: self.disk_s,
+            Trigger.BROKER_SLOW: 0.0,  # its score has waited
+            Trigger.BROKER_EMPTY: self.empty_s,
         }[trigger]
 
 
@@ -61,6 +79,8 @@ class Seen:
     racks: Mapping[int, str | None] = field(default_factory=dict)
     failed: frozenset[int] = frozenset()
     full: frozenset[int] = frozenset()
+    slow: frozenset[int] = frozenset()
+    empty: frozenset[int] = frozenset()
     running: Sequence[str] = ()
     paused: str | None = None
 
@@ -93,6 +113,7 @@ class Healer:
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
         self._since: dict[tuple[Trigger, int], float] = {}
+        self._advised: set[tuple[Trigger, int]] = set()
         self._racks: dict[int, str | None] = {}
         self._controller = -1
         self._controller_since = 0.0
@@ -106,6 +127,8 @@ class Healer:
             *((Trigger.BROKER_GONE, broker) for broker in sorted(seen.holding - seen.live)),
             *((Trigger.DIRECTORY_FAILED, broker) for broker in sorted(seen.failed & seen.live)),
             *((Trigger.DISK_FULL, broker) for broker in sorted(seen.full & seen.live)),
+            *((Trigger.BROKER_SLOW, broker) for broker in sorted(seen.slow & seen.live)),
+            *((Trigger.BROKER_EMPTY, broker) for broker in sorted(seen.empty & seen.live)),
         ]
         news = [f"broker {of}: {what.value}" for what, of in found if (what, of) not in self._since]
         over = [key for key in self._since if key not in found]
@@ -118,11 +141,19 @@ class Healer:
         due = [
             trouble
             for trouble in sorted(troubles, key=lambda t: self._since[t.trigger, t.broker])
-            if not trouble.left_s and trouble.trigger is not Trigger.DISK_FULL
+            if not trouble.left_s and trouble.trigger not in ADVICE
         ]
+        news += self._advice(troubles)
         held_by = self._interlock(seen) if due else ""
         repair = due[0] if due and not held_by else None
         return Diagnosis(troubles, repair, held_by, tuple(news))
+
+    def _advice(self, troubles: Sequence[Trouble]) -> list[str]:
+        """What to do about those that are not repaired, once for each."""
+        due = [of for of in troubles if not of.left_s and of.trigger in ADVICE]
+        new = [of for of in due if (of.trigger, of.broker) not in self._advised]
+        self._advised = {(of.trigger, of.broker) for of in due}
+        return [f"{of}: {ADVICE[of.trigger].format(of.broker)}" for of in new]
 
     def repaired(self, at_s: float) -> None:
         """A repair was started."""
@@ -156,12 +187,100 @@ class Healer:
         return next((rack for rack in whole if len(members[rack]) > 1), None)
 
 
+class Space(NamedTuple):
+    """The bytes that a broker's disks hold, and those that are used."""
+
+    capacity: int
+    used: int
+
+
+def would_fill(moves: Sequence[Move], space: Mapping[int, Space]) -> str:
+    """Why a repair must not be done: a disk would be filled above what is allowed while replicas
+    arrive; empty if none would."""
+    arriving: Counter[int] = Counter()
+    for move in moves:
+        new = set(move.after) - set(move.before)
+        for broker in new:
+            arriving[broker] += move.bytes // len(new)
+    for broker, size in sorted(arriving.items()):
+        of = space.get(broker)
+        if of is not None and of.used + size > DISK_REPAIR_MAX * of.capacity:
+            share = (of.used + size) / of.capacity
+            return f"the repair would fill broker {broker} to {share:.0%}"
+    return ""
+
+
+def nearly_empty(current: Assignment, live: Collection[int]) -> frozenset[int]:
+    """Live brokers with less than a fifth of their share of all replicas."""
+    counts = Counter(broker for replicas in current.values() for broker in replicas)
+    share = sum(counts.values()) / max(1, len(live))
+    # A cluster with a handful of partitions has brokers without any, and that is no news.
+    if share * EMPTY_SHARE < 1:
+        return frozenset()
+    return frozenset(id for id in live if counts[id] < EMPTY_SHARE * share)
+
+
 @dataclass(frozen=True, slots=True)
 class Repair:
     """The plan that repairs a broker's loss, and the partitions that it cannot help."""
 
     plan: Plan
     hopeless: tuple[str, ...]
+
+
+def plan_relief(
+    trouble: Trouble,
+    current: Assignment,
+    on_disk: Mapping[TopicPartition, int],
+    need: int,
+    targets: Mapping[Broker, Space],
+    *,
+    id: str,
+    now_ms: int,
+    rate: int,
+) -> Repair:
+    """Take `need` bytes off a full disk that holds these replicas: the largest that are not more
+    than is needed, then the smallest that is enough. Each goes to the broker that is least full
+    with it, stays below its wall, and leaves the partition in as many racks."""
+    racks = {broker.id: broker.rack or broker.id for broker in targets}
+    space = {broker.id: of for broker, of in targets.items()}
+    arriving: Counter[int] = Counter()
+    moves: list[Move] = []
+
+    def fullness(broker: int, size: int) -> float:
+        return (space[broker].used + arriving[broker] + size) / max(1, space[broker].capacity)
+
+    def try_move(tp: TopicPartition) -> int:
+        size, before = on_disk[tp], tuple(current[tp])
+        others = {racks.get(broker, broker) for broker in before if broker != trouble.broker}
+        count = len({racks.get(broker, broker) for broker in before})
+        fitting = [
+            broker
+            for broker in space
+            if broker not in before
+            and len(others | {racks[broker]}) >= count
+            and fullness(broker, size) <= DISK_WALL
+        ]
+        if not fitting:
+            return 0
+        target = min(fitting, key=lambda broker: (fullness(broker, size), broker))
+        arriving[target] += size
+        after = tuple(target if broker == trouble.broker else broker for broker in before)
+        what = trouble.trigger.value
+        moves.append(Move(*tp, before, after, COPY, what, str(trouble), size, size / rate))
+        return size
+
+    by_size = sorted((tp for tp in on_disk if tp in current), key=lambda tp: (-on_disk[tp], tp))
+    larger = []
+    for tp in by_size:
+        if on_disk[tp] > need:
+            larger.append(tp)
+        else:
+            need -= try_move(tp)
+    for tp in reversed(larger):
+        if need > 0:
+            need -= try_move(tp)
+    return Repair(_plan_of(moves, id, now_ms, rate), ())
 
 
 def plan_repair(
@@ -191,7 +310,10 @@ def plan_repair(
         moves.append(
             Move(*tp, before, after, COPY, trouble.trigger.value, str(trouble), size, size / rate)
         )
+    return Repair(_plan_of(moves, id, now_ms, rate), tuple(sorted(map(str, hopeless))))
+
+
+def _plan_of(moves: Sequence[Move], id: str, now_ms: int, rate: int) -> Plan:
     total = sum(move.bytes for move in moves)
     cost = PlanCost(total, len(moves), 0, total / rate, rate, None, 0)
-    plan = Plan(id, now_ms, now_ms, tuple(moves), (), (), cost, total, 0.0, 0)
-    return Repair(plan, tuple(sorted(map(str, hopeless))))
+    return Plan(id, now_ms, now_ms, tuple(moves), (), (), cost, total, 0.0, 0)

@@ -6,24 +6,46 @@ that dies forgets only its clocks: they start again, and nothing is done too ear
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from odradek.balance import execution
-from odradek.balance.healing import Diagnosis, Healer, Repair, Seen, Trigger, Trouble, plan_repair
+from odradek.balance.healing import (
+    DISK_WALL,
+    Diagnosis,
+    Healer,
+    Repair,
+    Seen,
+    Space,
+    Trigger,
+    Trouble,
+    nearly_empty,
+    plan_relief,
+    plan_repair,
+    would_fill,
+)
+from odradek.balance.latency import BrokerHealth, Sample
 from odradek.balance.plan_store import TOPIC, PlanStore, RunState, StoredPlans
 from odradek.client.admin import Admin
 from odradek.client.group_member import GroupMember
 from odradek.client.metadata import Metadata
+from odradek.client.values import LogDir
 from odradek.operations.plan import assignment_of
 from odradek.operations.reassignment import replica_sizes
 from odradek.placement import Broker
 from odradek.wire.errors import KafkaError
+from odradek.wire.telemetry import InvalidFrame, decode_frame
 from odradek.wire.topics import TopicPartition
 
 GROUP = "__odradek_watch"
 BY = "watch"
 DISK_FULL = 0.9
+# Frames arrive late: what is read again says nothing new.
+OVERLAP_MS = 60_000
+
+logger = logging.getLogger(__name__)
 
 
 class Report(NamedTuple):
@@ -44,6 +66,8 @@ class Watcher:
         self._healer = healer
         self._throttle = throttle
         self._clock_ms = clock_ms
+        self._health = BrokerHealth()
+        self._heard_ms = clock_ms() - OVERLAP_MS
 
     async def run(self, interval_s: float) -> AsyncIterator[Report]:
         """One report after the other, as long as this member may act."""
@@ -75,7 +99,10 @@ class Watcher:
         diagnosis = self._healer.observe(seen)
         if diagnosis.repair is None:
             return Report(diagnosis)
-        repair = await self._plan(diagnosis.repair, stored, metadata, now_ms)
+        directories = await self._directories(sorted(seen.live))
+        repair = await self._plan(diagnosis.repair, stored, metadata, directories, now_ms)
+        if reason := would_fill(repair.plan.moves, _space(directories)):
+            return Report(replace(diagnosis, repair=None, held_by=reason))
         left = f"; no help for {', '.join(repair.hopeless[:5])}" if repair.hopeless else ""
         if not repair.plan.moves:
             return Report(diagnosis, f"{diagnosis.repair}: nothing can be moved{left}")
@@ -103,6 +130,9 @@ class Watcher:
     async def _seen(self, stored: StoredPlans, metadata: Metadata, now_ms: int) -> Seen:
         parts = [part for topic in metadata.topics.values() for part in topic.partitions.values()]
         live = frozenset(metadata.nodes)
+        await self._listen(now_ms)
+        if stored.running() and (strained := self._health.strained(now_ms) & live):
+            await self._report_strain(stored.running()[0], strained)
         pause = stored.pause if stored.pause and stored.pause.holds(now_ms) else None
         return Seen(
             at_s=now_ms / 1000,
@@ -112,27 +142,76 @@ class Watcher:
             racks={node.id: node.rack for node in metadata.nodes.values()},
             # A replica that is offline on a broker that is not: its directory has failed.
             failed=frozenset(broker for part in parts for broker in part.offline) & live,
-            full=await self._full(sorted(live)),
+            full=frozenset(
+                broker
+                for broker, of in (await self._directories(sorted(live))).items()
+                if any(map(_is_full, of))
+            ),
+            slow=self._health.slow(now_ms),
+            empty=nearly_empty(assignment_of(metadata, metadata.topics), live),
             running=stored.running(),
             paused=None if pause is None else pause.because,
         )
 
-    async def _full(self, brokers: list[int]) -> frozenset[int]:
-        """Brokers with a directory that is over 90 % full, of those that tell."""
-        found = set()
+    async def _listen(self, now_ms: int) -> None:
+        """Read what brokers have published since the last time."""
+        try:
+            from odradek.balance.cluster import read_frames
+        except ImportError:
+            return  # without pyarrow there is healing, and no telemetry
+        values = await read_frames(self._admin.client, self._heard_ms)
+        self._heard_ms = now_ms - OVERLAP_MS
+        samples = []
+        for value in values:
+            try:
+                samples.append(Sample.of(decode_frame(value or b"")))
+            except InvalidFrame as error:
+                logger.warning("a record of the telemetry topic is skipped: %s", error)
+        self._health.add(samples)
+
+    async def _report_strain(self, plan: str, brokers: frozenset[int]) -> None:
+        """The controller sees ISRs itself; of latency and disks it hears from here."""
+        if await self._admin.knows_plans():
+            await self._admin.report_strain(plan, sorted(brokers))
+
+    async def _directories(self, brokers: list[int]) -> dict[int, list[LogDir]]:
+        """The log directories of these brokers, without their replicas, of those that answer."""
+        found: dict[int, list[LogDir]] = {}
         for broker in brokers:
             try:
-                directories = (await self._admin.describe_log_dirs([broker], []))[broker]
+                found |= await self._admin.describe_log_dirs([broker], [])
             except (KafkaError, OSError, TimeoutError):
                 continue  # it may be going
-            for of in directories:
-                if of.total_bytes > 0 and of.usable_bytes < (1 - DISK_FULL) * of.total_bytes:
-                    found.add(broker)
-        return frozenset(found)
+        return found
 
     async def _plan(
-        self, trouble: Trouble, stored: StoredPlans, metadata: Metadata, now_ms: int
+        self,
+        trouble: Trouble,
+        stored: StoredPlans,
+        metadata: Metadata,
+        directories: Mapping[int, list[LogDir]],
+        now_ms: int,
     ) -> Repair:
+        current = assignment_of(metadata, metadata.topics)
+        id = stored.new_id(now_ms)
+        if trouble.trigger is Trigger.DISK_FULL:
+            full = [of for of in directories.get(trouble.broker, []) if _is_full(of)]
+            need = sum(of.total_bytes - of.usable_bytes - DISK_WALL * of.total_bytes for of in full)
+            space = _space(directories)
+            return plan_relief(
+                trouble,
+                current,
+                await self._replicas_in(trouble.broker, {of.path for of in full}),
+                int(need),
+                {
+                    Broker(node.id, node.rack): space[node.id]
+                    for node in metadata.nodes.values()
+                    if node.id != trouble.broker and node.id in space
+                },
+                id=id,
+                now_ms=now_ms,
+                rate=self._throttle,
+            )
         lost = {
             TopicPartition(topic.name, part.id): part.leader
             for topic in metadata.topics.values()
@@ -147,11 +226,39 @@ class Watcher:
         ]
         return plan_repair(
             trouble,
-            assignment_of(metadata, metadata.topics),
+            current,
             lost,
             targets,
             await replica_sizes(self._admin, lost),
-            id=stored.new_id(now_ms),
+            id=id,
             now_ms=now_ms,
             rate=self._throttle,
         )
+
+    async def _replicas_in(self, broker: int, paths: set[str]) -> dict[TopicPartition, int]:
+        """The sizes of the replicas in some directories of a broker."""
+        found = (await self._admin.describe_log_dirs([broker]))[broker]
+        return {
+            replica.partition: replica.size_bytes
+            for directory in found
+            if directory.path in paths
+            for replica in directory.replicas
+            if not replica.is_future
+        }
+
+
+def _is_full(directory: LogDir) -> bool:
+    total, free = directory.total_bytes, directory.usable_bytes
+    return total > 0 and free < (1 - DISK_FULL) * total
+
+
+def _space(directories: Mapping[int, list[LogDir]]) -> dict[int, Space]:
+    """The room on the brokers that tell."""
+    found = {}
+    for broker, of in directories.items():
+        # The numbers of a file system that several directories share are the same.
+        systems = {(each.total_bytes, each.usable_bytes) for each in of if each.total_bytes > 0}
+        if systems:
+            total = sum(total for total, _ in systems)
+            found[broker] = Space(total, total - sum(free for _, free in systems))
+    return found

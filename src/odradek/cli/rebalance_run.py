@@ -339,6 +339,7 @@ def span_option(name: str, default: str, help: str) -> Callable[[FC], FC]:
 @rebalance.command(epilog=examples("odradek rebalance watch", "odradek rebalance watch --json"))
 @span_option("--broker-after", "15min", "A broker that is gone is replaced after this.")
 @span_option("--directory-after", "2min", "The same for a log directory that has failed.")
+@span_option("--disk-after", "5min", "The same for a disk that is over 90 % full.")
 @span_option("--controller-after", "2min", "A new controller is left alone for this.")
 @span_option("--interval", "10s", "How often to look.")
 @click.option("--throttle", callback=_rate, default="50MB", show_default=True, help="As for apply.")
@@ -348,13 +349,14 @@ def watch(
     cluster: "Blocking",
     broker_after: int,
     directory_after: int,
+    disk_after: int,
     controller_after: int,
     interval: int,
     throttle: int | None,
     as_json: bool,
 ) -> None:
-    """Repair what fails, until stopped: replicas of brokers that are gone and of failed
-    directories go elsewhere. Any number of watchers may run; one of them acts."""
+    """Repair what fails, until stopped: replicas of brokers that are gone, of failed directories
+    and of full disks go elsewhere. Any number of watchers may run; one of them acts."""
     from odradek.balance.healing import Healer, Waits
     from odradek.balance.watcher import Watcher
 
@@ -363,6 +365,7 @@ def watch(
     waits = Waits(
         broker_s=broker_after / 1000,
         directory_s=directory_after / 1000,
+        disk_s=disk_after / 1000,
         controller_s=controller_after / 1000,
     )
     watcher = Watcher(cluster.admin, Healer(waits), throttle=throttle, clock_ms=_now_ms)

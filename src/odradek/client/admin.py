@@ -285,6 +285,16 @@ class Admin:
         controller knows no plans: ask `knows_plans` first."""
         return await self._reassign(targets, plan_id, replica_bytes, throttle)
 
+    async def report_strain(self, plan_id: str, brokers: Sequence[int]) -> None:
+        """Tell the controller which brokers should take part in fewer moves of plans."""
+        request = reassign_messages.AlterPartitionReassignmentsRequest(
+            timeout_ms=self.timeout_ms, plan_id=plan_id, strained_brokers=list(brokers)
+        )
+        response: reassign_messages.AlterPartitionReassignmentsResponse = (
+            await self.client.ask_controller(request, lambda answer: answer.error_code)
+        )
+        _raise(response.error_code, response.error_message, "strained brokers")
+
     async def knows_plans(self) -> bool:
         """Whether the active controller is one that paces the moves of plans."""
         controller = Resource(

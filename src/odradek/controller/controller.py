@@ -177,11 +177,13 @@ class Controller:
         moves: Mapping[TopicPartition, PlannedMove | None],
         *,
         throttle: int = 0,
+        strained: frozenset[int] = frozenset(),
         requester: str = "",
     ) -> dict[TopicPartition, PartitionOutcome]:
         """Move partitions for a plan, in this order, paced, and throttled to so many bytes a second
-        unless that is 0; None takes one out of the plan, and what is under way of it ends."""
-        request = events.PlanMovesReceived(plan, moves, throttle, requester)
+        unless that is 0; None takes one out of the plan, and what is under way of it ends. Brokers
+        that are `strained` take part in fewer moves from now on."""
+        request = events.PlanMovesReceived(plan, moves, throttle, strained, requester)
         self._queue.put(request)
         return await request.reply
 

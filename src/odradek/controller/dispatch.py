@@ -69,6 +69,7 @@ async def serve(active: ActiveController, request: AnyApiRequest) -> None:
             request.succeed(await active.reassigner.request(moves))
         case events.PlanMovesReceived(plan=plan, moves=planned, throttle=rate):
             active.note(f"PlanMoves plan={plan} {abbreviated(map(str, planned), ' ')}")
+            active.reassigner.plans.report_strain(request.strained)
             request.succeed(await active.reassigner.request_for_plan(plan, planned, rate))
         case events.ListPartitionReassignments():
             request.succeed(active.reassigner.listed(request.partitions))

@@ -249,12 +249,14 @@ class PlanMovesReceived(ApiRequest[dict[TopicPartition, PartitionOutcome]]):
         plan: str,
         moves: Mapping[TopicPartition, PlannedMove | None],
         throttle: int = 0,
+        strained: frozenset[int] = frozenset(),
         requester: str = "",
     ) -> None:
         super().__init__(requester)
         self.plan = plan
         self.moves = moves
         self.throttle = throttle
+        self.strained = strained
 
 
 class ListPartitionReassignments(ApiRequest[dict[TopicPartition, ReplicaAssignment]]):

@@ -61,6 +61,7 @@ class PlanScheduler:
         self._urgent: list[TopicPartition] = []
         self._shrunk: set[TopicPartition] = set()
         self._gone: Counter[TopicPartition] = Counter()
+        self._strained: frozenset[int] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
         self._observe_at = 0.0
         self._leaderships_at = 0
@@ -92,6 +93,11 @@ class PlanScheduler:
         await self.queue.add(plan, moves, throttle)
         if throttle and moves:
             await self.throttle.hold(throttle, {tp: of.replicas for tp, of in moves.items()})
+
+    def report_strain(self, brokers: frozenset[int]) -> None:
+        """These have been seen strained, by their latency or their disks: the next observation
+        lowers their pace."""
+        self._strained |= brokers & self._context.live_brokers
 
     async def rest(self) -> None:
         """All that could be started is: put back what is no longer throttled, and have the event
@@ -233,7 +239,8 @@ class PlanScheduler:
         watched = [*(step.tp for step in in_flight), *sorted(self._shrunk)]
         await self.learn_min_isr(tp.topic for tp in watched)
         moving = Counter(broker for step in in_flight for broker in step.brokers)
-        strained: set[int] = set()
+        strained = set(self._strained & moving.keys())
+        self._strained = frozenset()
         halted_by = None
         for tp in watched:
             health = self._health(tp)

@@ -77,5 +77,6 @@ async def _ask(
             for tp, partition in sorted(asked.items(), key=lambda item: item[1].plan_position)
         },
         throttle=max(0, request.plan_throttle),
+        strained=frozenset(request.strained_brokers),
         requester=sender,
     )

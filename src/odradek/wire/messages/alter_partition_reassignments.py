@@ -13,6 +13,7 @@ PLAN_TAG = 20_293
 POSITION_TAG = 20_294
 BYTES_TAG = 20_295
 THROTTLE_TAG = 20_296
+STRAINED_TAG = 20_297
 
 
 class ReassignablePartition(Struct):
@@ -34,6 +35,8 @@ class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 0), f
     plan_id: str | None = since(0, tag=PLAN_TAG, default=None)
     # Bytes a second that each broker copies for plans; 0 for no limit.
     plan_throttle: int64 = since(0, tag=THROTTLE_TAG)
+    # Brokers that should take part in fewer moves, as their latency or their disks say.
+    strained_brokers: list[int32] = since(0, tag=STRAINED_TAG)
 
 
 class ReassignablePartitionResponse(Struct):
