@@ -44,6 +44,12 @@ REPAIR_TARGETS = 256
 SWAPPED = 6
 WINDOW_FACTOR = 32
 STEPS_PER_VISIT = 50_000
+# After so many visits in which nothing relieved it, a broker's dimension is left as it is: its
+# largest replica may alone be more than a share.
+FAILURES_MAX = 2
+# Columns of `weight`, and how much the rounding of a weight may hide.
+WEIGHT_CPU, WEIGHT_IN, WEIGHT_OUT, WEIGHT_DISK, WEIGHT_ONE = range(5)
+ROUNDING = 1.00001
 # Room for the candidates of a step: the largest width of the search.
 WIDTH_MAX = 512
 
@@ -106,6 +112,8 @@ class State(NamedTuple):
     room: Array
     place: Array  # of each slot where it stands among those of its broker
     crowd: Array  # by topic and broker, the number of replicas
+    weight: Array  # of each slot, what it brings at most for its price: five columns
+    failures: Array  # by broker and dimension, how often a visit found nothing
     cursor: Array  # of each broker where its rotating window begins
     vector: Array  # scratch: what a slot adds
     chosen: Array  # scratch: candidates
@@ -285,6 +293,33 @@ def price(f: Number, s: Number, slot: Number, taker: Number) -> Number:
     return f.size[slot] / f.mean_size + COPY_PRICE
 
 
+@inlined
+def weigh(f: Number, s: Number, slot: Number) -> None:
+    """Write what a slot that leads brings for its price, in one row: choosing among the slots of a
+    broker looks at each, and all else about a slot is far away in memory."""
+    p = f.partition[slot]
+    w = 1.0 / price(f, s, slot, -1)
+    s.weight[slot, WEIGHT_CPU] = f.rates[p, RATE_CPU_LEADER] * w
+    s.weight[slot, WEIGHT_IN] = f.rates[p, RATE_IN] * w
+    s.weight[slot, WEIGHT_OUT] = f.rates[p, RATE_OUT_LEADER] * w
+    s.weight[slot, WEIGHT_DISK] = f.size[slot] * w
+    s.weight[slot, WEIGHT_ONE] = w
+
+
+@inlined
+def weight_of(d: Number) -> Number:
+    """The column of `weight` that bounds a dimension."""
+    if d == CPU:
+        return WEIGHT_CPU
+    if d in (IN, LEADER_IN):
+        return WEIGHT_IN
+    if d in (OUT, POTENTIAL_OUT):
+        return WEIGHT_OUT
+    if d == DISK:
+        return WEIGHT_DISK
+    return WEIGHT_ONE
+
+
 # Steps.
 
 
@@ -322,6 +357,7 @@ def count_up(f: Number, s: Number) -> None:
         s.crowd[int(f.topic[p]) * f.crowd_stride + b] += 1
         if f.home[slot] != b:
             s.arriving[b] += f.size[slot]
+        weigh(f, s, slot)
     lay_out(f, s)
 
 
@@ -347,6 +383,7 @@ def move(f: Number, s: Number, slot: Number, taker: Number) -> None:
     s.entries[begin + s.place[slot]] = last
     s.place[last] = s.place[slot]
     s.broker[slot] = taker
+    weigh(f, s, slot)
     if s.held[taker] == s.room[taker]:
         lay_out(f, s)
         return
@@ -475,9 +512,14 @@ def choose_slots(
     n, plain = 0, 0
     window = min(count, WINDOW_FACTOR * width)
     at = s.cursor[b] % max(count, 1)
+    column = weight_of(d)
     for _ in range(window):
         slot = s.entries[s.begin[b] + at]
         at = at + 1 if at + 1 < count else 0
+        if n == best and plain == width // 2:
+            most = float(min(s.weight[slot, column], need * s.weight[slot, WEIGHT_ONE]))
+            if most * ROUNDING <= s.worth[n - 1]:
+                continue
         if f.frozen[f.topic[f.partition[slot]]]:
             continue
         v = load_in(f, s, slot, d)
@@ -618,6 +660,8 @@ def worst_dimension(f: Number, s: Number, b: Number, given_up: Number) -> Number
 def visit(f: Number, s: Number, b: Number, width: Number) -> Number:
     """Relieve one broker as far as steps can; how many were made."""
     given_up = 0
+    for d in range(DIMENSION_COUNT):
+        given_up |= int(s.failures[b, d] >= FAILURES_MAX) << d
     for steps in range(STEPS_PER_VISIT):
         d = worst_dimension(f, s, b, given_up)
         if d < 0:
@@ -633,6 +677,7 @@ def visit(f: Number, s: Number, b: Number, width: Number) -> Number:
             continue
         if not step_by_swap(f, s, b, d, over, need):
             given_up |= 1 << d
+            s.failures[b, d] += 1
     return STEPS_PER_VISIT
 
 

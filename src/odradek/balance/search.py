@@ -107,6 +107,8 @@ def new_state(cluster: Cluster) -> State:
         room=np.zeros(brokers, np.int64),
         place=np.zeros(slots, np.int32),
         crowd=np.zeros(cells, np.int16),
+        weight=np.zeros((slots, 5), np.float32),
+        failures=np.zeros((brokers, kernels.DIMENSION_COUNT), np.int8),
         cursor=np.zeros(brokers, np.int64),
         vector=np.zeros((3, kernels.DIMENSION_COUNT), np.int64),
         chosen=np.zeros((2, kernels.WIDTH_MAX), np.int32),
@@ -225,21 +227,26 @@ def _improve(cluster: Cluster, state: State, width: int, budget: Budget) -> None
     _take_back(f, state)
     _relieve(cluster, state, width, budget)
     _take_back(f, state)
+    # What is taken back for nothing may leave a broker a little outside, and another less so.
+    _relieve(cluster, state, width, budget)
 
 
 def _relieve(cluster: Cluster, state: State, width: int, budget: Budget) -> None:
-    """Visit brokers outside their bands, worst first, until there is none or rounds gain little."""
-    totals: list[float] = []
+    """Visit brokers outside their bands, worst first, until there is none that could be relieved,
+    or rounds gain little: neither the pull falls nor the number of those outside."""
+    rounds: list[tuple[float, int]] = []
+    state.failures[:] = 0
     for _ in range(ROUNDS_MAX):
         by_broker = pulls(cluster, state.sums).sum(axis=1)
         wrong = outside(state.sums, cluster.bounds) | beyond_wall(state.sums, cluster.bounds)
-        visited = np.flatnonzero(wrong.any(axis=1) & (by_broker > 0.0))
+        hopeful = wrong & (state.failures < kernels.FAILURES_MAX)
+        visited = np.flatnonzero(hopeful.any(axis=1) & (by_broker > 0.0))
         if not len(visited):
             return
-        totals.append(float(by_broker.sum()))
-        if len(totals) > ROUNDS_COMPARED:
-            past = totals[-1 - ROUNDS_COMPARED]
-            if past - totals[-1] < past * LEAST_GAIN:
+        rounds.append((float(by_broker.sum()), int(wrong.sum())))
+        if len(rounds) > ROUNDS_COMPARED:
+            (past, wrong_then), (now, wrong_now) = rounds[-1 - ROUNDS_COMPARED], rounds[-1]
+            if past - now < past * LEAST_GAIN and wrong_now >= wrong_then:
                 return
         order = visited[np.argsort(-by_broker[visited], kind="stable")].astype(np.int32)
         at = 0
