@@ -113,6 +113,7 @@ def test_what_another_broker_wrote_and_we_do_not_know_is_left_aside(
         ("delete.topic.enable", "yes", "true or false"),
         ("max.connections.per.ip.overrides", "127.0.0.1:many", "a list of address:count"),
         ("max.connections.per.ip.overrides", "127.0.0.1", "a list of address:count"),
+        ("max.connections.per.ip.overrides", "localhost:5", "a list of address:count"),
         ("listeners", "9092", "NAME://host:port"),
         ("listeners", "", "nowhere to listen"),
         ("listeners", "PLAINTEXT://0.0.0.0:9092", "no client can connect to 0.0.0.0"),
@@ -261,12 +262,32 @@ NAMES = "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,SECURE:SSL"
         ({"control.plane.listener.name": "X"}, "control.plane.listener.name X is not among"),
         ({"control.plane.listener.name": "PLAINTEXT"}, "must not be the inter-broker listener"),
         ({"listener.name.x.sasl.nonsense": "1"}, "Unknown broker config name"),
+        *(
+            ({name: "x"}, f"Unknown broker config name: {name}")
+            for name in (
+                *("ssl.engine.factory.class", "principal.builder.class", "security.providers"),
+                *("controller.listener.names", "authorizer.zookeeper.url"),
+            )
+        ),
+        ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "advertised.*different name"),
+        (
+            {"connection.failed.authentication.delay.ms": "500", "connections.max.idle.ms": "500"},
+            "connection.failed.authentication.delay.ms 500 must be below connections.max.idle.ms",
+        ),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip can be 0 only with"),
         ({"listener.name.x.plain.ssl.client.auth": "none"}, "Unknown broker config name"),
     ],
 )
 def test_wrong_listeners_refuse_the_start(written: dict[str, str], complaint: str) -> None:
     with pytest.raises(KafkaError, match=complaint):
         BrokerConfig(written)
+
+
+def test_what_looks_like_a_wrong_limit_and_is_none() -> None:
+    BrokerConfig({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "::1:5"})
+    BrokerConfig(
+        {"connection.failed.authentication.delay.ms": "500", "connections.max.idle.ms": "-1"}
+    )
 
 
 def test_an_ipv4_and_an_ipv6_address_may_share_a_port() -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +16,10 @@ from tests.security.certificates import Authority, Identity, common_name
 
 from odradek.broker.authentication import Authentication
 from odradek.broker.authorization import AUTHORIZATION
+from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection
 from odradek.broker.handlers import HANDLERS
+from odradek.broker.security import ACL_AUTHORIZER, BrokerSecurity
 from odradek.broker.server import Broker
 from odradek.security.acls import (
     CLUSTER_NAME,
@@ -29,7 +32,6 @@ from odradek.security.acls import (
     ResourceType,
 )
 from odradek.security.client import ClientSecurity
-from odradek.security.refusals import LINES_PER_SECOND
 from odradek.security.scram import MECHANISMS, ScramCredential, salted_password
 from odradek.store import paths, payloads
 from odradek.store.cluster import ClusterStore
@@ -316,6 +318,65 @@ async def authorizing(path: Path, authority: Authority, server: Identity) -> Asy
         yield clients
 
 
+SASL_ONLY = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:9092",
+    "security.inter.broker.protocol": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+}
+SCRAM_JAAS = f'{SCRAM} required username="broker" password="hush";'
+OF_SCRAM = "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config"
+
+
+def security_of(**written: str) -> BrokerSecurity:
+    settings = {"authorizer.class.name": ACL_AUTHORIZER, **written}
+    return BrokerSecurity(
+        BrokerConfig(settings),
+        clock=lambda: 0,
+        rng=Random(1),
+        read_file=lambda path: b"",
+        offload=lambda work: pytest.fail("nothing to do elsewhere"),
+    )
+
+
+def test_a_broker_that_others_would_refuse_is_warned(
+    authority: Authority, server: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = {
+        "listeners": "SSL://127.0.0.1:9092",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": server.key_pem,
+        "ssl.keystore.certificate.chain": server.chain_pem,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority.pem,
+        "ssl.principal.mapping.rules": "RULE:CN=(.*)/$1/",
+    }
+    subject = server.certificate.subject.rfc4514_string().removeprefix("CN=")
+    for user, settings in (
+        ("broker", {**SASL_ONLY, OF_SCRAM: SCRAM_JAAS}),
+        (subject, certificate),
+        ("ANONYMOUS", {**certificate, "ssl.client.auth": "none"}),
+        ("ANONYMOUS", {}),
+    ):
+        for users, count in (("User:admin", 1), (f"User:admin;User:{user}", 0)):
+            caplog.clear()
+            security_of(**settings, **{"super.users": users}).check_own_permission()
+            assert caplog.text.count(f"this broker is User:{user} to other brokers") == count
+
+
+def test_a_jaas_setting_without_a_mechanism_is_ignored_and_said_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("sasl.jaas.config", "listener.name.sasl_plaintext.sasl.jaas.config"):
+        caplog.clear()
+        with pytest.raises(KafkaError, match=r"sasl\.jaas\.config must be set"):
+            security_of(**SASL_ONLY, **{name: SCRAM_JAAS})
+        assert f"{name} is ignored" in caplog.text
+        assert "hush" not in caplog.text
+
+
 def test_every_api_that_is_served_has_a_row() -> None:
     missing = {ApiKey(key).name for key in HANDLERS} - {key.name for key in AUTHORIZATION}
     assert not missing
@@ -555,31 +616,6 @@ async def test_a_listener_has_its_own_bound_on_frames_before_the_login(
         await clients.log_in("alice", "hunter2")
         scram = await clients.log_in("alice", "hunter2", listener="SASL_SSL")
         assert await principal_of(scram, clients.broker) == "User:alice"
-
-
-async def test_refusals_of_one_client_fill_few_lines_of_the_log(
-    tmp_path: Path,
-    authority: Authority,
-    server: Identity,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level("INFO")
-    async with authorizing(tmp_path, authority, server) as clients:
-        alice, bob = [await clients.log_in(*each) for each in (("alice", "hunter2"), ("bob", "x"))]
-        names = [MetadataRequestTopic(name=f"secret-{number}") for number in range(5000)]
-        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        response = await alice.request(MetadataRequest(topics=names), 9)
-        assert {each.error_code for each in response.topics} == {refused}
-        lines = caplog.text.count("denied DESCRIBE on TOPIC:secret-")
-        assert LINES_PER_SECOND <= lines <= 20 * LINES_PER_SECOND
-        await bob.request(MetadataRequest(topics=names[:1]), 9)
-        assert "User:bob denied DESCRIBE on TOPIC:secret-0" in caplog.text, "others are still seen"
-
-        def is_told() -> bool:
-            return "User:alice denied 4" in caplog.text
-
-        while not is_told():
-            await bob.request(MetadataRequest(topics=names[:1]), 9)
 
 
 async def test_acls_are_created_described_and_deleted_over_the_wire(

@@ -24,6 +24,7 @@ from odradek.security.oauthbearer import (
 from odradek.security.plain import PlainServer, plain_token, plain_users
 from odradek.security.scram import (
     MECHANISMS,
+    CredentialShape,
     ScramClient,
     ScramCredential,
     ScramServer,
@@ -98,6 +99,30 @@ def test_an_unknown_user_and_a_wrong_password_look_the_same() -> None:
         assert not login.is_complete
         messages.append((str(raised.value), client.iterations, answer.count(b",")))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("salt", [b"0123456789", b"1a2b3c4d5e6f7g8h9i0jklmnop", bytes(range(30))])
+def test_what_an_unknown_user_is_shown_looks_like_what_the_others_are(salt: bytes) -> None:
+    """Kafka's tools make salts of other lengths, of letters, and may use more iterations."""
+    credential = ScramCredential.from_password(SHA_256, "right", salt, 8192)
+    shape = CredentialShape.of(credential)
+    ghost = ScramServer(
+        SHA_256, lambda name, is_token: None, nonce="n", secret=b"s" * 32, shape=shape
+    )
+    client = ScramClient(SHA_256, "ghost", nonce="abc")
+    client.challenge(ghost.respond(client.first()))
+    shown = ScramCredential(client.salt, b"", b"", client.iterations)
+    assert CredentialShape.of(shown) == shape
+
+
+def test_a_wrong_secret_of_a_token_asks_for_the_brokers_own() -> None:
+    credential = ScramCredential.from_password(SHA_256, "right", b"0123456789")
+    login = server(credential)
+    client = ScramClient(SHA_256, "id", nonce="abc", extensions={"tokenauth": "true"})
+    client.challenge(login.respond(client.first()))
+    with pytest.raises(SaslError, match=r"delegation\.token\.secret\.key") as raised:
+        login.respond(client.prove(salted_password(SHA_256, "wrong", client.salt, 4096)))
+    assert raised.value.public is None
 
 
 def test_the_salt_of_an_unknown_user_stays_the_same_from_login_to_login() -> None:

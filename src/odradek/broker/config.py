@@ -313,6 +313,7 @@ class BrokerConfig:
                 "Only one of inter.broker.listener.name and security.inter.broker.protocol can be"
                 " set",
             )
+        self._check_limits()
         self.http_listener()
         check_listeners(
             self.listeners(),
@@ -321,6 +322,23 @@ class BrokerConfig:
             self.control_plane_listener(),
         )
         validate_topic(self, {})
+
+    def _check_limits(self) -> None:
+        delay_ms = self.integer("connection.failed.authentication.delay.ms")
+        idle_ms = self.integer("connections.max.idle.ms")
+        if 0 <= idle_ms <= delay_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"connection.failed.authentication.delay.ms {delay_ms} must be below"
+                f" connections.max.idle.ms {idle_ms}",
+            )
+        per_address = self.integer("max.connections.per.ip")
+        if per_address == 0 and not self.text("max.connections.per.ip.overrides"):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "max.connections.per.ip can be 0 only with max.connections.per.ip.overrides: no"
+                " client could connect",
+            )
 
     # Telling
 

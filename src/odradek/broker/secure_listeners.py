@@ -20,7 +20,7 @@ from odradek.security.client import ClientSecurity, InvalidSecurity
 from odradek.security.exchange import Login, ServerExchange
 from odradek.security.jaas import InvalidJaas, JaasEntry, parse_jaas
 from odradek.security.key_set_source import key_set_source
-from odradek.security.mapping_rules import InvalidMappingRules, PrincipalMapper
+from odradek.security.mapping_rules import InvalidMappingRules, NoMatchingRule, PrincipalMapper
 from odradek.security.oauthbearer import (
     OAuthServer,
     SignedTokens,
@@ -28,10 +28,17 @@ from odradek.security.oauthbearer import (
     UnsecuredTokens,
 )
 from odradek.security.plain import PlainServer, plain_users
-from odradek.security.principal import Principal
+from odradek.security.principal import ANONYMOUS, Principal
 from odradek.security.scram import MECHANISMS as SCRAM
-from odradek.security.scram import ScramServer
-from odradek.security.tls import TlsSettings, client_context, handshake_succeeds, server_context
+from odradek.security.scram import CredentialShape, ScramServer
+from odradek.security.tls import (
+    ClientAuth,
+    TlsSettings,
+    certificate_names,
+    client_context,
+    handshake_succeeds,
+    server_context,
+)
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -107,6 +114,13 @@ class SecureListeners:
     def _sasl(self, listener: Listener) -> SaslListener:
         written = self._config.listener_value(listener.name, "sasl.enabled.mechanisms") or ""
         enabled = [each.strip() for each in written.split(",") if each.strip()]
+        name = "sasl.jaas.config"
+        for ignored in (name, f"listener.name.{listener.name.lower()}.{name}"):
+            if self._config.is_written(ignored):
+                logger.warning(
+                    "listener %s: %s is ignored: it needs listener and mechanism in front",
+                    *(listener.name, ignored),
+                )
         makers = {mechanism: self._mechanism(listener, mechanism) for mechanism in enabled}
         if not makers:
             raise _invalid(listener, "sasl.enabled.mechanisms is empty")
@@ -160,7 +174,13 @@ class SecureListeners:
             return None if self._tokens is None else self._tokens.credential(name, mechanism)
 
         nonce = base64.b64encode(self._rng.randbytes(NONCE_BYTES)).decode()
-        return ScramServer(SCRAM[mechanism], look_up, nonce=nonce, secret=self._secret)
+        return ScramServer(
+            SCRAM[mechanism],
+            look_up,
+            nonce=nonce,
+            secret=self._secret,
+            shape=self._credentials.common_shape(mechanism) or CredentialShape(),
+        )
 
     def _token_validator(self, listener: Listener, jaas: JaasEntry) -> TokenValidator:
         handler = self._oauth(listener, "sasl.server.callback.handler.class")
@@ -211,14 +231,19 @@ class SecureListeners:
         return self._config.listener_value(listener.name, name, "OAUTHBEARER")
 
     def _jaas(self, listener: Listener, mechanism: str) -> JaasEntry:
-        name = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
-        if not self._config.is_written(name):
+        name, text = _jaas_name(listener, mechanism), self._jaas_text(listener, mechanism)
+        if text is None:
             raise _invalid(listener, f"{mechanism} needs {name}")
-        text = self._config.listener_value(listener.name, "sasl.jaas.config", mechanism) or ""
         try:
             return parse_jaas(text).require_mechanism(mechanism)
         except InvalidJaas as error:
             raise _invalid(listener, f"{name}: {error}") from None
+
+    def _jaas_text(self, listener: Listener, mechanism: str) -> str | None:
+        """With listener and mechanism in front, or not at all, as in Kafka."""
+        if not self._config.is_written(_jaas_name(listener, mechanism)):
+            return None
+        return self._config.listener_value(listener.name, "sasl.jaas.config", mechanism)
 
     # This broker as a client of others
 
@@ -239,8 +264,7 @@ class SecureListeners:
                     " sasl.enabled.mechanisms",
                 )
             settings["sasl.mechanism"] = mechanism
-            jaas = self._config.listener_value(name, "sasl.jaas.config", mechanism)
-            if jaas is not None:
+            if (jaas := self._jaas_text(listener, mechanism)) is not None:
                 settings["sasl.jaas.config"] = jaas
         try:
             made = ClientSecurity.read(settings, read_file=self._read_file, now_ms=self._clock)
@@ -248,6 +272,23 @@ class SecureListeners:
             raise _invalid(listener, str(error)) from None
         self._check_own_certificate(own)
         return made
+
+    def own_principal(self, listener: ListenerSecurity, client: ClientSecurity) -> Principal | None:
+        """Whom a listener with these settings takes this broker for; None if that is not known."""
+        if client.login is not None:
+            options = client.login.jaas.options
+            if client.login.mechanism == "OAUTHBEARER" or options.get("tokenauth") == "true":
+                return None
+            return Principal(options["username"])
+        if listener.tls is None or listener.mapper is None:
+            return ANONYMOUS
+        settings = self.tls_settings(listener.listener, self._config)
+        if settings.client_auth is ClientAuth.NONE:
+            return ANONYMOUS
+        try:
+            return Principal(listener.mapper.user(certificate_names(settings).subject))
+        except NoMatchingRule as error:
+            raise _invalid(listener.listener, f"{error}, this broker's own") from None
 
     def _check_own_certificate(self, own: ListenerSecurity) -> None:
         """Ours must be one that the other brokers, with settings like ours, accept."""
@@ -278,6 +319,10 @@ _TLS_NAMES = (
     "ssl.cipher.suites",
     "ssl.endpoint.identification.algorithm",
 )
+
+
+def _jaas_name(listener: Listener, mechanism: str) -> str:
+    return f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
 
 
 def _named(listener: Listener, make: Callable[[], Any]) -> Any:

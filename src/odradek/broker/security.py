@@ -17,8 +17,8 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.credentials import Credentials
 from odradek.broker.listeners import Listener, SecurityProtocol
 from odradek.log.offload import Offload
-from odradek.security.acls import Authorizer
-from odradek.security.principal import Principal
+from odradek.security.acls import AclOperation, Authorizer, ResourceType
+from odradek.security.principal import ANONYMOUS, Principal
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["BrokerSecurity", "ListenerSecurity"]
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+ANY_HOST = "*"
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 
@@ -72,6 +73,8 @@ class BrokerSecurity:
         _warn_of_open_listeners(listeners, self.authorizer)
         # How to connect to other brokers; None: in plain text.
         self.inter_broker: ClientSecurity | None = None
+        # Whom other brokers take this one for; None: that is not known here.
+        self.own_principal: Principal | None = ANONYMOUS
         self.control_plane: ClientSecurity | None = None
         self.certificates: Certificates | None = None
         self.key_sets: list[KeySet] = []
@@ -92,6 +95,9 @@ class BrokerSecurity:
         self.key_sets = secure.key_sets
         self._listeners = {each.name: secure.make(each) for each in listeners}
         self.inter_broker = secure.client_of(self.of(config.inter_broker_listener()))
+        self.own_principal = secure.own_principal(
+            self.of(config.inter_broker_listener()), self.inter_broker
+        )
         control_plane = config.control_plane_listener()
         self.control_plane = (
             self.inter_broker if control_plane is None else secure.client_of(self.of(control_plane))
@@ -122,6 +128,21 @@ class BrokerSecurity:
     async def stop(self) -> None:
         for key_set in self.key_sets:
             await key_set.stop()
+
+    def check_own_permission(self) -> None:
+        """Warns where other brokers would refuse to let this one replicate, if they have the ACLs
+        and super users that it has."""
+        principal, authorizer = self.own_principal, self.authorizer
+        if authorizer is None or principal is None:
+            return
+        if not authorizer.allows(
+            principal, ANY_HOST, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER
+        ):
+            logger.warning(
+                "this broker is %s to other brokers, which is neither among super.users nor"
+                " allowed ClusterAction on the cluster from any host: it could not replicate",
+                principal,
+            )
 
     def of(self, listener: str) -> ListenerSecurity:
         return self._listeners[listener]

@@ -219,6 +219,7 @@ class Broker:
             await self.features.start()
         if self.acls is not None:
             await self.acls.start()
+            self.security.check_own_permission()
         if self.tokens is not None:
             await self.tokens.start(lambda: self.controller.is_active)
         await self._load_logs()

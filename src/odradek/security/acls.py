@@ -46,6 +46,8 @@ REMEMBERED_NAME_MAX = 256
 
 
 class ResourceType(IntEnum):
+    __hash__ = int.__hash__  # that of enumerations is a call of Python's, and on every hot path
+
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -57,6 +59,8 @@ class ResourceType(IntEnum):
 
 
 class AclOperation(IntEnum):
+    __hash__ = int.__hash__
+
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -134,7 +138,7 @@ _IMPLIED_BY: Mapping[AclOperation, frozenset[AclOperation]] = {
     _O.DESCRIBE_CONFIGS: frozenset({_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.ALL}),
 }
 
-_Decision = tuple[Principal, str, AclOperation, ResourceType, str]
+_Decision = tuple[str, str, AclOperation, ResourceType, str]
 
 
 class Authorizer:
@@ -191,7 +195,7 @@ class Authorizer:
         type_: ResourceType,
         name: str = CLUSTER_NAME,
     ) -> bool:
-        key = (principal, host, operation, type_, name)
+        key = (principal.text, host, operation, type_, name)
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._decide(principal, host, operation, type_, name)
@@ -275,7 +279,7 @@ def _is_covered(pattern: ResourcePattern, denied: Set[ResourcePattern]) -> bool:
 
 
 def _is_about(entry: AclEntry, principal: Principal, host: str) -> bool:
-    return entry.principal in (str(principal), WILDCARD_PRINCIPAL) and entry.host in (
+    return entry.principal in (principal.text, WILDCARD_PRINCIPAL) and entry.host in (
         host,
         WILDCARD,
     )

@@ -45,7 +45,8 @@ def token_source(
         raise ValueError("sasl.oauthbearer.token.endpoint.url must be https, http or file")
     if not {"clientId", "clientSecret"} <= set(jaas.options):
         raise ValueError("sasl.jaas.config needs clientId and clientSecret")
-    return lambda: _granted(url, jaas.options)
+    encodes = settings.get("sasl.oauthbearer.header.urlencode", "").lower() == "true"
+    return lambda: _granted(url, jaas.options, encodes)
 
 
 def unsecured_token(options: Mapping[str, str], now_ms: int) -> str:
@@ -64,14 +65,17 @@ def unsecured_token(options: Mapping[str, str], now_ms: int) -> str:
     return f"{_part({'alg': 'none'})}.{_part(claims)}."
 
 
-def _granted(url: str, options: Mapping[str, str]) -> str:
+def _granted(url: str, options: Mapping[str, str], encodes: bool) -> str:
     """The client-credentials grant: a POST, answered with a JSON object."""
     import urllib.request  # costly, and seldom needed
 
     form = {"grant_type": "client_credentials"}
     if "scope" in options:
         form["scope"] = options["scope"]
-    secret = f"{options['clientId']}:{options['clientSecret']}".encode()
+    client = [options["clientId"], options["clientSecret"]]
+    if encodes:
+        client = [urllib.parse.quote_plus(each) for each in client]
+    secret = ":".join(client).encode()
     request = urllib.request.Request(
         url,
         data=urllib.parse.urlencode(form).encode(),

@@ -18,6 +18,11 @@ class Principal:
     name: str
     type: str = USER
     token_authenticated: bool = field(default=False, compare=False)
+    # Its text, made once: each decision of an authorizer is looked up by it.
+    text: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", f"{self.type}:{self.name}")
 
     @classmethod
     def parse(cls, text: str) -> "Principal":
@@ -28,7 +33,7 @@ class Principal:
         return cls(name, kind)
 
     def __str__(self) -> str:
-        return f"{self.type}:{self.name}"
+        return self.text
 
 
 ANONYMOUS = Principal("ANONYMOUS")

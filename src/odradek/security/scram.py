@@ -15,6 +15,7 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from odradek.security.exchange import AUTHORIZATION_ID_DIFFERS, Login, SaslError
 
@@ -22,6 +23,7 @@ __all__ = [
     "ITERATIONS_MAX",
     "ITERATIONS_MIN",
     "MECHANISMS",
+    "CredentialShape",
     "ScramClient",
     "ScramCredential",
     "ScramMechanism",
@@ -33,6 +35,7 @@ ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
 NONCE_BYTES = 24
 TOKEN_AUTH = "tokenauth"
+TEXT_SALT = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 _CLIENT_FIRST = re.compile(
     r"n,(?:a=(?P<authzid>[^,]*))?,"
@@ -134,11 +137,26 @@ class ScramCredential:
         return f"ScramCredential([hidden], iterations={self.iterations})"
 
 
+class CredentialShape(NamedTuple):
+    """What a client sees of a credential before it has proved anything."""
+
+    salt_bytes: int = NONCE_BYTES
+    iterations: int = ITERATIONS_MIN
+    # Kafka's tools make salts of letters and digits.
+    is_text: bool = False
+
+    @classmethod
+    def of(cls, credential: ScramCredential) -> "CredentialShape":
+        is_text = not credential.salt.translate(None, TEXT_SALT)
+        return cls(len(credential.salt), credential.iterations, is_text)
+
+
 class ScramServer:
     """One login as the broker sees it: two messages in, two out.
 
     `look_up` answers the credential of a name, given whether it is that of a delegation token, or
-    None. `secret` is the process's own, for the salts of users that do not exist.
+    None. `secret` is the process's own, for the salts of users that do not exist; `shape` is what
+    theirs look like, which should be what those of the others do.
     """
 
     def __init__(
@@ -148,9 +166,11 @@ class ScramServer:
         *,
         nonce: str,
         secret: bytes,
+        shape: CredentialShape = CredentialShape(),
     ) -> None:
         self._mechanism = mechanism
         self._look_up = look_up
+        self._shape = shape
         self._own_nonce = nonce
         self._secret = secret
         self._credential: ScramCredential | None = None
@@ -213,15 +233,25 @@ class ScramServer:
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         is_right = hmac.compare_digest(mechanism.digest(client_key), credential.stored_key)
         if not is_right or self._credential is None:
-            raise SaslError(f"unknown user or wrong password: {self.user!r}")
+            raise SaslError(self._reason())
         self.is_complete = True
         return f"v={_b64(mechanism.hmac(credential.server_key, message))}"
 
+    def _reason(self) -> str:
+        if self.is_token and self._credential is not None:
+            return (
+                f"wrong secret of the delegation token {self.user!r}: has every broker the same"
+                " delegation.token.secret.key?"
+            )
+        return f"unknown user or wrong password: {self.user!r}"
+
     def _decoy(self) -> ScramCredential:
-        mechanism = self._mechanism
-        salt = mechanism.hmac(self._secret, b"salt " + self.user.encode())[:NONCE_BYTES]
+        mechanism, shape = self._mechanism, self._shape
+        salt = mechanism.hmac(self._secret, b"salt " + self.user.encode())[: shape.salt_bytes]
+        if shape.is_text:
+            salt = bytes(TEXT_SALT[byte % len(TEXT_SALT)] for byte in salt)
         key = mechanism.hmac(self._secret, b"key " + self.user.encode())
-        return ScramCredential(salt, key, key, ITERATIONS_MIN)
+        return ScramCredential(salt, key, key, shape.iterations)
 
 
 class ScramClient:

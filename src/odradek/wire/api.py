@@ -18,6 +18,8 @@ from .schema import NEVER, Message
 class ApiKey(IntEnum):
     """Kafka's names and numbers."""
 
+    __hash__ = int.__hash__  # that of enumerations is a call of Python's, some for each request
+
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2

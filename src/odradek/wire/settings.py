@@ -191,13 +191,14 @@ def _text(name: str, default: str | None, doc: str, scope: Scope = Scope.READ_ON
 
 
 def connection_limits(text: str) -> dict[str, int]:
-    """`address:count` pairs, separated by commas. Raises ValueError for anything else."""
+    """`address:count` pairs, separated by commas. Raises ValueError for anything else, also for a
+    name: it could mean another address tomorrow."""
     limits = {}
     for pair in filter(None, map(str.strip, text.split(","))):
+        from ipaddress import ip_address  # costly, and seldom needed
+
         address, _, count = pair.rpartition(":")
-        if not address.strip():
-            raise ValueError(f"no address:count: {pair}")
-        limits[address.strip()] = int(count)
+        limits[str(ip_address(address.strip().strip("[]")))] = int(count)
     return limits
 
 
