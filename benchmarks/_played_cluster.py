@@ -8,11 +8,13 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 from odradek.wire.api import APIS, ApiKey
+from odradek.wire.batch import set_offset_and_epoch
 from odradek.wire.errors import ErrorCode
 from odradek.wire.header import decode_request_header, encode_response
 from odradek.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -34,6 +36,12 @@ from odradek.wire.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+)
+from odradek.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
 )
 from odradek.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -60,6 +68,7 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from odradek.wire.records import Record, encode_batch
 from odradek.wire.schema import Message
 
 TOPICS, PER_TOPIC, GROUPS, BROKERS = 10_000, 10, 2_000, 6
@@ -69,9 +78,13 @@ TOPICS_OF_A_GROUP = 2
 END, COMMITTED = 10_000, 9_000
 HOST = "127.0.0.1"
 BUMP_S = 0.5
+RECORDS_OF_A_BATCH, VALUE_BYTES = 1_000, 100
+# Of a topic that is written while it is read, and of one that is large: 10 GB in each partition.
+WRITTEN_PER_S, LARGE_END = 100_000, 80_000_000
 # In one version each, so that there is one shape to answer in.
 VERSIONS = {
     ApiKey.API_VERSIONS: 3,
+    ApiKey.FETCH: 11,
     ApiKey.METADATA: 9,
     ApiKey.DESCRIBE_CONFIGS: 3,
     ApiKey.DESCRIBE_GROUPS: 4,
@@ -91,6 +104,11 @@ def topic_name(number: int) -> str:
 
 NAMES = [topic_name(number) for number in range(TOPICS)]
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
+WRITTEN, LARGE = NAMES[0], NAMES[1]
+BATCH = encode_batch(
+    Record(-1, 1_700_000_000_000 + n, b"user-%04d" % (n % 40), b"%0100d" % n)
+    for n in range(RECORDS_OF_A_BATCH)
+)
 
 
 def replicas_of(topic: int, p: int) -> list[int]:
@@ -115,10 +133,15 @@ def described(name: str) -> MetadataResponseTopic:
     )
 
 
+def _has_records(response: FetchResponse) -> bool:
+    return any(each.records for topic in response.responses for each in topic.partitions)
+
+
 class PlayedCluster:
     """Answers on a thread of its own, from when it is entered until it is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, written_per_s: int = WRITTEN_PER_S) -> None:
+        self._written_per_s = written_per_s
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._servers: list[asyncio.Server] = []
@@ -127,6 +150,8 @@ class PlayedCluster:
         self._updates = 1
         self._is_changing = threading.Event()
         self.metadata_answers = 0
+        # Seconds spent on answering, by client id.
+        self.busy_s: dict[str, float] = {}
 
     def __enter__(self) -> "PlayedCluster":
         self._thread.start()
@@ -134,9 +159,10 @@ class PlayedCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._bumping.cancel)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     @property
     def bootstrap(self) -> str:
@@ -158,7 +184,16 @@ class PlayedCluster:
             self._servers += [kafka, web]
             self._ports.append(kafka.sockets[0].getsockname()[1])
             self._http.append(web.sockets[0].getsockname()[1])
+        self._opened_s = self._loop.time()
         self._bumping = asyncio.ensure_future(self._bump())
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _bump(self) -> None:
         while True:
@@ -173,15 +208,20 @@ class PlayedCluster:
                 while True:
                     size = int.from_bytes(await reader.readexactly(4), "big")
                     frame = await reader.readexactly(size)
-                    writer.writelines(self._answer(broker, frame))
+                    answer, wait_s = self._answer(broker, frame)
+                    await asyncio.sleep(wait_s)
+                    writer.writelines(answer)
                     await writer.drain()
             except (asyncio.IncompleteReadError, ConnectionError):
                 writer.close()
 
         return serve
 
-    def _answer(self, broker: int, frame: bytes) -> Any:
+    def _answer(self, broker: int, frame: bytes) -> tuple[Any, float]:
+        """The response, and how long to wait with it."""
+        begun_s = time.thread_time()
         header, offset = decode_request_header(frame)
+        wait_s = 0.0
         key = ApiKey(header.api_key)
         version = header.api_version
         if key is ApiKey.API_VERSIONS:
@@ -194,7 +234,14 @@ class PlayedCluster:
         else:
             request = APIS[key].request.decode(memoryview(frame)[offset:], version)
             response = getattr(self, f"_{key.name.lower()}")(broker, request)
-        return encode_response(response, version, header.correlation_id)
+            if isinstance(response, FetchResponse) and not _has_records(response):
+                assert isinstance(request, FetchRequest)
+                wait_s = request.max_wait_ms / 1000
+        encoded = encode_response(response, version, header.correlation_id)
+        client = header.client_id or ""
+        spent_s = time.thread_time() - begun_s
+        self.busy_s[client] = self.busy_s.get(client, 0.0) + spent_s
+        return encoded, wait_s
 
     def _metadata(self, broker: int, request: MetadataRequest) -> Message:
         asked = NAMES if request.topics is None else [str(each.name) for each in request.topics]
@@ -277,7 +324,46 @@ class PlayedCluster:
                     partitions=[
                         ListOffsetsPartitionResponse(
                             partition_index=each.partition_index,
-                            offset=END if each.timestamp == -1 else 0,
+                            offset=self._end(topic.name) if each.timestamp == -1 else 0,
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _end(self, topic: str) -> int:
+        if topic == LARGE:
+            return LARGE_END
+        if topic != WRITTEN:
+            return END
+        written = int(self._written_per_s / PER_TOPIC * (self._loop.time() - self._opened_s))
+        return END + written - written % RECORDS_OF_A_BATCH
+
+    def _fetch(self, broker: int, request: FetchRequest) -> Message:
+        def records(topic: str, at: int, bytes_max: int) -> bytearray:
+            first = at - at % RECORDS_OF_A_BATCH
+            count = min((self._end(topic) - first) // RECORDS_OF_A_BATCH, bytes_max // len(BATCH))
+            found = BATCH * max(0, count)
+            for number in range(count):
+                base = first + number * RECORDS_OF_A_BATCH
+                set_offset_and_epoch(found, number * len(BATCH), base, 1)
+            return found
+
+        return FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    topic=topic.topic,
+                    partitions=[
+                        PartitionData(
+                            partition_index=each.partition,
+                            high_watermark=self._end(topic.topic),
+                            last_stable_offset=self._end(topic.topic),
+                            log_start_offset=0,
+                            records=records(
+                                topic.topic, each.fetch_offset, each.partition_max_bytes
+                            ),
                         )
                         for each in topic.partitions
                     ],

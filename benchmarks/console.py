@@ -19,13 +19,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks._played_cluster import GROUPS, PARTITIONS, TOPICS, PlayedCluster
+from benchmarks._played_cluster import (
+    BROKERS,
+    GROUPS,
+    LARGE,
+    LARGE_END,
+    PARTITIONS,
+    TOPICS,
+    WRITTEN,
+    PlayedCluster,
+)
 
 ASKED = 100
 READY_S = 120.0
 REFRESHED_S = 10.0
 # Groups are read in turn, all within a minute.
 ROUND_S = 60.0
+TAILED_S, SEARCHED_S = 10.0, 10.0
 
 
 class Page:
@@ -43,15 +53,46 @@ class Page:
     def _send(self, method: str, path: str, body: str | None = None) -> http.client.HTTPResponse:
         headers = {"Origin": self._origin, "Content-Type": "application/json"}
         headers |= {"Cookie": self._cookie} if self._cookie else {}
-        self._connection.request(method, f"/api/v1{path}", body, headers)
-        return self._connection.getresponse()
+        path = path if path == "/metrics" else f"/api/v1{path}"
+        try:
+            self._connection.request(method, path, body, headers)
+            return self._connection.getresponse()
+        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+            # The console closes connections that have been idle for some seconds.
+            self._connection.close()
+            self._connection.request(method, path, body, headers)
+            return self._connection.getresponse()
 
-    def get(self, path: str) -> Any:
+    def text(self, path: str) -> str:
         answer = self._send("GET", path)
         body = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"{path}: {answer.status} {body[:300]!r}")
-        return json.loads(body)
+        return body.decode()
+
+    def get(self, path: str) -> Any:
+        return json.loads(self.text(path))
+
+    def post(self, path: str, body: object) -> Any:
+        return json.loads(self._send("POST", path, json.dumps(body)).read())
+
+    def delete(self, path: str) -> None:
+        self._send("DELETE", path, "{}").read()
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Server-sent events on a connection of their own, until the caller has enough."""
+        other = http.client.HTTPConnection(urlsplit(self._origin).netloc, timeout=60)
+        other.request("GET", f"/api/v1{path}", headers={"Cookie": self._cookie})
+        answer, name = other.getresponse(), ""
+        try:
+            while line := answer.readline():
+                field, _, value = line.decode().rstrip("\n").partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    yield name, json.loads(value)
+        finally:
+            other.close()
 
 
 @contextmanager
@@ -139,7 +180,51 @@ def measure(cluster: PlayedCluster, page: Page, pid: int) -> None:
     grid = times_ms(lambda _: page.get("/grid"), 5)
     row(f"letters of the heat grid, {PARTITIONS:,} partitions", share(grid, 0.5), "ms")
     refresh(cluster, page, first)
+    records(page, pid)
     row("console process, resident", resident_mb(pid), "MB", 100)
+
+
+def records(page: Page, pid: int) -> None:
+    """A page, a live tail of 100,000 records a second, and a search, of brokers that cost nothing
+    to read from."""
+    page.get(f"/records?topic={LARGE}&p=0&limit=1")  # starts the worker
+    chance = random.Random(2)
+    times = times_ms(
+        lambda _: page.get(f"/record?topic={LARGE}&p=0&offset={chance.randrange(LARGE_END)}"), 50
+    )
+    row(f"record by offset, of {LARGE_END:,}, p50", share(times, 0.5), "ms", 100)
+    before, begun, counted = tree_cpu_ms(pid), 0.0, {}
+    for name, data in page.events(f"/records/tail?topic={WRITTEN}"):
+        if name != "records":
+            continue
+        if not begun:
+            before, begun, first = tree_cpu_ms(pid), time.perf_counter(), data["written"]
+        counted = data
+        if time.perf_counter() - begun > TAILED_S:
+            break
+    seconds = time.perf_counter() - begun
+    assert counted["shown"] + counted["counted"] == counted["written"]
+    row("live tail: records", (counted["written"] - first) / seconds, "/s")
+    row("live tail: console and worker", (tree_cpu_ms(pid) - before) / seconds / 10, "% CPU", 60)
+    search(page)
+
+
+def search(page: Page) -> None:
+    asked = {"topic": LARGE, "from": "oldest", "partitions": [0], "limit_bytes_per_s": None}
+    never = {"field": "value", "op": "contains", "text": "this is nowhere"}
+    id = page.post("/searches", {**asked, "filter": never})["id"]
+    wait_for(lambda: page.get(f"/searches/{id}")["scanned_bytes"] > 0, READY_S)
+    begun, before = time.perf_counter(), page.get(f"/searches/{id}")["scanned_bytes"]
+    time.sleep(SEARCHED_S)
+    scanned = page.get(f"/searches/{id}")["scanned_bytes"] - before
+    row("search of one partition", scanned / (time.perf_counter() - begun) / 1e6, "MB/s", 200)
+    page.delete(f"/searches/{id}")
+
+
+def tree_cpu_ms(pid: int) -> float:
+    """Of a process and its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return cpu_ms(pid) + sum(cpu_ms(int(child)) for child in children)
 
 
 def refresh(cluster: PlayedCluster, page: Page, path: str) -> None:
@@ -167,9 +252,21 @@ def main() -> None:
         measure(cluster, page, pid)
         begun = time.perf_counter()
         wait_for(lambda: oldest_s(page) is not None, READY_S)
+        spent_s, calm_s = sum(cluster.busy_s.values()), time.perf_counter()
         time.sleep(max(0.0, ROUND_S - (time.perf_counter() - begun)))
+        seconds = time.perf_counter() - calm_s
+        share_of_one = (sum(cluster.busy_s.values()) - spent_s) / seconds / BROKERS
+        row("share of a broker's time, while nobody looks", share_of_one * 100, "%", 1)
         row("lag of the group read longest ago", oldest_s(page) or -1.0, "s", 60)
+        row("longest stall of its loop, last minute", stall_ms(page), "ms", 50)
         row("console process after that, resident", resident_mb(pid), "MB", 100)
+
+
+def stall_ms(page: Page) -> float:
+    """By processor time: what other programs of the machine take is not counted."""
+    name = "odradek_console_loop_stall_seconds "
+    (line,) = (line for line in page.text("/metrics").splitlines() if line.startswith(name))
+    return float(line.removeprefix(name)) * 1000
 
 
 def oldest_s(page: Page) -> float | None:

@@ -48,7 +48,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         "coordinator": "replica log wire",
         "broker": "wire security log store placement controller replica coordinator",
         "client": "wire security placement",
-        "operations": "client wire placement",
+        "operations": "client wire placement controller.journal",
         "balance": "client wire placement operations",
         "spark": "client wire balance java",
         "testing": "client wire security broker",

@@ -8,6 +8,7 @@ from tests.console.consoles import Browser
 from odradek.client import Producer
 from odradek.console.console import Console
 from odradek.console.group_lags import GroupLag
+from odradek.console.partition_offsets import PartitionOffsets
 from odradek.wire.topics import TopicPartition
 
 TOPIC = "orders"
@@ -17,13 +18,24 @@ RECORDS, STEP_S = 60, 10
 def test_time_left_is_lag_over_the_rate_at_which_it_shrinks() -> None:
     """CONSOLE acceptance 22: at a steady rate."""
     tp = TopicPartition(TOPIC, 0)
-    group = GroupLag("billing", commits={tp: 400}, ends={tp: 1_000}, read_s=20.0)
+    commits, ends = PartitionOffsets([(tp, 400)]), PartitionOffsets([(tp, 1_000)])
+    group = GroupLag("billing", commits=commits, ends=ends, read_s=20.0)
     assert group.left_s() is None, "one look is no rate"
     group.history.extend([(0.0, 800), (10.0, 700), (20.0, 600)])
     assert group.slope() == -10.0
     assert group.left_s() == 60.0
     group.history.extend([(30.0, 900)])
     assert group.left_s() is None, "never, at this rate"
+
+
+def test_offsets_in_columns_are_a_mapping() -> None:
+    items = {TopicPartition("a", 3): 7, TopicPartition("a", 0): 0, TopicPartition("b", 1): 5}
+    offsets = PartitionOffsets(items.items())
+    assert dict(offsets) == items and len(offsets) == 3 and set(offsets.topics) == {"a", "b"}
+    for absent in (("a", 1), ("a", 9), ("c", 0), ("a", -1)):
+        assert TopicPartition(*absent) not in offsets
+    none = PartitionOffsets([(TopicPartition("a", 2**31 - 1), 1), (TopicPartition("a", 0), -1)])
+    assert dict(none) == {}, "neither a partition that cannot be, nor an offset that is none"
 
 
 async def test_lag_in_time_is_the_age_of_the_first_record_that_was_not_read(

@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from odradek.broker.disk_history import DiskHistory
 from odradek.broker.exposition import CONTENT_TYPE, render
 from odradek.broker.http import HttpListener, HttpRequest, HttpResponse, HttpRoute
 from odradek.broker.journal_feed import JournalFeed
@@ -36,6 +37,7 @@ from odradek.broker.metrics import (
 )
 from odradek.broker.process import ProcessUsage
 from odradek.controller.journal import line_of
+from odradek.log.reports import describe_directories
 
 if TYPE_CHECKING:
     from odradek.broker.server import Broker
@@ -60,6 +62,7 @@ class HttpService:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._samples = Samples()
+        self._disks = DiskHistory(broker.clock)
         self._process = ProcessUsage(broker.clock)
         self._lag = LoopLag(asyncio.get_running_loop(), self._process.cpu_s)
         self._feed: JournalFeed | None = None
@@ -117,6 +120,8 @@ class HttpService:
             heard_before = broker.clock() - max_ms
             late += sum(has_late_transaction(partition, heard_before) for partition in led)
             await asyncio.sleep(0)
+        for report in describe_directories(broker.logs, ()):
+            self._disks.add(report.path, report.total_bytes, report.usable_bytes)
         groups = broker.groups.statistics()
         self._samples = Samples(
             log_size_bytes=size_bytes,
@@ -193,6 +198,7 @@ class HttpService:
         statistics = {
             **self._broker.statistics(),
             "http": {**self._listener.statistics(), **self._feed.statistics()},
+            "disks": self._disks.statistics(),
         }
         return HttpResponse(json.dumps(statistics) + "\n", content_type=JSON)
 

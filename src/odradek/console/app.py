@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 API = "/api/v1"
 GZIP_BYTES_MIN = 1024
+# More would hold up everybody for megabytes of JSON, and saves little.
+GZIP_LEVEL = 1
 TYPES = {
     ".js": "text/javascript",
     ".css": "text/css",
@@ -72,7 +74,7 @@ def application(console: Console) -> ASGIApp:
         exception_handlers={404: _no_route, 405: _no_route},
         lifespan=life,
     )
-    return Guard(GZipMiddleware(app, GZIP_BYTES_MIN), console.gate)
+    return Guard(GZipMiddleware(app, GZIP_BYTES_MIN, GZIP_LEVEL), console.gate)
 
 
 def served(console: Console) -> list[Route]:
@@ -143,7 +145,8 @@ def _openapi(console: Console) -> Endpoint:
 
 def _metrics(console: Console) -> Endpoint:
     async def serve(request: Request) -> Response:
-        return PlainTextResponse(export(console), headers={"Content-Type": CONTENT_TYPE})
+        text = await export(console)
+        return PlainTextResponse(text, headers={"Content-Type": CONTENT_TYPE})
 
     return serve
 

@@ -13,16 +13,18 @@ from odradek.console.drills import Drills
 from odradek.console.events import EventHub, States
 from odradek.console.group_lags import GroupLags
 from odradek.console.holder import Holder
-from odradek.console.journal import JournalBook, JournalReader, Kept
+from odradek.console.journal import JournalReader
 from odradek.console.link import CLIENT_ID, Link
+from odradek.console.loop_stall import LoopStall
 from odradek.console.moves import Moves
 from odradek.console.options import Options
 from odradek.console.pipelines import TOPIC as PIPELINES_TOPIC
 from odradek.console.pipelines import Pipelines
-from odradek.console.problems import problems_of
+from odradek.console.problems import ProblemRow, Trends, problems_of
 from odradek.console.searches import Searches
 from odradek.console.workers import Workers
 from odradek.controller.journal import EntryKind
+from odradek.operations.journal_book import JournalBook, Kept
 
 CHARTED_TOPICS = 200
 CHARTED_GROUPS = 300
@@ -52,6 +54,8 @@ class Console:
         )
         self.collector = Collector(self.link)
         self.charts = Charts()
+        self.stall = LoopStall()
+        self.trends = Trends()
         self.journal = JournalReader(self.link, JournalBook())
         self.group_lags = GroupLags(self.link, self.collector)
         self.workers = Workers(
@@ -71,7 +75,7 @@ class Console:
         self.moves = Moves(self.link, self.collector, moves_file)
         self.plans = Plans(self, KINDS)
         self.decoders: dict[str, dict[str, Any]] = {}
-        self._counted: tuple[object, int] = None, 0
+        self._problems: tuple[object, list[ProblemRow]] = None, []
         states: States = states_of(self)
         self.hub = EventHub(states, self.picture)
         self.drills = self._open_drills()
@@ -104,14 +108,20 @@ class Console:
         return time.time_ns() // 1_000_000
 
     async def start(self) -> None:
+        self.stall.start()
         if self.drills is not None:
             await self.drills.holder.start()
         for part in (self.collector, self.group_lags, self.pipelines, self.moves):
             part.start()
 
+    def end_streams(self) -> None:
+        """Tabs are sent no more: a server that stops waits for the requests that it serves."""
+        self.hub.close()
+        self.workers.end_own()
+
     async def close(self) -> None:
-        self.hub.closing.set()
-        self.hub.touch("overview", "journal")
+        self.stall.stop()
+        self.end_streams()
         await self.searches.close()
         if self.drills is not None:
             await self.drills.close()
@@ -127,17 +137,23 @@ class Console:
         return {
             "age_s": collector.age_s,
             "ok": collector.is_answering,
-            "problems": self._count_problems(),
+            "problems": len(self.problems()),
             "at_ms": self.now_ms(),
         }
 
-    def _count_problems(self) -> int:
-        """As many as the overview lists; counted again only if something was read since."""
+    def problems(self) -> list[ProblemRow]:
+        """What the overview lists; found again if something was read since, or a second is over."""
         collector = self.collector
-        version = (collector.version, self.group_lags.version, collector.failure)
-        if version != self._counted[0]:
-            self._counted = version, len(problems_of(self))
-        return self._counted[1]
+        version = (
+            collector.version,
+            self.group_lags.version,
+            collector.failure,
+            self.journal.book.added,
+            int(time.monotonic()),
+        )
+        if version != self._problems[0]:
+            self._problems = version, problems_of(self)
+        return self._problems[1]
 
     # What changes what
 
@@ -178,6 +194,7 @@ class Console:
 
     def _chart_rates(self) -> None:
         now, charts, activity = time.time(), self.charts, self.collector.activity
+        self.trends.add(now, self.problems())
         known = [(id, each) for id, each in activity.brokers.items() if each is not None]
         if not known:
             return

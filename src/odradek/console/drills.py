@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from odradek.console.collector import Collector
 from odradek.console.holder import Holder
-from odradek.console.journal import JournalBook
 from odradek.console.link import FAILURES, Link
 from odradek.console.probe import TOPIC, Probe, Verdict, wall_ms
 from odradek.console.web import Problem
 from odradek.controller.journal import Entry, EntryKind, parse_state
+from odradek.operations.journal_book import JournalBook
 
 logger = logging.getLogger(__name__)
 

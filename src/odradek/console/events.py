@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from odradek.console.journal import EntryRow, Kept, entry_row
+from odradek.console.journal import EntryRow, entry_row
 from odradek.console.web import Problem, dumps
+from odradek.operations.journal_book import Kept
 
 RING = 1_000
 INTERVAL_S = 0.25
@@ -37,6 +38,11 @@ class EventHub:
         self._ring: deque[tuple[int, EntryRow]] = deque(maxlen=RING)
         self._number = 0
         self.closing = asyncio.Event()
+
+    def close(self) -> None:
+        self.closing.set()
+        for stream in self._streams:
+            stream.wake()
 
     def watched(self, kind: str) -> set[str]:
         """The arguments that some tab watches: the groups that are on a screen."""
@@ -81,17 +87,20 @@ class EventHub:
     def first(self) -> int:
         return self._ring[0][0] if self._ring else self._number + 1
 
-    def check(self, watches: list[str]) -> tuple[list[str], list[str]]:
-        """Those that exist, and those that do not."""
+    def check(self, watches: list[str]) -> None:
+        """Raises Problem if these are too many, or all streams."""
+        if len(self._streams) >= STREAMS_MAX:
+            raise Problem(429, f"{STREAMS_MAX} tabs are open already")
         if len(watches) > WATCHES_MAX:
             raise Problem(422, f"a stream watches at most {WATCHES_MAX} things", field="watch")
+
+    def _split(self, watches: list[str]) -> tuple[list[str], list[str]]:
+        """Those that exist, and those that do not."""
         known = [each for each in watches if each.partition(":")[0] in (*self._states, "journal")]
         return known, [each for each in watches if each not in known]
 
     async def stream(self, watches: list[str], last_id: str) -> AsyncIterator[bytes]:
-        known, unknown = self.check(watches)
-        if len(self._streams) >= STREAMS_MAX:
-            raise Problem(429, f"{STREAMS_MAX} tabs are open already")
+        known, unknown = self._split(watches)
         stream = EventStream(self, known)
         self._streams.add(stream)
         try:
@@ -115,6 +124,9 @@ class EventStream:
         self._wake = asyncio.Event()
         self._wake.set()
         self._journal = hub.number
+
+    def wake(self) -> None:
+        self._wake.set()
 
     def touch(self, kinds: tuple[str, ...], argument: str | None) -> None:
         for watch in self.watches:

@@ -3,12 +3,19 @@
 docs/spec/console.md section 5. At most so many lines: beyond that only the sums.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
+from odradek.client.reader import EARLIEST, LATEST
 from odradek.console.console import Console
+from odradek.wire.topics import TopicPartition
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LINES_MAX = 50_000
+LINES_OF_A_PARTITION = 7
+# Lines that are made in one turn of the loop.
+SLICE = 1_000
 
 
 def quoted(text: str) -> str:
@@ -21,20 +28,41 @@ def line(name: str, value: float, **labels: object) -> str:
     return f"{name}{{{inner}}} {value:g}\n" if inner else f"{name} {value:g}\n"
 
 
-def export(console: Console) -> str:
+async def export(console: Console) -> str:
+    """In slices: tens of thousands of lines would hold up everybody else."""
     collector = console.collector
     parts = [
         line("kafka_brokers", len(collector.brokers.nodes)),
         line("odradek_console_picture_age_seconds", collector.age_s or 0.0),
+        line("odradek_console_loop_stall_seconds", console.stall.longest_s),
         *(
             line("kafka_broker_info", 1, id=node.id, address=f"{node.host}:{node.port}")
             for node in collector.brokers.nodes.values()
         ),
     ]
-    parts += _topics(console)
-    parts += _groups(console)
-    parts += _pipelines(console)
+    ends, starts = await _offsets(console)
+    for lines in (_topics(console, ends, starts), _groups(console), _pipelines(console)):
+        while some := list(islice(lines, SLICE)):
+            parts += some
+            await asyncio.sleep(0)
     return "".join(_headed(parts))
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+async def _offsets(console: Console) -> tuple[Offsets, Offsets]:
+    """The ends and starts of all partitions, unless there are too many to be shown."""
+    table = console.collector.table
+    if LINES_OF_A_PARTITION * len(table) > LINES_MAX:
+        return {}, {}
+    tps = [
+        TopicPartition(name, p)
+        for topic, name in enumerate(table.names)
+        for p in range(table.partition_count(topic))
+    ]
+    read = console.group_lags.read_ends
+    return await read(tps, LATEST), await read(tps, EARLIEST)
 
 
 def _headed(lines: list[str]) -> Iterator[str]:
@@ -48,77 +76,63 @@ def _headed(lines: list[str]) -> Iterator[str]:
         yield from found
 
 
-def _topics(console: Console) -> list[str]:
+def _topics(console: Console, ends: Offsets, starts: Offsets) -> Iterator[str]:
     table = console.collector.table
-    found = [
-        line("kafka_topic_partitions", table.partition_count(topic), topic=name)
-        for topic, name in enumerate(table.names)
-    ]
-    if 5 * len(table) > LINES_MAX:
-        return found
+    for topic, name in enumerate(table.names):
+        yield line("kafka_topic_partitions", table.partition_count(topic), topic=name)
+    if LINES_OF_A_PARTITION * len(table) > LINES_MAX:
+        return
     for topic in range(len(table.names)):
         for state in table.partitions(topic):
             labels = {"topic": state.topic, "partition": state.p}
-            name = "kafka_topic_partition"
-            preferred = bool(state.replicas) and state.leader == state.replicas[0]
-            found += (
-                line(f"{name}_leader", state.leader, **labels),
-                line(f"{name}_replicas", len(state.replicas), **labels),
-                line(f"{name}_in_sync_replica", len(state.isr), **labels),
-                line(f"{name}_leader_is_preferred", preferred, **labels),
-                line(
-                    f"{name}_under_replicated_partition",
-                    len(state.isr) < len(state.replicas),
-                    **labels,
-                ),
-            )
-    return found
+            tp = TopicPartition(state.topic, state.p)
+            values = {
+                "leader": state.leader,
+                "replicas": len(state.replicas),
+                "in_sync_replica": len(state.isr),
+                "leader_is_preferred": bool(state.replicas) and state.leader == state.replicas[0],
+                "under_replicated_partition": len(state.isr) < len(state.replicas),
+                "current_offset": ends.get(tp),
+                "oldest_offset": starts.get(tp),
+            }
+            for name, value in values.items():
+                if value is not None:
+                    yield line(f"kafka_topic_partition_{name}", value, **labels)
 
 
-def _groups(console: Console) -> list[str]:
-    found = []
-    ends = {}
+def _groups(console: Console) -> Iterator[str]:
     groups = list(console.group_lags.groups.values())
     detailed = 2 * sum(len(group.commits) for group in groups) <= LINES_MAX
     for group in groups:
         label = {"consumergroup": group.id}
         if group.members is not None:
-            found.append(line("kafka_consumergroup_members", group.members, **label))
+            yield line("kafka_consumergroup_members", group.members, **label)
         sums: dict[str, list[float]] = {}
         lags = group.lags()
         for tp, offset in group.commits.items():
             total = sums.setdefault(tp.topic, [0, 0, 0.0])
             total[0] += offset
             total[1] += lags.get(tp, 0)
-            total[2] = max(total[2], group.lag_s.get(tp, 0.0))
+            total[2] = max(total[2], group.lag_s(tp) or 0.0)
             if detailed:
                 where = {**label, "topic": tp.topic, "partition": tp.partition}
-                found.append(line("kafka_consumergroup_current_offset", offset, **where))
+                yield line("kafka_consumergroup_current_offset", offset, **where)
                 if tp in lags:
-                    found.append(line("kafka_consumergroup_lag", lags[tp], **where))
+                    yield line("kafka_consumergroup_lag", lags[tp], **where)
         for topic, (offsets, lag, seconds) in sums.items():
             where = {**label, "topic": topic}
-            found.append(line("kafka_consumergroup_current_offset_sum", offsets, **where))
-            found.append(line("kafka_consumergroup_lag_sum", lag, **where))
-            found.append(line("odradek_consumergroup_lag_seconds", seconds, **where))
-        ends.update(group.ends)
-    if detailed:
-        found += [
-            line(
-                "kafka_topic_partition_current_offset", end, topic=tp.topic, partition=tp.partition
-            )
-            for tp, end in ends.items()
-        ]
-    return found
+            yield line("kafka_consumergroup_current_offset_sum", offsets, **where)
+            yield line("kafka_consumergroup_lag_sum", lag, **where)
+            yield line("odradek_consumergroup_lag_seconds", seconds, **where)
 
 
-def _pipelines(console: Console) -> list[str]:
-    found = []
+def _pipelines(console: Console) -> Iterator[str]:
     now = console.now_ms()
     for query in console.pipelines.queries.values():
         row = query.row(now)
         label = {"pipeline": row["pipeline"], "query": row["query"]}
-        found.append(line("odradek_pipeline_batch_seconds", row["batch_ms"] / 1000, **label))
-        found.append(line("odradek_pipeline_dead_letters_total", row["dead_letters"], **label))
-        found.append(line("odradek_pipeline_lag", sum(row["lag"].values()), **label))
-    return found
+        yield line("odradek_pipeline_batch_seconds", row["batch_ms"] / 1000, **label)
+        yield line("odradek_pipeline_dead_letters_total", row["dead_letters"], **label)
+        yield line("odradek_pipeline_lag", sum(row["lag"].values()), **label)
+        yield line("odradek_pipeline_rows_in_per_second", row["rows_in_per_s"], **label)
+        yield line("odradek_pipeline_rows_out_per_second", row["rows_out_per_s"], **label)

@@ -5,19 +5,19 @@ others in turn, each within a minute, and never more than 16 questions at a time
 group come from its coordinator, the ends of logs from their leaders.
 
 Lag in time is the age of the first record that the group has not read. That record's timestamp is
-read from the log once for each commit, and remembered.
+read from the log once for each commit, and remembered while the commit does not move.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from odradek.client.reader import LATEST, Batches, PartitionReader
+from odradek.client.reader import LATEST
 from odradek.console.collector import Collector
 from odradek.console.link import FAILURES, Link
-from odradek.wire.errors import DecodeError
+from odradek.console.partition_offsets import PartitionOffsets
+from odradek.operations.first_unread import first_unread_ms
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,7 +26,6 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from odradek.wire.records import iterate_records
 from odradek.wire.topics import TopicPartition
 
 TICK_S = 2.0
@@ -37,12 +36,9 @@ AT_ONCE = 16
 DESCRIBED_AT_ONCE = 200
 # For the slope: as far back as it looks, and the least it needs.
 SLOPE_S, SLOPE_MIN_S = 120.0, 4.0
-TIMES_MAX = 20_000
 # Partitions of one group whose first unread record is looked at: those with the largest lag.
 TIMED_PARTITIONS = 32
 TIMED_UNSEEN = 1
-FETCH_BYTES = 64 * 1024
-OPENED_BYTES_MAX = 1024 * 1024
 REQUEST_TIMEOUT_S = 10.0
 
 
@@ -55,9 +51,12 @@ class GroupLag:
     state: str = ""
     coordinator: int = -1
     members: int | None = None
-    commits: dict[TopicPartition, int] = field(default_factory=dict)
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
-    lag_s: dict[TopicPartition, float] = field(default_factory=dict)
+    commits: PartitionOffsets = field(default_factory=PartitionOffsets)
+    ends: PartitionOffsets = field(default_factory=PartitionOffsets)
+    # The timestamps of the first records that were not read, as far as they are known, and when
+    # the lag in time was taken from them.
+    unread_ms: PartitionOffsets = field(default_factory=PartitionOffsets)
+    timed_ms: int = 0
     read_s: float | None = None
     history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
     # The sum of the lags, and of which ends it is: lists of groups are sorted by it.
@@ -82,7 +81,15 @@ class GroupLag:
     def behind_s(self) -> float | None:
         if self.lag == 0:
             return 0.0
-        return max(self.lag_s.values(), default=None)
+        oldest_ms = min(self.unread_ms.values(), default=None)
+        return None if oldest_ms is None else self._age_s(oldest_ms)
+
+    def lag_s(self, tp: TopicPartition) -> float | None:
+        time_ms = self.unread_ms.get(tp)
+        return None if time_ms is None else self._age_s(time_ms)
+
+    def _age_s(self, time_ms: int) -> float:
+        return max(0.0, (self.timed_ms - time_ms) / 1000)
 
     def slope(self) -> float | None:
         """Records per second by which the lag grows; negative if it shrinks."""
@@ -109,13 +116,6 @@ class GroupLag:
         return tp, lags[tp] / total
 
 
-class _Commit(NamedTuple):
-    """Where a group goes on reading."""
-
-    tp: TopicPartition
-    offset: int
-
-
 class GroupLags:
     """All groups, read in turn."""
 
@@ -126,8 +126,6 @@ class GroupLags:
         self.version = 0
         self._visible: dict[str, float] = {}
         self._by_topic: dict[str, list[str]] = {}
-        # The timestamp of the first record after a commit.
-        self._times: OrderedDict[_Commit, int] = OrderedDict()
         self._listed_s = -LIST_S
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -166,7 +164,7 @@ class GroupLags:
     def _index(self) -> None:
         by_topic: dict[str, list[str]] = {}
         for group in self.groups.values():
-            for topic in {tp.topic for tp in group.commits}:
+            for topic in group.commits.topics:
                 by_topic.setdefault(topic, []).append(group.id)
         self._by_topic = by_topic
 
@@ -243,7 +241,7 @@ class GroupLags:
         ends = await self.read_ends(wanted)
         now = _now()
         for group in groups:
-            group.ends = {tp: ends[tp] for tp in group.commits if tp in ends}
+            group.ends = PartitionOffsets((tp, ends[tp]) for tp in group.commits if tp in ends)
             group.read_s = now
             # A sum that lacks a partition is no point of a slope.
             if all(tp in ends or self._is_gone(tp) for tp in group.commits):
@@ -298,12 +296,18 @@ class GroupLags:
         if response.error_code:
             self._listed_s = -LIST_S  # its coordinator has moved: list again
             return
-        group.commits = {
-            TopicPartition(topic.name, part.partition_index): part.committed_offset
+        commits = PartitionOffsets(
+            (TopicPartition(topic.name, part.partition_index), part.committed_offset)
             for topic in response.topics
             for part in topic.partitions
-            if part.committed_offset >= 0 and not part.error_code
-        }
+            if not part.error_code
+        )
+        group.unread_ms = PartitionOffsets(
+            (tp, time_ms)
+            for tp, time_ms in group.unread_ms.items()
+            if commits.get(tp) == group.commits.get(tp)
+        )
+        group.commits = commits
 
     async def read_ends(
         self, tps: Iterable[TopicPartition], timestamp: int = LATEST
@@ -351,60 +355,27 @@ class GroupLags:
         """Of partitions whose commit has not moved the time is known. Of the others some are asked
         for, the largest lag first: many if the group is on a screen, else one."""
         lags = {tp: lag for tp, lag in group.lags().items() if lag}
-        unread = {tp: _Commit(tp, group.commits[tp]) for tp in lags}
-        stamps = {tp: self._remembered(commit) for tp, commit in unread.items()}
+        unknown = [tp for tp in lags if tp not in group.unread_ms]
         many = TIMED_PARTITIONS if group.id in self._visible else TIMED_UNSEEN
-        unknown = [tp for tp, stamp in stamps.items() if stamp is None]
         chosen = sorted(unknown, key=lags.__getitem__, reverse=True)[:many]
-        found = await asyncio.gather(*(self._time_of(unread[tp]) for tp in chosen))
-        stamps.update(zip(chosen, found, strict=True))
-        now_ms = self._collector.wall_ms()
-        group.lag_s = {
-            tp: max(0.0, (now_ms - stamp) / 1000)
-            for tp, stamp in stamps.items()
-            if stamp is not None
+        commits = {tp: group.commits[tp] for tp in chosen}
+        found = await asyncio.gather(*(self._time_of(*commit) for commit in commits.items()))
+        times = {tp: time_ms for tp, time_ms in group.unread_ms.items() if tp in lags}
+        times |= {
+            tp: time_ms
+            for tp, time_ms in zip(chosen, found, strict=True)
+            if time_ms is not None and group.commits.get(tp) == commits[tp]
         }
+        group.unread_ms = PartitionOffsets(times.items())
+        group.timed_ms = self._collector.wall_ms()
 
-    def _remembered(self, commit: _Commit) -> int | None:
-        if commit in self._times:
-            self._times.move_to_end(commit)
-        return self._times.get(commit)
-
-    async def _time_of(self, commit: _Commit) -> int | None:
+    async def _time_of(self, tp: TopicPartition, offset: int) -> int | None:
         """The timestamp of the record at an offset, or of the next one there is."""
-        tp, offset = commit
         leader = self._collector.table.leader(*tp)
         if leader not in self._collector.brokers.nodes:
             return None
-        reader = PartitionReader(
-            self._link.client, fetch_bytes=FETCH_BYTES, wait_ms=0, partition_bytes=FETCH_BYTES
-        )
-        try:
-            async with self._limit:
-                batches = (await reader.fetch(leader, {tp: offset})).get(tp)
-        except FAILURES:
-            return None
-        stamp = _first_time(batches) if isinstance(batches, Batches) else None
-        if stamp is not None:
-            self._times[commit] = stamp
-            while len(self._times) > TIMES_MAX:
-                self._times.popitem(last=False)
-        return stamp
-
-
-def _first_time(batches: Batches) -> int | None:
-    """Of a batch that opens to more than a little, the time of its first record will do."""
-    for header in batches.headers():
-        if header.next_offset <= batches.start or header.is_control:
-            continue
-        try:
-            for record in iterate_records(batches.records, header, OPENED_BYTES_MAX):
-                if record.offset >= batches.start:
-                    return record.timestamp
-        except DecodeError:
-            pass
-        return header.base_timestamp
-    return None
+        async with self._limit:
+            return await first_unread_ms(self._link.client, leader, tp, offset)
 
 
 def _now() -> float:

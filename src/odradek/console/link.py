@@ -14,7 +14,7 @@ from odradek.client.client import Client
 from odradek.client.groups import Groups
 from odradek.client.quotas import Quotas
 from odradek.client.users import Users
-from odradek.console.broker_http import HttpAddress, http_address
+from odradek.operations.broker_http import HTTP_LISTENER, HttpAddress, http_address
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -23,7 +23,6 @@ from odradek.wire.messages.describe_configs import (
 )
 
 CLIENT_ID = "odradek-console"
-HTTP_LISTENER = "odradek.http.listener"
 BROKER_RESOURCE = 4
 # Clients of users that have changed something lately.
 CLIENTS_MAX = 16

@@ -8,7 +8,7 @@ this console or, if it is killed, by the next one that reads the file.
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ LOOK_S = 2.0
 # Moves of more partitions are summed up, not measured one by one.
 MEASURED_MAX = 2_000
 RATE_S = 15.0
+# Without a byte for this long a move counts as stalled.
+STALLED_S = 10.0
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 
 
@@ -121,6 +123,24 @@ class Moves:
         ]
         limited = [rate for rate in rates if rate < 2**63 - 1]
         return min(limited, default=None)
+
+    def stalled(self) -> Iterator[tuple[TopicPartition, Sequence[int]]]:
+        """Moves that are measured for a while and of which nothing was copied, with the brokers
+        that should have received it."""
+        if len(self._samples) < 2 or self._samples[-1].at_s - self._samples[0].at_s < STALLED_S:
+            return
+        first, last = self._samples[0], self._samples[-1]
+        for tp, done in last.done.items():
+            state = self._collector.moves.get(tp)
+            is_same = first.done.get(tp) == done < self._whole.get(tp, 0)
+            if state is not None and state.adding and is_same:
+                yield tp, state.adding
+
+    @property
+    def measured_since_ms(self) -> int | None:
+        if not self._samples:
+            return None
+        return self._collector.wall_ms() - int((time.monotonic() - self._samples[0].at_s) * 1000)
 
     # The answer
 

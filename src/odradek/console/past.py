@@ -4,8 +4,8 @@ docs/spec/console.md section 4, "Time bar". Replicas are as they are now: the jo
 and ISRs. Before its oldest entry nothing is known, and everything says so.
 """
 
-from odradek.console.journal import JournalBook
 from odradek.console.picture import PartitionState, PartitionTable
+from odradek.operations.journal_book import JournalBook
 from odradek.wire.topics import TopicPartition
 
 

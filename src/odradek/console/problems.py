@@ -1,14 +1,18 @@
 """What is wrong, from the picture: the rules of `operations.health`, summed up by kind."""
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
 
 from odradek.client.metadata import Partition, Topic
+from odradek.client.values import LogDir
 from odradek.console.collector import Collector
-from odradek.operations.health import Problem, assess
+from odradek.operations.health import ADVICE, Problem, Severity, assess, dated
+from odradek.operations.history import JournalHistory, disks_of
 from odradek.operations.snapshot import ClusterSnapshot
-from odradek.wire.topics import TopicPartition
+from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.console.console import Console
@@ -18,6 +22,8 @@ _NO_ID = UUID(int=0)
 UNHEALTHY_MAX = 2_000
 LAG_MIN = 1_000
 GROUPS_SHOWN = 5
+# A trend is over this long.
+TREND_S = 30.0
 
 
 class ProblemRow(TypedDict):
@@ -31,88 +37,120 @@ class ProblemRow(TypedDict):
     trend: str | None
     left_s: float | None
     journal_reason: str | None
+    advice: str
     link: dict[str, Any]
     actions: list[str]
 
 
 _ACTIONS = {
     "offline-partition": ["elect", "history"],
-    "under-min-isr": ["partitions", "history"],
-    "under-replicated": ["partitions", "history"],
-    "broker-down": ["broker"],
-    "lag-growing": ["group"],
+    "under-min-isr": ["unhealthy", "history"],
+    "under-replicated": ["unhealthy", "history"],
+    "broker-down": ["plan"],
     "move-stalled": ["moves"],
     "disk-nearly-full": ["plan"],
-    "log-directory-failed": ["broker"],
-    "controller-changed": ["controller"],
-    "no-controller": ["controller"],
 }
 _PARTITION_KINDS = ("offline-partition", "under-min-isr", "under-replicated", "move-stalled")
 _MANY = {
     "offline-partition": "{} partitions offline",
     "under-min-isr": "{} partitions have fewer replicas in sync than they need",
     "under-replicated": "{} partitions under-replicated",
+    "move-stalled": "{} reassignments make no progress",
 }
+
+
+class Trends:
+    """Whether there are more of a kind of problem than a while ago, or fewer."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, deque[tuple[float, int]]] = {}
+
+    def add(self, at_s: float, rows: Iterable[ProblemRow]) -> None:
+        """To be called every few seconds."""
+        now: dict[str, int] = {}
+        for row in rows:
+            now[row["kind"]] = now.get(row["kind"], 0) + row["count"]
+        for gone in self._counts.keys() - now.keys():
+            del self._counts[gone]
+        for kind, count in now.items():
+            counts = self._counts.setdefault(kind, deque())
+            counts.append((at_s, count))
+            while at_s - counts[0][0] > TREND_S:
+                counts.popleft()
+
+    def of(self, kind: str) -> str | None:
+        counts = self._counts.get(kind)
+        if counts is None or len(counts) < 2:
+            return None
+        before, now = counts[0][1], counts[-1][1]
+        return "better" if now < before else "worse" if now > before else "same"
 
 
 def problems_of(console: "Console") -> list[ProblemRow]:
     """The worst first, one row for each kind and reason."""
-    collector = console.collector
-    rows = [_unanswered(collector)] if collector.failure is not None else []
+    now, history = snapshot_of(console), history_of(console)
+    found = assess(now, None, history)
+    found += [dated(problem, history, now) for problem in _stalled(console)]
     grouped: dict[tuple[str, str], list[Problem]] = {}
-    for problem in assess(snapshot_of(collector)):
-        grouped.setdefault((problem.kind, problem.reason), []).append(problem)
-    rows += [_dated(_row(found, collector), found, console) for found in grouped.values()]
-    return [*rows, *_behind(console)]
+    for problem in found:
+        # Brokers and directories are few, each its own; of partitions there may be thousands.
+        apart = "" if problem.kind in _PARTITION_KINDS else problem.subject
+        grouped.setdefault((problem.kind, f"{problem.reason} {apart}"), []).append(problem)
+    rows = [_row(found, console) for found in grouped.values()] + _behind(console)
+    if console.collector.failure is not None:
+        rows.append(_unanswered(console))
+    return sorted(rows, key=lambda row: Severity[row["severity"].upper()])
 
 
-def _dated(row: ProblemRow, found: list[Problem], console: "Console") -> ProblemRow:
-    """With the moment and the reason that the journal has for it."""
-    if row["kind"] in _PARTITION_KINDS:
-        topic, _, p = found[0].subject.rpartition("-")
-        last = console.journal.book.last_change(TopicPartition(topic, int(p)))
-    elif row["kind"] == "broker-down":
-        last = console.journal.book.last_death(int(found[0].subject.removeprefix("broker ")))
-    else:
-        last = None
-    if last is not None:
-        row["since_ms"], row["journal_reason"] = last.time_ms, last.why or last.after
-    return row
+def history_of(console: "Console") -> JournalHistory:
+    disks = {id: disks_of(each) for id, each in console.collector.statistics.items()}
+    return JournalHistory(console.journal.book, disks)
+
+
+def _stalled(console: "Console") -> Iterator[Problem]:
+    """Moves of which nothing was copied for a while."""
+    alive = console.collector.brokers.nodes
+    for tp, adding in console.moves.stalled():
+        down = [id for id in adding if id not in alive]
+        yield Problem(
+            Severity.WARNING,
+            "move-stalled",
+            str(tp),
+            f"the reassignment of {tp} to broker {adding[0]} makes no progress",
+            f"broker {down[0]} is down" if down else "nothing was copied; is the throttle too low?",
+            console.moves.measured_since_ms,
+        )
 
 
 def _behind(console: "Console") -> list[ProblemRow]:
-    """Groups whose lag grows, the largest first."""
-    found: list[ProblemRow] = []
+    """Groups whose lag grows, the largest first, since their first unread record was written."""
     growing = [
         group
         for group in console.group_lags.groups.values()
         if (group.lag or 0) > LAG_MIN and (group.slope() or 0) > 0
     ]
     growing.sort(key=lambda group: -(group.lag or 0))
+    found: list[ProblemRow] = []
     for group in growing[:GROUPS_SHOWN]:
-        slowest, slope = group.slowest(), group.slope() or 0.0
+        slowest, slope, behind_s = group.slowest(), group.slope() or 0.0, group.behind_s
         where = "" if slowest is None else f"slowest {slowest[0]}, "
-        found.append(
-            {
-                "severity": "warning",
-                "kind": "lag-growing",
-                "subject": f"group {group.id}",
-                "count": 1,
-                "text": f"{group.id} is {group.lag:,} records behind",
-                "reason": f"{where}grows {slope:,.0f}/s",
-                "since_ms": None,
-                "trend": "worse",
-                "left_s": group.left_s(),
-                "journal_reason": None,
-                "link": {"screen": "group", "id": group.id},
-                "actions": ["group"],
-            }
+        problem = Problem(
+            Severity.WARNING,
+            "lag-growing",
+            f"group {group.id}",
+            f"{group.id} is {group.lag:,} records behind",
+            f"{where}grows {slope:,.0f}/s",
+            None if behind_s is None else console.now_ms() - int(behind_s * 1000),
         )
+        row = _row([problem], console)
+        row["trend"], row["left_s"] = "worse", group.left_s()
+        found.append(row)
     return found
 
 
-def snapshot_of(collector: Collector) -> ClusterSnapshot:
+def snapshot_of(console: "Console") -> ClusterSnapshot:
     """The unhealthy partitions alone: the healthy ones break no rule."""
+    collector = console.collector
     table = collector.table
     topics: dict[str, Topic] = {}
     for number, p in islice(collector.counts.unhealthy, UNHEALTHY_MAX):
@@ -137,39 +175,55 @@ def snapshot_of(collector: Collector) -> ClusterSnapshot:
         if (settings := collector.settings.get(name)) is not None and settings.min_isr is not None
     }
     return ClusterSnapshot(
-        0.0,
+        console.now_ms(),
         collector.brokers.controller,
         dict(collector.brokers.nodes),
         topics,
         min_insync,
-        {},
-        {tp: state for tp, state in collector.moves.items() if tp.topic in topics},
+        _directories(collector),
+        dict(collector.moves),
     )
 
 
-def _unanswered(collector: Collector) -> ProblemRow:
+def _directories(collector: Collector) -> dict[int, list[LogDir]]:
+    """Without the replicas on them, which no rule looks at here."""
     return {
-        "severity": "critical",
-        "kind": "unanswered",
-        "subject": "cluster",
-        "count": 1,
-        "text": "no broker answers",
-        "reason": collector.failure or "",
-        "since_ms": None,
-        "trend": None,
-        "left_s": None,
-        "journal_reason": None,
-        "link": {"screen": "brokers"},
-        "actions": [],
+        broker: [
+            LogDir(
+                broker,
+                each.path,
+                None if each.error is None else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR),
+                each.total_bytes,
+                each.usable_bytes,
+                [],
+            )
+            for each in directories
+        ]
+        for broker, directories in collector.directories.items()
+        if broker in collector.brokers.nodes
     }
 
 
-def _row(found: list[Problem], collector: Collector) -> ProblemRow:
-    first = found[0]
+def _unanswered(console: "Console") -> ProblemRow:
+    age_s = console.collector.age_s
+    problem = Problem(
+        Severity.CRITICAL,
+        "unanswered",
+        "cluster",
+        "no broker answers",
+        console.collector.failure or "",
+        None if age_s is None else console.now_ms() - int(age_s * 1000),
+    )
+    return _row([problem], console)
+
+
+def _row(found: list[Problem], console: "Console") -> ProblemRow:
+    first = min(found, key=lambda each: each.since_ms or console.now_ms())
     count = len(found)
+    counts = console.collector.counts
     totals = {
-        "offline-partition": collector.counts.offline,
-        "under-replicated": collector.counts.under_replicated,
+        "offline-partition": counts.offline,
+        "under-replicated": counts.under_replicated,
     }
     if count == UNHEALTHY_MAX:
         count = max(count, totals.get(first.kind, 0))
@@ -181,10 +235,11 @@ def _row(found: list[Problem], collector: Collector) -> ProblemRow:
         "count": count,
         "text": many.format(count) if many is not None and count > 1 else first.text,
         "reason": first.reason,
-        "since_ms": None,
-        "trend": None,
+        "since_ms": first.since_ms,
+        "trend": console.trends.of(first.kind) if first.kind in _MANY else None,
         "left_s": None,
-        "journal_reason": None,
+        "journal_reason": first.cause or None,
+        "advice": ADVICE.get(first.kind, ""),
         "link": _link(first),
         "actions": _ACTIONS.get(first.kind, []),
     }
@@ -196,4 +251,7 @@ def _link(problem: Problem) -> dict[str, Any]:
         return {"screen": "partition", "topic": topic, "p": int(p)}
     if problem.kind == "lag-growing":
         return {"screen": "group", "id": problem.subject.removeprefix("group ")}
+    broker = problem.subject.rpartition("broker ")[2]
+    if broker.isdecimal() and problem.kind != "controller-changed":
+        return {"screen": "broker", "id": int(broker)}
     return {"screen": "controller" if "controller" in problem.kind else "brokers"}

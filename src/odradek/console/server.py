@@ -69,6 +69,7 @@ class Server:
             self._socket.close()
 
     def stop(self) -> None:
+        self._console.end_streams()
         self._server.should_exit = True
 
 

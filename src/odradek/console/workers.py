@@ -77,9 +77,12 @@ class Worker:
         message: dict[str, Any] = json.loads(line)
         return message
 
-    async def end(self) -> None:
+    def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
+
+    async def end(self) -> None:
+        self.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
         await self._process.wait()
@@ -156,6 +159,11 @@ class Workers:
         finally:
             self._children.discard(worker)
             await asyncio.shield(worker.end())
+
+    def end_own(self) -> None:
+        """Searches and tails end, as if their children had."""
+        for worker in self._children:
+            worker.kill()
 
     async def close(self) -> None:
         await asyncio.gather(*(worker.end() for worker in self._children), return_exceptions=True)

@@ -24,7 +24,8 @@ from odradek.operations.activity import (
 )
 from odradek.operations.elections import elect
 from odradek.operations.formats import FORMATS, Line, reader, writer
-from odradek.operations.health import History, Problem, Severity, assess
+from odradek.operations.health import History, Onset, Problem, Severity, assess
+from odradek.operations.history import JournalHistory, read_history
 from odradek.operations.offset_reset import OffsetReset, plan_reset
 from odradek.operations.overview import BrokerSummary, Overview, TopicSummary, rate, read_overview
 from odradek.operations.plan import (
@@ -63,10 +64,12 @@ __all__ = [
     "ClusterSnapshot",
     "Cost",
     "History",
+    "JournalHistory",
     "Line",
     "MoveResult",
     "MoveState",
     "OffsetReset",
+    "Onset",
     "Overview",
     "Plan",
     "Position",
@@ -92,6 +95,7 @@ __all__ = [
     "propose",
     "rate",
     "read_brokers",
+    "read_history",
     "read_overview",
     "reader",
     "replica_sizes",

@@ -10,15 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.client.admin import Admin
-from odradek.client.values import Resource, ResourceType
-from odradek.wire.errors import KafkaError
+from odradek.operations.broker_http import HttpAddress, get_text, http_addresses
 
 __all__ = ["Activity", "BrokerActivity", "Reading", "TopicActivity", "compare", "read_brokers"]
 
-HTTP_LISTENER = "odradek.http.listener"
-EVERY_ADDRESS = ("", "0.0.0.0", "::")
-TIMEOUT_S = 5.0
-BYTES_MAX = 64 * 1024 * 1024
 QUANTILE = 0.99
 # The last bound of the brokers' histograms.
 SECONDS_MAX = 10.0
@@ -75,52 +70,18 @@ class Activity:
 
 async def read_brokers(admin: Admin) -> Reading:
     """Ask every broker. Raises only if no broker answers at all."""
-    metadata = await admin.client.refresh(None)
-    ids = sorted(metadata.nodes)
-    described = await admin.describe_configs(Resource(ResourceType.BROKER, str(id)) for id in ids)
-    read = []
-    for id in ids:
-        entries = described.get(Resource(ResourceType.BROKER, str(id)))
-        found = [] if entries is None or isinstance(entries, KafkaError) else entries
-        address = next((each.value for each in found if each.name == HTTP_LISTENER), None)
-        read.append(_read(address, metadata.nodes[id].host))
-    samples = await asyncio.gather(*read)
-    return Reading(asyncio.get_running_loop().time(), dict(zip(ids, samples, strict=True)))
+    addresses = await http_addresses(admin)
+    samples = await asyncio.gather(*map(_read, addresses.values()))
+    return Reading(asyncio.get_running_loop().time(), dict(zip(addresses, samples, strict=True)))
 
 
-async def _read(
-    address: str | None, advertised: str
-) -> Mapping[str, Mapping[Labels, float]] | None:
-    host, _, port = (address or "").rpartition(":")
-    if not port.isdecimal():
+async def _read(address: HttpAddress | None) -> Mapping[str, Mapping[Labels, float]] | None:
+    if address is None:
         return None
-    host = host.strip("[]")
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            text = await _get(advertised if host in EVERY_ADDRESS else host, int(port))
-    except (OSError, TimeoutError, ValueError):
+        return parse_samples(await get_text(address, "/metrics"))
+    except (OSError, TimeoutError):
         return None
-    return parse_samples(text)
-
-
-async def _get(host: str, port: int) -> str:
-    """The body of `/metrics`. Raises OSError, or ValueError if the answer is none."""
-    reader, writer = await asyncio.open_connection(host, port, limit=BYTES_MAX)
-    try:
-        writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        if b" 200 " not in head.split(b"\r\n", 1)[0]:
-            raise ValueError(head.split(b"\r\n", 1)[0].decode(errors="replace"))
-        body = bytearray()
-        while piece := await reader.read(1 << 20):
-            body += piece
-            if len(body) > BYTES_MAX:
-                raise ValueError("an answer that is too large")
-        return body.decode()
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise ValueError("not an HTTP answer") from error
-    finally:
-        writer.close()
 
 
 def parse_samples(text: str) -> dict[str, dict[Labels, float]]:

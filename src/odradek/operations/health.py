@@ -7,20 +7,19 @@ Rules
 3. The worst comes first: data that cannot be read or written, then data at risk, then the rest.
 
 When a problem began is not in any snapshot. If it was absent from an earlier one, it began in
-between; a `History` (the controller's journal, where a broker serves it) knows more.
+between; a `History` (the controller's journal, where a broker serves it) knows more, and what
+caused it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from odradek.client.groups import Lag
 from odradek.client.metadata import Partition
 from odradek.operations.snapshot import ClusterSnapshot
 from odradek.wire.topics import TopicPartition
-
-DISK_USED_MAX = 0.85
 
 
 class Severity(IntEnum):
@@ -40,14 +39,26 @@ class Problem:
     subject: str
     text: str
     reason: str = ""
-    # On the snapshots' clock; None if it is older than every snapshot and no history knows.
-    since_s: float | None = None
+    # None if it is older than every snapshot and no history knows.
+    since_ms: int | None = None
+    # What the controller's journal gives as the cause.
+    cause: str = ""
+
+
+class Onset(NamedTuple):
+    """When a problem began, and what caused it as far as is known."""
+
+    time_ms: int
+    cause: str = ""
 
 
 class History(Protocol):
-    """Knows when a problem began, better than two snapshots do."""
+    """Knows when a problem began and why, better than two snapshots do."""
 
-    def since_s(self, problem: Problem) -> float | None: ...
+    def onset(self, problem: Problem, now: ClusterSnapshot) -> Onset | None: ...
+
+    def recent(self, now: ClusterSnapshot) -> Iterable[Problem]:
+        """What no snapshot shows, because it is over."""
 
 
 Rule = Callable[[ClusterSnapshot, ClusterSnapshot | None], Iterator[Problem]]
@@ -64,12 +75,14 @@ def assess(
         earlier = {(problem.kind, problem.subject) for problem in _apply(before, None)}
         found = [
             problem
-            if (problem.kind, problem.subject) in earlier or problem.kind in OVER_TIME
-            else replace(problem, since_s=before.at_s)
+            if (problem.kind, problem.subject) in earlier
+            else replace(problem, since_ms=before.at_ms)
             for problem in found
         ]
     if history is not None:
-        found = [_dated(problem, history) for problem in found]
+        known = {(problem.kind, problem.subject) for problem in found}
+        found = [dated(problem, history, now) for problem in found]
+        found += (each for each in history.recent(now) if (each.kind, each.subject) not in known)
     return sorted(found, key=lambda problem: (problem.severity, problem.kind, problem.subject))
 
 
@@ -77,9 +90,11 @@ def _apply(now: ClusterSnapshot, before: ClusterSnapshot | None) -> list[Problem
     return [problem for rule in RULES for problem in rule(now, before)]
 
 
-def _dated(problem: Problem, history: History) -> Problem:
-    since_s = history.since_s(problem)
-    return problem if since_s is None else replace(problem, since_s=since_s)
+def dated(problem: Problem, history: History, now: ClusterSnapshot) -> Problem:
+    onset = history.onset(problem, now)
+    if onset is None:
+        return problem
+    return replace(problem, since_ms=onset.time_ms, cause=onset.cause or problem.cause)
 
 
 def no_controller(now: ClusterSnapshot, before: ClusterSnapshot | None) -> Iterator[Problem]:
@@ -186,13 +201,14 @@ def disk_nearly_full(now: ClusterSnapshot, before: ClusterSnapshot | None) -> It
             if directory.total_bytes <= 0 or directory.usable_bytes < 0:
                 continue
             used = 1 - directory.usable_bytes / directory.total_bytes
-            if used > DISK_USED_MAX:
+            if used > now.disk_used_max:
                 yield Problem(
                     Severity.WARNING,
                     "disk-nearly-full",
                     f"{directory.path} on broker {broker}",
                     f"the disk of {directory.path} on broker {broker} is {used:.0%} full",
-                    "a broker whose disk is full stops",
+                    f"{_short_size(directory.usable_bytes)} are left; a broker whose disk is full "
+                    "stops",
                 )
 
 
@@ -211,7 +227,7 @@ def lag_growing(now: ClusterSnapshot, before: ClusterSnapshot | None) -> Iterato
             "lag-growing",
             f"group {group}",
             f"group {group} is {lag} records behind, {lag - lag_before} more than "
-            f"{now.at_s - before.at_s:.0f} s ago",
+            f"{(now.at_ms - before.at_ms) / 1000:.0f} s ago",
             f"it committed {committed} records meanwhile"
             if committed > 0
             else "it commits nothing",
@@ -263,8 +279,27 @@ RULES: tuple[Rule, ...] = (
     move_stalled,
     unanswered,
 )
-# These compare two snapshots, so that the earlier one alone says nothing about them.
-OVER_TIME = frozenset({"lag-growing", "move-stalled"})
+
+
+# What to do about each kind of problem.
+ADVICE: Mapping[str, str] = {
+    "no-controller": "See that brokers reach the metadata store: one of them becomes controller.",
+    "controller-changed": "Nothing, if it is rare. The log of the controller before says why.",
+    "offline-partition": "Start a broker of its ISR again. An unclean election brings it back at "
+    "once, and loses the records that only the others have.",
+    "under-min-isr": "Bring the replicas back that are missing: until then producers with acks=all "
+    "are refused.",
+    "under-replicated": "Start the broker again, or wait while it catches up. If it stays away, "
+    "plan a move of its replicas.",
+    "broker-down": "Start it again: its replicas catch up by themselves. If it stays away, plan a "
+    "move of its replicas.",
+    "log-directory-failed": "Look at the disk and at the broker's log, repair the disk, and "
+    "restart the broker.",
+    "disk-nearly-full": "Shorten the retention of large topics, or move replicas to other brokers.",
+    "lag-growing": "See that the group's members run; if they do, add members or partitions.",
+    "move-stalled": "Start the broker that receives it, raise the throttle, or cancel the move.",
+    "unanswered": "See that the brokers run and can be reached from here.",
+}
 
 
 def _partitions(now: ClusterSnapshot) -> Iterator[tuple[TopicPartition, Partition]]:
@@ -299,6 +334,14 @@ def _why_behind(now: ClusterSnapshot, partition: Partition) -> str:
     parts += [f"a log directory of {_named(failed)} offline"] if failed else []
     parts += [f"{_named(slow)} behind"] if slow else []
     return ", ".join(parts)
+
+
+def _short_size(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
 
 
 def _named(brokers: list[int]) -> str:

@@ -7,6 +7,7 @@ from seeing the trouble.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -19,6 +20,8 @@ from odradek.placement import Ongoing
 from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
 
+# The share of a disk above which it is nearly full.
+DISK_USED_MAX = 0.85
 MIN_INSYNC = "min.insync.replicas"
 # Groups asked at a time: each is a request to its coordinator and one to each leader.
 GROUPS_AT_ONCE = 16
@@ -28,9 +31,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """A cluster at `at_s`, on the event loop's clock."""
+    """A cluster at `at_ms`, by the wall clock of this machine."""
 
-    at_s: float
+    at_ms: int
     controller_id: int
     brokers: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
@@ -39,6 +42,7 @@ class ClusterSnapshot:
     reassignments: Mapping[TopicPartition, Ongoing] = field(default_factory=dict)
     group_lags: Mapping[str, Mapping[TopicPartition, Lag]] = field(default_factory=dict)
     unanswered: Sequence[str] = ()
+    disk_used_max: float = DISK_USED_MAX
 
     @property
     def needs_second(self) -> bool:
@@ -56,7 +60,9 @@ class ClusterSnapshot:
         )
 
 
-async def take_snapshot(admin: Admin, groups: Groups) -> ClusterSnapshot:
+async def take_snapshot(
+    admin: Admin, groups: Groups, disk_used_max: float = DISK_USED_MAX
+) -> ClusterSnapshot:
     """Ask the cluster. Raises only if no broker answers at all."""
     metadata = await admin.client.refresh(None)
     unanswered: list[str] = []
@@ -83,7 +89,7 @@ async def take_snapshot(admin: Admin, groups: Groups) -> ClusterSnapshot:
         ),
     )
     return ClusterSnapshot(
-        asyncio.get_running_loop().time(),
+        time.time_ns() // 1_000_000,
         metadata.controller_id,
         dict(metadata.nodes),
         dict(metadata.topics),
@@ -92,6 +98,7 @@ async def take_snapshot(admin: Admin, groups: Groups) -> ClusterSnapshot:
         reassignments,
         group_lags,
         tuple(sorted(unanswered)),
+        disk_used_max,
     )
 
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from odradek.console.console import Console
-from odradek.console.journal import EntryRow, Kept, entry_row, parse_place
+from odradek.console.journal import EntryRow, entry_row, parse_place
 from odradek.console.routes import Parameter, Route
 from odradek.console.web import Problem, answer, number_parameter
 from odradek.controller.journal import EntryKind
@@ -16,6 +16,7 @@ from odradek.controller.partition_states import VALID_PREVIOUS as PARTITION_TRAN
 from odradek.controller.partition_states import PartitionState
 from odradek.controller.replica_states import VALID_PREVIOUS as REPLICA_TRANSITIONS
 from odradek.controller.replica_states import ReplicaState
+from odradek.operations.journal_book import Kept
 from odradek.wire.topics import TopicPartition
 
 LIMIT, LIMIT_MAX = 100, 500

@@ -96,7 +96,7 @@ def row(console: Console, group: GroupLag, queries: dict[str, str]) -> GroupRow:
         if slowest is None
         else {"topic": slowest[0].topic, "p": slowest[0].partition, "share": slowest[1]},
         "coordinator": group.coordinator,
-        "topics": sorted({tp.topic for tp in group.commits})[:20],
+        "topics": sorted(group.commits.topics)[:20],
         "age_s": None if group.read_s is None else round(now - group.read_s, 1),
         "query": query,
     }
@@ -203,7 +203,7 @@ def _partitions(
                 "committed": group.commits.get(tp, -1),
                 "end": group.ends.get(tp),
                 "lag": lag,
-                "lag_s": 0.0 if lag == 0 else _rounded(group.lag_s.get(tp)),
+                "lag_s": 0.0 if lag == 0 else _rounded(group.lag_s(tp)),
                 "owner": None if owner is None else owner[0],
                 "client_id": None if owner is None else owner[1],
             }

@@ -72,6 +72,8 @@ async def _tail(console: Console, job: dict[str, Any]) -> AsyncIterator[bytes]:
                     yield b"event: failed\ndata: %s\n\n" % dumps({"detail": message["failed"]})
                     return
     except WorkerEnded:
+        if console.hub.closing.is_set():
+            return
         yield b'event: failed\ndata: {"detail": "the tail took more memory than is allowed"}\n\n'
     except Problem as problem:
         yield b"event: failed\ndata: %s\n\n" % dumps({"detail": problem.detail})

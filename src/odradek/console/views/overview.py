@@ -8,7 +8,7 @@ from starlette.responses import Response
 from odradek.console.console import Console
 from odradek.console.lists import total
 from odradek.console.past import PastView
-from odradek.console.problems import ProblemRow, problems_of
+from odradek.console.problems import ProblemRow
 from odradek.console.routes import AT, Route
 from odradek.console.views.brokers import broker_ids, fetch_ms
 from odradek.console.views.controller import moment_of
@@ -61,7 +61,7 @@ def state(console: Console) -> dict[str, Any]:
     alive = sorted(collector.brokers.nodes)
     ids = broker_ids(console)
     now_s = console.now_ms() / 1000
-    problems = problems_of(console)
+    problems = console.problems()
     term = next(iter(console.journal.book.terms()), None)
     return {
         "at_ms": None,

@@ -1,6 +1,7 @@
 """Partitions: the heat grid, one partition, its history, and how it was at a moment."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any, TypedDict
 
@@ -10,15 +11,17 @@ from starlette.responses import Response
 from odradek.client.reader import EARLIEST, LATEST
 from odradek.console.audit import AuditLine
 from odradek.console.console import Console
-from odradek.console.journal import EntryRow, Kept, entry_row
+from odradek.console.journal import EntryRow, entry_row
 from odradek.console.link import FAILURES
 from odradek.console.past import PastView
-from odradek.console.picture import PartitionState
+from odradek.console.picture import Brokers, PartitionState, PartitionTable
 from odradek.console.routes import AT, Parameter, Route
 from odradek.console.views.controller import moment_of
 from odradek.console.views.topics import PartitionRow, find_topic, partition_row
 from odradek.console.web import Problem, answer, number_parameter, required_parameter
 from odradek.controller.journal import EntryKind, parse_state
+from odradek.operations.journal_book import Kept
+from odradek.placement import Ongoing
 from odradek.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -28,6 +31,8 @@ from odradek.wire.topics import TopicPartition
 
 INT32_MAX = 2**31 - 1
 GRID_PARTITIONS_MAX = 100_000
+# Topics whose letters are found in one turn of the loop.
+GRID_SLICE = 500
 LIMIT, LIMIT_MAX = 100, 500
 PRODUCERS_SHOWN = 100
 # Partitions of a topic whose offsets and producers a screen asks for.
@@ -133,12 +138,16 @@ async def show_grid(console: Console, request: Request) -> Response:
     ids = sorted({*collector.known, *collector.counts.brokers})
     topics: list[GridTopic] = []
     left = GRID_PARTITIONS_MAX
-    for topic in chosen:
+    moves = collector.moves if past is None else {}
+    grid = _Grid(table, ids, alive, past, moves)
+    for number, topic in enumerate(chosen, 1):
         count = table.partition_count(topic)
         if count > left:
             break
         left -= count
-        topics.append(_grid_topic(console, topic, ids, alive, past))
+        topics.append(grid.topic(topic))
+        if number % GRID_SLICE == 0:
+            await asyncio.sleep(0)
     return answer(
         request,
         {
@@ -151,25 +160,48 @@ async def show_grid(console: Console, request: Request) -> Response:
     )
 
 
-def _grid_topic(
-    console: Console, topic: int, ids: list[int], alive: Any, past: PastView | None
-) -> GridTopic:
-    table, moves = console.collector.table, console.collector.moves
-    name = table.names[topic]
-    rows: dict[int, list[str]] = {id: [] for id in ids}
-    for now in table.partitions(topic):
-        state = now if past is None else past.partition(now)
-        ongoing = moves.get(TopicPartition(name, now.p)) if moves and past is None else None
-        adding, removing = (ongoing.adding, ongoing.removing) if ongoing is not None else ((), ())
-        for id in ids:
-            rows[id].append(cell(state, id, alive, adding, removing))
-    return {
-        "name": name,
-        "partitions": table.partition_count(topic),
-        "cells": {
-            str(id): "".join(letters) for id, letters in rows.items() if set(letters) != {"."}
-        },
-    }
+class _Grid:
+    """The letters of partitions. Most have the same leader, replicas and ISR as others: of those
+    the letters are found once."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        ids: list[int],
+        alive: Collection[int],
+        past: PastView | None,
+        moves: Mapping[TopicPartition, Ongoing],
+    ) -> None:
+        self._table = table
+        self._ids = ids
+        self._alive = alive
+        self._past = past
+        self._moves = moves
+        self._known: dict[tuple[int, Brokers, Brokers], str] = {}
+
+    def topic(self, number: int) -> GridTopic:
+        name = self._table.names[number]
+        columns = [self._column(state) for state in self._table.partitions(number)]
+        rows = map("".join, zip(*columns, strict=True))
+        return {
+            "name": name,
+            "partitions": len(columns),
+            "cells": {
+                str(id): row for id, row in zip(self._ids, rows, strict=False) if row.strip(".")
+            },
+        }
+
+    def _column(self, now: PartitionState) -> str:
+        """A letter for each broker."""
+        ongoing = self._moves.get(TopicPartition(now.topic, now.p)) if self._moves else None
+        if self._past is not None or ongoing is not None:
+            state = now if self._past is None else self._past.partition(now)
+            moving = (ongoing.adding, ongoing.removing) if ongoing is not None else ()
+            return "".join(cell(state, id, self._alive, *moving) for id in self._ids)
+        key = now.leader, now.replicas, now.isr
+        if key not in self._known:
+            self._known[key] = "".join(cell(now, id, self._alive) for id in self._ids)
+        return self._known[key]
 
 
 def _place(request: Request) -> TopicPartition:

@@ -9,6 +9,9 @@ const TRENDS = { better: ["good", "↓ getting better"], worse: ["bad", "↑ get
 const ACTIONS = {
   history: (link) => [href("partition", { topic: link.topic, p: link.p }), "History"],
   elect: () => [href("topics", { act: "elect" }), "Elect…"],
+  unhealthy: () => [href("topics", { state: "offline,under-min-isr,under-replicated", sort: "-state" }), "All of them"],
+  plan: (link) => [href("planner", link.screen === "broker" ? { mode: "empty", brokers: link.id } : {}), "Plan a move"],
+  moves: () => [href("moves"), "Moves"],
 };
 
 // Where a problem leads: the server names the screen and what identifies its subject.
@@ -30,7 +33,8 @@ function Problem({ problem }) {
         ${problem.since_ms && html`<span class="muted"><${Since} ms=${problem.since_ms} /></span>`}
         ${problem.left_s !== null && problem.left_s !== undefined && html`<span class="muted">~${duration(problem.left_s * 1000)} left</span>`}</p>
       ${(problem.reason || problem.journal_reason) && html`<p class="why"><${Text} clip=${400}>${problem.reason ?? ""}<//>
-        ${problem.journal_reason && problem.journal_reason !== problem.reason && html`${problem.reason ? " · " : ""}journal: <span class="mono"><${Text} clip=${300}>${problem.journal_reason}<//></span>`}</p>`}</div>
+        ${problem.journal_reason && problem.journal_reason !== problem.reason && html`${problem.reason ? " · " : ""}journal: <span class="mono"><${Text} clip=${300}>${problem.journal_reason}<//></span>`}</p>`}
+      ${problem.advice && html`<p class="advice">${problem.advice}</p>`}</div>
     <div class="actions">${target && html`<a class="button" href=${target}>Show</a>`}
       ${actions.map((name) => {
         const [url, text] = ACTIONS[name](problem.link);

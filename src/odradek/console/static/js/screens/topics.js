@@ -7,7 +7,7 @@ import {
 import { ClusterMap, Legend, ReplicaGrid } from "../grid.js";
 import { SettingsTable } from "./configs.js";
 
-const STATES = [["", "any state"], ["offline", "offline"], ["under-min-isr", "under min ISR"], ["under-replicated", "under-replicated"]];
+const STATES = [["", "any state"], ["offline,under-min-isr,under-replicated", "anything wrong"], ["offline", "offline"], ["under-min-isr", "under min ISR"], ["under-replicated", "under-replicated"]];
 
 const COLUMNS = [
   { id: "name", name: "topic", sort: "name", cell: (row) => html`<${TopicLink} name=${row.name} row />` },

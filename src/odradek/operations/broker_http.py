@@ -6,6 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from odradek.client.admin import Admin
+from odradek.client.values import Resource, ResourceType
+from odradek.wire.errors import KafkaError
+
+HTTP_LISTENER = "odradek.http.listener"
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
 TIMEOUT_S = 5.0
 # A stream sends a comment each 15 s; one that is silent for longer is dead.
@@ -35,6 +40,22 @@ def http_address(setting: str | None, advertised: str) -> HttpAddress | None:
         return None
     host = host.strip("[]")
     return HttpAddress(advertised if host in EVERY_ADDRESS else host, int(port))
+
+
+async def http_addresses(admin: Admin) -> dict[int, HttpAddress | None]:
+    """Of every living broker; None for one that has no such listener, as Apache Kafka's. Raises
+    only if no broker answers at all."""
+    nodes = (await admin.client.refresh(None)).nodes
+    described = await admin.describe_configs(
+        Resource(ResourceType.BROKER, str(id)) for id in sorted(nodes)
+    )
+    found: dict[int, HttpAddress | None] = {}
+    for id in sorted(nodes):
+        entries = described.get(Resource(ResourceType.BROKER, str(id)))
+        known = [] if entries is None or isinstance(entries, KafkaError) else entries
+        setting = next((each.value for each in known if each.name == HTTP_LISTENER), None)
+        found[id] = http_address(setting, nodes[id].host)
+    return found
 
 
 async def get_text(address: HttpAddress, path: str, token: str | None = None) -> str:
