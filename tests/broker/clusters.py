@@ -120,8 +120,7 @@ class Cluster:
             5,
         )
         assert response.topics[0].error_code == 0, response.topics[0]
-        for broker in self.brokers.values():
-            await until(lambda cache=broker.cache: cache.has_topic(name))
+        await until(lambda: all(each.cache.has_topic(name) for each in self.brokers.values()))
 
 
 def dotted(name: str) -> str:
@@ -136,8 +135,8 @@ async def cluster(directory: Path, brokers: int = 1, **settings: str) -> AsyncIt
     try:
         for broker_id in range(1, brokers + 1):
             await made.start(broker_id)
-        for broker in made.brokers.values():
-            await until(lambda cache=broker.cache: len(cache.brokers()) == brokers)
+        started = made.brokers.values()
+        await until(lambda: all(len(each.cache.brokers()) == brokers for each in started))
         yield made
     finally:
         await made.close()
@@ -155,7 +154,7 @@ async def until(condition: Callable[[], object]) -> None:
 def batch_of(*values: bytes, timestamp_ms: int | None = None, **options: Any) -> bytearray:
     now = wall_clock_ms() if timestamp_ms is None else timestamp_ms
     return encode_batch(
-        [Record(offset, now, None, value, []) for offset, value in enumerate(values)], **options
+        [Record(offset, now, None, value) for offset, value in enumerate(values)], **options
     )
 
 

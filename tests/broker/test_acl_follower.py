@@ -80,7 +80,7 @@ async def test_a_change_reaches_the_other_broker_and_so_does_its_removal() -> No
     async with two_brokers() as brokers:
         one, other = brokers.followers
         await one.add(PATTERN, [READ])
-        await until(lambda: brokers.authorizers[1].entries.get(PATTERN) == {READ})
+        await until(lambda: brokers.authorizers[1].entries.get(PATTERN) == frozenset({READ}))
         assert await other.remove(ONE) == {PATTERN: {READ}}
         await until(lambda: not brokers.authorizers[0].entries.get(PATTERN))
         assert await brokers.stores[0].session.exists(PATH) is None

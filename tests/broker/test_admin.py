@@ -218,12 +218,12 @@ async def test_only_the_controller_changes_topics(tmp_path: Path) -> None:
             response = await connection.request(request, version)
             results = getattr(response, "responses", None) or response.results
             assert results[0].error_code == ErrorCode.NOT_CONTROLLER
-        for request, version in (
+        for whole, version in (
             (ElectLeadersRequest(topic_partitions=None), 1),
             (AlterPartitionReassignmentsRequest(), 0),
             (ListPartitionReassignmentsRequest(), 0),
         ):
-            response = await connection.request(request, version)
+            response = await connection.request(whole, version)
             assert response.error_code == ErrorCode.NOT_CONTROLLER
         metadata = await connection.request(MetadataRequest(topics=[]), 9)
         assert metadata.controller_id == made.controller.id
@@ -338,7 +338,9 @@ async def test_create_partitions(tmp_path: Path) -> None:
         async def extend(
             name: str, count: int, assignments: list[list[int]] | None = None, **options: Any
         ) -> ErrorCode:
-            lists = assignments and [CreatePartitionsAssignment(broker_ids=b) for b in assignments]
+            lists = None
+            if assignments is not None:
+                lists = [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
             topic = CreatePartitionsTopic(name=name, count=count, assignments=lists)
             request = CreatePartitionsRequest(topics=[topic], timeout_ms=10_000, **options)
             return ErrorCode((await connection.request(request, 1)).results[0].error_code)
@@ -395,8 +397,8 @@ async def test_metadata(tmp_path: Path) -> None:
         await made.create_topic("t", partitions=2)
         connection = await made.connect(1)
         for version in range(13):
-            everything = None if version else []
-            response = await connection.request(MetadataRequest(topics=everything), version)
+            everything = MetadataRequest(topics=None if version else [])
+            response = await connection.request(everything, version)
             assert [topic.name for topic in response.topics] == ["t"]
             assert [broker.node_id for broker in response.brokers] == [1]
             assert len(response.topics[0].partitions) == 2

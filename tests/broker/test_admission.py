@@ -98,6 +98,7 @@ async def two_listeners(path: Path, **more: str) -> AsyncIterator[Cluster]:
     """CLIENTS with a login, INTERNAL for brokers alone."""
     async with cluster(
         path,
+        1,
         listeners="CLIENTS://127.0.0.1:0,INTERNAL://127.0.0.1:0",
         inter_broker_listener_name="INTERNAL",
         listener_security_protocol_map="CLIENTS:SASL_PLAINTEXT,INTERNAL:PLAINTEXT",
@@ -174,7 +175,9 @@ async def test_the_rate_of_an_address_is_set_told_and_felt(tmp_path: Path) -> No
         admin = await made.connect(1)
         assert await alter(admin, {"ip": "127.0.0.1"}, connection_creation_rate=1.0) == 0
         assert await alter(admin, {"ip": None}, connection_creation_rate=50.0) == 0
-        for wrong in ({"ip": "127.0.0.1", "user": "u"}, {"ip": "no address"}):
+        entities: list[dict[str, str | None]]
+        entities = [{"ip": "127.0.0.1", "user": "u"}, {"ip": "no address"}]
+        for wrong in entities:
             answer = await alter(admin, wrong, connection_creation_rate=1.0)
             assert answer is ErrorCode.INVALID_REQUEST, wrong
         wrong_name = await alter(admin, {"ip": None}, producer_byte_rate=1.0)

@@ -103,10 +103,10 @@ def test_the_usual_login() -> None:
     assert isinstance(versions, ApiVersionsResponse)
     assert {each.api_key for each in versions.api_keys} >= {0, 1, 17, 36}
     assert shake_hands(login).mechanisms == ["OAUTHBEARER", "PLAIN"]
-    assert not login.is_complete
+    was_complete = login.is_complete
     response, close = send_token(login, plain_token("alice", "secret"))
     assert (response.error_code, response.auth_bytes, close) == (0, b"", Close.NEVER)
-    assert login.is_complete
+    assert (was_complete, login.is_complete) == (False, True)
     assert login.principal == Principal("alice")
     assert not login.is_expired
 
@@ -252,12 +252,12 @@ def test_a_session_is_prolonged_by_a_second_login() -> None:
     clock.now_ms += 1800
     assert not login.begins_reauthentication(frame(MetadataRequest(), 1))
     assert login.begins_reauthentication(HANDSHAKE)
-    assert not login.is_complete
+    was_complete = login.is_complete
     shake_hands(login)
     response, _ = send_token(login, plain_token("alice", "secret"))
     assert response.session_lifetime_ms == 2000
     clock.now_ms += 1000
-    assert login.is_complete
+    assert (was_complete, login.is_complete) == (False, True)
     assert not login.is_expired
     assert login.begins_reauthentication(HANDSHAKE), "a second has passed"
     assert not login.begins_reauthentication(HANDSHAKE), "not twice within a second"

@@ -29,11 +29,17 @@ def record(number: int) -> tuple[bytes, bytes]:
     return str(number).encode(), b"value-%d-" % number + b"0123456789" * (number % 7)
 
 
-def assert_all_there(found: Iterable[tuple[int, int, bytes, bytes]]) -> None:
+# Partition, offset, key, value.
+Found = tuple[int | None, int | None, bytes | None, bytes | None]
+
+
+def assert_all_there(found: Iterable[Found]) -> None:
     """(partition, offset, key, value): each record once, each partition in order."""
     by_key: dict[bytes, bytes] = {}
     last: dict[int, tuple[int, int]] = {}
     for partition, offset, key, value in found:
+        assert partition is not None and offset is not None
+        assert key is not None and value is not None
         assert key not in by_key, f"{key!r} came twice"
         by_key[key] = value
         number = int(key)
@@ -45,7 +51,7 @@ def assert_all_there(found: Iterable[tuple[int, int, bytes, bytes]]) -> None:
 
 
 def test_librdkafka_is_told_that_it_is_throttled(broker: BrokerProcess) -> None:
-    servers = {"bootstrap.servers": broker.bootstrap}
+    servers: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.bootstrap}
     admin = confluent_kafka.admin.AdminClient(servers)
     admin.create_topics([confluent_kafka.admin.NewTopic("throttled", 1, 1)])["throttled"].result(10)
     told: list[float] = []
@@ -96,7 +102,7 @@ def test_confluent_kafka(broker: BrokerProcess, codec: str) -> None:
         {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
-    found = []
+    found: list[Found] = []
     while len(found) < RECORDS:
         messages = consumer.consume(10_000, 10.0)
         assert messages, f"only {len(found)} records came"
@@ -167,7 +173,7 @@ async def test_aiokafka(broker: BrokerProcess, codec: str) -> None:
     )
     await consumer.start()
     consumer.assign([aiokafka.TopicPartition(topic, 0)])
-    found = []
+    found: list[Found] = []
     while len(found) < RECORDS:
         batches = await consumer.getmany(timeout_ms=10_000)
         assert batches, f"only {len(found)} records came"

@@ -27,10 +27,12 @@ def read_all(bootstrap: str, topic: str) -> list[int]:
     found: list[int] = []
     while True:
         for message in consumer.consume(10_000, 0.2):
-            if message.error() is None:
-                found.append(int(message.value()))
+            error, value = message.error(), message.value()
+            if error is None:
+                assert value is not None
+                found.append(int(value))
             else:
-                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF
                 consumer.close()
                 return found
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from odradek.broker.features import FeatureFollower
 from odradek.store.memory import MemoryStore
 from odradek.wire.connection import Connection
 from odradek.wire.messages.api_versions import ApiVersionsRequest
@@ -18,12 +19,17 @@ async def shown(connection: Connection, version: int = 4) -> int:
     return epoch
 
 
+async def epoch_is(features: FeatureFollower, epoch: int) -> None:
+    await until(lambda: features.epoch == epoch)
+
+
 async def test_the_epoch_of_the_features_is_shown_from_2_7_on(tmp_path: Path) -> None:
     """Acceptance 28, the brokers' side; and how each registers."""
     for text, epoch, version in (("2.6", -1, 4), ("2.7-IV0", 0, 5), ("3.9", 0, 5)):
         async with cluster(tmp_path / text, inter_broker_protocol_version=text) as made:
             connection = await made.connect(1)
-            await until(lambda made=made, epoch=epoch: made.brokers[1].features.epoch == epoch)
+            features = made.brokers[1].features
+            await epoch_is(features, epoch)
             assert [await shown(connection, asked) for asked in (0, 3, 4)] == [-1, epoch, epoch]
             session = MemoryStore(made.server)
             await session.start()
@@ -32,8 +38,8 @@ async def test_the_epoch_of_the_features_is_shown_from_2_7_on(tmp_path: Path) ->
             assert ("features" in registration) is (version == 5), text
             if epoch >= 0:
                 await session.set("/feature", (await session.get("/feature"))[0])
-                await until(lambda made=made: made.brokers[1].features.epoch == 1)
+                await epoch_is(features, 1)
                 await session.set("/feature", b"")
-                await until(lambda made=made: made.brokers[1].features.epoch == -1)
+                await epoch_is(features, -1)
                 assert await shown(connection) == -1
             await session.close()

@@ -186,9 +186,10 @@ async def test_a_lost_session_is_registered_again(tmp_path: Path) -> None:
             store = victim.store.session
             assert isinstance(store, MemoryStore)
             made.server.expire(store)
-            await until(lambda victim=victim, before=before: victim.epoch > before)
-            for broker in made.brokers.values():
-                await until(lambda cache=broker.cache: len(cache.brokers()) == 3)
+            await registered_after(victim, before)
+            await until(
+                lambda: all(len(each.cache.brokers()) == 3 for each in made.brokers.values())
+            )
             await until(lambda: any(each.controller.is_active for each in made.brokers.values()))
             await produced_in_the_end(made, "t")
 
@@ -311,6 +312,14 @@ class Expiring(MemoryStore):
         return self._ended
 
 
+async def registered_after(broker: Broker, epoch: int) -> None:
+    await until(lambda: broker.epoch > epoch)
+
+
+async def owned_by(server: MemoryServer, path: str, store: MemoryStore) -> None:
+    await until(lambda: _owner(server, path) == store.session_id)
+
+
 def _owner(server: MemoryServer, path: str) -> int | None:
     stat = server.tree.exists(path)
     return None if stat is None else stat.owner
@@ -340,9 +349,7 @@ async def test_a_session_that_ends_at_any_step_of_the_start(tmp_path: Path) -> N
             except StartFailed:
                 await broker.abandon()
                 continue
-            await until(
-                lambda store=store: _owner(made.server, "/brokers/ids/2") == store.session_id
-            )
+            await owned_by(made.server, "/brokers/ids/2", store)
             through = not store.has_expired
             await broker.stop()
             if through:

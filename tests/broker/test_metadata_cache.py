@@ -10,6 +10,7 @@ from tests.bytecodes import counted
 
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.metadata import MetadataResponseTopic
 from odradek.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -82,7 +83,9 @@ def cache() -> MetadataCache:
     return cache
 
 
-def answer(cache: MetadataCache, topic: str = "t", listener: str = "PLAINTEXT", **rules: bool):
+def answer(
+    cache: MetadataCache, topic: str = "t", listener: str = "PLAINTEXT", **rules: bool
+) -> MetadataResponseTopic:
     (found,) = cache.topic_answers([topic], listener, **rules)
     return found
 
@@ -94,6 +97,7 @@ class TestUpdating:
         assert [known.id for known in cache.brokers()] == [2, 3]
         assert not cache.is_alive(1)
         changed, kept = cache.partition("t", 0), cache.partition("t", 1)
+        assert changed is not None and kept is not None
         assert (changed.leader, changed.isr, changed.leader_epoch) == (2, (2,), 4)
         assert (kept.leader, kept.isr, kept.partition_epoch) == (2, (2, 3), 5)
         assert sorted(cache.topics()) == ["t", "u"]
@@ -221,11 +225,8 @@ class TestAnswers:
 def test_one_topic_costs_the_same_among_many() -> None:
     def cost(topics: int) -> int:
         cache = MetadataCache()
-        update(
-            cache,
-            [broker(1)],
-            **{f"t{index}": [state(0, 1, [1])] for index in range(topics)},
-        )
+        states = {f"t{index}": [state(0, 1, [1])] for index in range(topics)}
+        update(cache, [broker(1)], controller=1, **states)
         with counted() as count:
             for number in range(3):
                 update(cache, [broker(1)], t0=[state(0, 1, [1], epoch=number)])

@@ -91,7 +91,9 @@ class Case(NamedTuple):
         return served_versions(self.key)[-1] if self.version is None else self.version
 
     def request(self) -> Message:
-        return build(APIS[self.key].request, self.fields)
+        request = build(APIS[self.key].request, self.fields)
+        assert isinstance(request, Message)
+        return request
 
 
 def build(kind: type[Any], fields: Mapping[str, Any]) -> Any:

@@ -195,7 +195,7 @@ async def test_fetch_limits(tmp_path: Path) -> None:
         for _ in range(5):
             await produce(connection, "t", b"x" * 1000)
 
-        async def count(**options: object) -> int:
+        async def count(**options: int) -> int:
             response = await connection.request(fetch_request("t", **options), 11)
             return len(values_in(response.responses[0].partitions[0].records))
 
@@ -347,7 +347,8 @@ async def test_a_fetch_from_a_follower_of_another_broker(tmp_path: Path) -> None
         for broker in made.brokers.values():
             log = broker.logs.logs[next(iter(broker.logs.logs))]
             assert log.end_offset == 20
-            await until(lambda log=log: log.high_watermark == 20)
+        logs = [next(iter(each.logs.logs.values())) for each in made.brokers.values()]
+        await until(lambda: all(log.high_watermark == 20 for log in logs))
         other = await made.connect(next(each for each in made.brokers if each != leader))
         response = await other.request(fetch_request("t"), 10)
         code = response.responses[0].partitions[0].error_code

@@ -121,7 +121,7 @@ async def test_quotas_are_set_and_told(tmp_path: Path) -> None:
 async def test_quotas_that_cannot_be(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         connection = await made.connect(1)
-        for entity, quota, value in (
+        refused: list[tuple[dict[str, str | None], str, float]] = [
             ({"planet": "x"}, "producer_byte_rate", 1.0),
             ({"user": ""}, "producer_byte_rate", 1.0),
             ({}, "producer_byte_rate", 1.0),
@@ -129,12 +129,10 @@ async def test_quotas_that_cannot_be(tmp_path: Path) -> None:
             ({"user": "u"}, "producer_byte_rate", 1.5),
             ({"user": "u"}, "producer_byte_rate", 1e20),
             ({"user": "u"}, "producer_byte_rate", -1e20),
-            *(
-                ({"user": "u"}, quota, value)
-                for quota in ("producer_byte_rate", "request_percentage")
-                for value in (math.nan, math.inf, -math.inf)
-            ),
-        ):
+        ]
+        for quota in ("producer_byte_rate", "request_percentage"):
+            refused += [({"user": "u"}, quota, value) for value in (math.nan, math.inf, -math.inf)]
+        for entity, quota, value in refused:
             assert await alter(connection, entity, **{quota: value}) is ErrorCode.INVALID_REQUEST
         request = DescribeClientQuotasRequest(
             components=[ComponentData(entity_type="user", match_type=ANY, match=None)] * 2
@@ -205,8 +203,9 @@ def test_who_may_have_nothing_is_answered_once_and_then_not_listened_to(
             await made.create_topic("t")
             producer, reader = await made.connect(1, "none"), await made.connect(1, "none")
             await produce(producer, "t", b"v")
-            quotas = {"producer_byte_rate": limit, "consumer_byte_rate": limit}
-            await limited(made, {"client-id": "none"}, **quotas)
+            await limited(
+                made, {"client-id": "none"}, producer_byte_rate=limit, consumer_byte_rate=limit
+            )
             response = await producer.request(request_small(), 9)
             assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
             assert response.throttle_time_ms == 2**31 - 1

@@ -650,7 +650,7 @@ async def test_acls_are_created_described_and_deleted_over_the_wire(
         assert [each.error_code for each in created.results] == [0, ErrorCode.INVALID_REQUEST, 0]
         shown = await alice.request(MetadataRequest(topics=None), 9)
         assert [topic.name for topic in shown.topics] == ["other"]
-        find = {
+        find: dict[str, Any] = {
             "resource_type_filter": TOPIC,
             "resource_name_filter": "other",
             "pattern_type_filter": PatternType.MATCH,
@@ -812,7 +812,7 @@ async def test_a_users_quota_counts_over_connections_and_client_ids(
         await store.configs.set(ConfigKind.USERS, "alice", settings)
         await store.configs.changes.notify("users/alice")
         await until(lambda: clients.broker.quotas.are_set)
-        throttled = []
+        throttled: list[int] = []
         for user, password in (("alice", "hunter2"), ("alice", "hunter2"), ("bob", "x")):
             connection = await clients.log_in(user, password)
             connection.client_id = f"{user}-{len(throttled)}"

@@ -223,9 +223,8 @@ async def test_a_brokers_settings(tmp_path: Path) -> None:
             connection, BROKER, "1", ("leader.replication.throttled.rate", SET, "5000")
         )
         assert done[0] is ErrorCode.NONE
-        for broker in made.brokers.values():
-            log = next(iter(broker.logs.logs.values()))
-            await until(lambda log=log: log.config.retention_ms == 123)
+        logs = [next(iter(each.logs.logs.values())) for each in made.brokers.values()]
+        await until(lambda: all(log.config.retention_ms == 123 for log in logs))
         await until(lambda: made.brokers[1].replicas.leader_quota.bytes_per_second == 5000)
         assert made.brokers[2].replicas.leader_quota.bytes_per_second > 5000
         await change(connection, BROKER, "01", ("leader.replication.throttled.rate", SET, "6000"))
@@ -334,8 +333,7 @@ async def test_unclean_elections_can_be_allowed_while_brokers_run(tmp_path: Path
         connection = await made.connect(1)
         assert not made.controller.controller.config.unclean_leader_election_enable
         await change(connection, BROKER, "", ("unclean.leader.election.enable", SET, "true"))
-        for broker in made.brokers.values():
-            await until(lambda b=broker: b.controller.config.unclean_leader_election_enable)
+        configs = [each.controller.config for each in made.brokers.values()]
+        await until(lambda: all(each.unclean_leader_election_enable for each in configs))
         await change(connection, BROKER, "", ("unclean.leader.election.enable", DELETE, None))
-        for broker in made.brokers.values():
-            await until(lambda b=broker: not b.controller.config.unclean_leader_election_enable)
+        await until(lambda: not any(each.unclean_leader_election_enable for each in configs))

@@ -3,12 +3,14 @@
 import dataclasses
 import itertools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.broker.clusters import Cluster, cluster, fetch_request, produce, until
 
 from odradek.broker.machine import Machine
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.server import Broker
 from odradek.broker.telemetry import Telemetry
 from odradek.log.disk import RealDisk
@@ -50,12 +52,18 @@ def rows_of(frame: Frame) -> dict[TopicPartition, Row]:
     return {TopicPartition(frame.topics[row["topic"]], row["partition"]): row for row in rows}
 
 
+def isr_of(cache: MetadataCache, topic: str) -> Sequence[int]:
+    known = cache.partition(topic, 0)
+    return () if known is None else known.isr
+
+
 async def test_what_clients_and_followers_did_is_in_the_frames(tmp_path: Path) -> None:
     async with cluster(tmp_path, 2) as made:
         await made.create_topic("hot", partitions=2, replicas=2)
-        for broker in made.brokers.values():
-            await until(lambda cache=broker.cache: len(cache.partition("hot", 0).isr) == 2)
+        caches = [each.cache for each in made.brokers.values()]
+        await until(lambda: all(len(isr_of(cache, "hot")) == 2 for cache in caches))
         info = made.brokers[1].cache.partition("hot", 0)
+        assert info is not None
         leader, follower = made.brokers[info.leader], made.brokers[3 - info.leader]
         telemetry = {id: telemetry_of(broker) for id, broker in made.brokers.items()}
         connection = await made.connect(leader.id)

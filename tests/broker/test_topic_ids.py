@@ -1,6 +1,7 @@
 """Topic ids as clients see them. docs/spec/protocol-ladder.md section 2.8."""
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from odradek.store.cluster import ClusterStore
@@ -26,7 +27,7 @@ from .clusters import Cluster, cluster, produce, until
 UNKNOWN = UUID(int=99)
 
 
-async def create(connection: Connection, name: str, **fields: object) -> CreatableTopicResult:
+async def create(connection: Connection, name: str, **fields: Any) -> CreatableTopicResult:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     wanted = {"timeout_ms": 10_000, **fields}
     response = await connection.request(CreateTopicsRequest(topics=[topic], **wanted), 7)

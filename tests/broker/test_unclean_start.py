@@ -124,7 +124,7 @@ async def session(server: MemoryServer) -> ClusterStore:
 async def stored(server: MemoryServer) -> ClusterStore:
     store = await session(server)
     await store.prepare()
-    assigned = {tp.partition: (1, 2, 3) for tp in STATES}
+    assigned: dict[int, tuple[int, ...]] = {tp.partition: (1, 2, 3) for tp in STATES}
     assigned[ELSEWHERE.partition] = (2, 3)
     term = await store.controller.elect(2)
     await store.create_topic("t", TopicNode(assigned, {}, {}, None))

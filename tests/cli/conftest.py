@@ -12,6 +12,11 @@ from odradek import Cluster
 from odradek.cli.main import main
 
 
+def isr_of(cluster: Cluster, topic: str) -> set[int]:
+    found = cluster.topic(topic)
+    return set() if found is None else set(found.partitions[0].isr_nodes)
+
+
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     brokers: int = getattr(request.module, "BROKERS", 1)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, isr_of
 
 from odradek import Cluster
 
@@ -23,11 +23,10 @@ def test_an_election_that_did_not_hold_is_reported_with_its_reason(
     cluster.stop(1)
     cluster.wait_until(lambda: cluster.leader("t") == 2, "broker 2 to lead")
     cluster.start(1)
-    cluster.wait_until(
-        lambda: set(cluster.topic("t").partitions[0].isr_nodes) == {1, 2}, "a full ISR"
+    cluster.wait_until(lambda: isr_of(cluster, "t") == {1, 2}, "a full ISR")
+    cluster.inject(
+        1, "ListOffsets", error="NOT_LEADER_OR_FOLLOWER", times=1000, client_id="odradek-cli"
     )
-    refusal = {"error": "NOT_LEADER_OR_FOLLOWER", "times": 1000, "client_id": "odradek-cli"}
-    cluster.inject(1, "ListOffsets", **refusal)
     result = odradek.run("elect", "--preferred", "--topic", "t", "--timeout", "1")
     assert result.exit_code == 1
     assert "has a new leader" not in result.stdout

@@ -13,7 +13,7 @@ import odradek.client
 from odradek.cli.main import main
 from odradek.cli.produce import _send, lines
 from odradek.client import Client, ConsumerRecord, Producer
-from odradek.client.metadata import Partition, Topic
+from odradek.client.metadata import Metadata, Partition, Topic
 from odradek.client.producer import DELIVERY_TIMEOUT_S
 from odradek.operations.formats import Line, reader, writer
 from odradek.wire.errors import KafkaError
@@ -102,9 +102,10 @@ def test_json_that_is_no_record_is_reported_in_words(text: str, says: str) -> No
 class Known(Client):
     """A client that always finds one topic with one partition."""
 
-    async def refresh(self, topics: Iterable[str] | None = None) -> None:
+    async def refresh(self, topics: Iterable[str] | None = None) -> Metadata:
         partitions = {0: Partition(0, 1, 0, [1], [1], [])}
         self.metadata.topics["t"] = Topic("t", UUID(int=1), False, partitions)
+        return self.metadata
 
 
 async def test_a_partition_that_does_not_exist_is_reported_before_it_is_sent_to() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, isr_of
 
 from odradek import Cluster
 
@@ -165,9 +165,7 @@ def test_preferred_leaders_come_back(odradek: CommandLine, cluster: Cluster) -> 
     cluster.stop(2)
     cluster.wait_until(lambda: cluster.leader("led") == 3, "broker 3 to lead")
     cluster.start(2)
-    cluster.wait_until(
-        lambda: set(cluster.topic("led").partitions[0].isr_nodes) == {2, 3}, "a full ISR"
-    )
+    cluster.wait_until(lambda: isr_of(cluster, "led") == {2, 3}, "a full ISR")
     assert "led-0 has a new leader" in odradek("elect", "--preferred", "--topic", "led")
     cluster.wait_until(lambda: cluster.leader("led") == 2, "broker 2 to lead")
 

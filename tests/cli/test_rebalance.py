@@ -11,7 +11,7 @@ from tests.cli.conftest import CommandLine
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from odradek.balance import proposal
+from odradek.balance import proposal, search
 from odradek.balance.model import Cluster
 from odradek.balance.search import Budget, Outcome
 
@@ -24,7 +24,7 @@ def interrupted_in_search(
     odradek: CommandLine, monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> Result:
     """Ctrl-C, as a signal to this process, when the search begins."""
-    find = proposal.find
+    find = search.find
 
     def interrupted(cluster: Cluster, budget: Budget) -> Outcome:
         signal.raise_signal(signal.SIGINT)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,16 @@ ODRADEK = [sys.executable, "-m", "odradek"]
 def by_offset(text: str) -> list[dict[str, object]]:
     found = [json.loads(line) for line in text.splitlines()]
     return sorted(found, key=lambda record: (record["partition"], record["offset"]))
+
+
+def piped(*arguments: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*ODRADEK, *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def test_lines(odradek: CommandLine, topic: str) -> None:
@@ -116,13 +127,10 @@ def test_a_pipe_is_sent_as_it_comes_and_followed_until_ctrl_c(
     odradek: CommandLine, topic: str
 ) -> None:
     environment = {**os.environ, **odradek.environment, "PYTHONUNBUFFERED": "1"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     group = f"{topic}-group"
     with (
-        subprocess.Popen([*ODRADEK, "produce", topic], env=environment, **pipes) as producer,
-        subprocess.Popen(
-            [*ODRADEK, "consume", topic, "--follow", "--group", group], env=environment, **pipes
-        ) as consumer,
+        piped("produce", topic, environment=environment) as producer,
+        piped("consume", topic, "--follow", "--group", group, environment=environment) as consumer,
     ):
         try:
             assert producer.stdin is not None
@@ -151,8 +159,7 @@ def test_ctrl_c_before_the_end_is_reported_by_the_exit_code_alone(
     odradek: CommandLine, topic: str
 ) -> None:
     environment = {**os.environ, **odradek.environment}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*ODRADEK, "produce", topic], env=environment, **pipes) as producer:
+    with piped("produce", topic, environment=environment) as producer:
         try:
             assert producer.stdin is not None
             assert producer.stderr is not None

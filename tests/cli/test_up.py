@@ -133,7 +133,6 @@ def test_a_broker_of_up_can_be_started_by_itself_on_its_directory(tmp_path: Path
     odradek = CommandLine(f"127.0.0.1:{port},127.0.0.1:{port + 1}")
     command = [sys.executable, "-m", "odradek", "broker", "--id", "2", "--port", str(port + 1)]
     command += ["--data", str(tmp_path / "broker-2"), "--stop-on-eof"]
-    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with up(tmp_path, port, 2) as cluster:
         read_until(cluster, "brokers 1,2")
         odradek("topics", "create", "t", "--replicas", "2")
@@ -150,7 +149,9 @@ def test_a_broker_of_up_can_be_started_by_itself_on_its_directory(tmp_path: Path
         children = Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children").read_text().split()
         os.kill(int(children[1]), signal.SIGKILL)
         read_until(cluster, "brokers 1,")
-        with subprocess.Popen(command, **pipes) as alone:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as alone:
             try:
                 read_until(cluster, "brokers 1,2")
                 assert odradek("consume", "t") == "kept\n"

@@ -124,7 +124,7 @@ async def test_the_first_user_is_written_before_any_broker_runs(tmp_path: Path) 
 
     await asyncio.to_thread(add, "hunter2")
     await asyncio.to_thread(add, "hunter3")
-    async with offline_store(f"sqlite:{tmp_path / 'data'}/metadata.db") as store:
+    async with offline_store(f"sqlite:{tmp_path / 'data'}/metadata.db", None) as store:
         settings = await store.configs.get(ConfigKind.USERS, "broker")
     for name, mechanism in MECHANISMS.items():
         kept = ScramCredential.parse(settings[name])

@@ -43,6 +43,9 @@ headers = st.lists(st.tuples(st.text(max_size=8), optional_bytes), max_size=3)
 rows = st.lists(st.tuples(optional_bytes, optional_bytes, headers), min_size=1, max_size=20)
 
 
+Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
+
+
 def built_by_aiokafka(content: list[Any], codec: int = 0, base: int = 0) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -136,7 +139,7 @@ def test_a_slice_of_an_arrow_batch_is_that_slice() -> None:
 
 
 def test_rows_after_a_large_one_fill_batches_of_the_usual_size() -> None:
-    content = [(None, b"x" * size, []) for size in (5, 1000, *[20] * 30, 2000, 20)]
+    content: list[Row] = [(None, b"x" * size, []) for size in (5, 1000, *[20] * 30, 2000, 20)]
     encoded = encode_rows(
         Columns.of(arrow(content)), pa.array(range(len(content))).to_numpy(), NOW, Codec.NONE, 100
     )
@@ -144,7 +147,7 @@ def test_rows_after_a_large_one_fill_batches_of_the_usual_size() -> None:
 
 
 def test_rows_outside_the_range_are_left_out_and_a_partial_batch_waits() -> None:
-    content = [(None, b"%d" % i, []) for i in range(10)]
+    content: list[Row] = [(None, b"%d" % i, []) for i in range(10)]
     two = built_by_aiokafka(content) + built_by_aiokafka(content, base=10)
     decoder = Decoder("t", 0, 4, 17)
     first = only(decoder, two[:-1])
@@ -157,7 +160,7 @@ def test_rows_outside_the_range_are_left_out_and_a_partial_batch_waits() -> None
 
 
 def test_what_is_opened_at_a_time_is_bounded() -> None:
-    content = [(None, b"%d" % i * 100, []) for i in range(10)]
+    content: list[Row] = [(None, b"%d" % i * 100, []) for i in range(10)]
     log = b"".join(built_by_aiokafka(content, codec=4, base=base) for base in range(0, 100, 10))
     decoder = Decoder("t", 0, 0, MAX, piece_bytes=4000)
     pieces = list(decoder.decode(log))
@@ -305,7 +308,7 @@ def test_the_hash_is_kafkas(key: bytes) -> None:
 
 
 def test_a_row_goes_to_its_column_then_its_key_then_the_callers_choice() -> None:
-    content = [(b"a", b"1", []), (b"a", b"2", []), (None, b"3", [])]
+    content: list[Row] = [(b"a", b"1", []), (b"a", b"2", []), (None, b"3", [])]
     batch = arrow(content, partition=pa.array([5, None, None], pa.int32()))
     keys = BytesColumn.of(batch["key"])
     by_key = (murmur2(b"a") & 0x7FFFFFFF) % 7
@@ -371,7 +374,11 @@ print(sum(sum(entry.stats.cache_misses.values()) for entry in loops.entries))
 
 
 def test_a_header_key_that_is_not_utf_8_is_read_with_what_stands_for_it() -> None:
-    content = [(None, b"a", [("plain", b"1"), ("kXy", b"2")]), (None, b"b", []), (None, b"c", [])]
+    content: list[Row] = [
+        (None, b"a", [("plain", b"1"), ("kXy", b"2")]),
+        (None, b"b", []),
+        (None, b"c", []),
+    ]
     raw = bytearray(built_by_aiokafka(content))
     raw[raw.index(b"kXy") + 1] = 0xFF
     set_crc(raw, header_at(raw))

@@ -74,6 +74,7 @@ class Sink:
         """That of a task, as its coordinator lists it."""
         client = self.cluster.client
         listed = client.run(client.transactions.list_transactions())
+        found: ListedTransaction
         (found,) = [one for one in listed if one.transactional_id == part.name]
         return found
 

@@ -62,8 +62,8 @@ def test_topics_by_name_pattern_and_assignment() -> None:
 
 
 def test_a_single_time_beats_times_beat_offsets_and_the_losers_are_not_read() -> None:
-    nonsense = {"startingOffsetsByTimestamp": "{", "startingOffsets": "{"}
-    assert read(startingTimestamp="17", **nonsense).start == Limit(Kind.TIMESTAMP, 17)
+    beaten = read(startingTimestamp="17", startingOffsetsByTimestamp="{", startingOffsets="{")
+    assert beaten.start == Limit(Kind.TIMESTAMP, 17)
     by_partition = read(startingOffsetsByTimestamp='{"t":{"0":9}}', startingOffsets="{").start
     assert by_partition == Limit(Kind.TIMESTAMPS, 0, {TopicPartition("t", 0): 9})
     assert read(startingOffsets='{"t":{"0":-2}}').start.by_partition == {TopicPartition("t", 0): -2}

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import pickle
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.cloudpickle import dumps, loads
+from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from odradek.client.groups import Groups
@@ -19,6 +20,11 @@ from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
 
 pytestmark = pytest.mark.process
+
+
+def as_sent(value: Any) -> Any:
+    """As Spark sends it to another process."""
+    return pickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
 
 
 class Query:
@@ -42,8 +48,8 @@ class Query:
         return values
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
-        reader = loads(dumps(self.reader))
-        tasks = loads(dumps(self.reader.partitions(start, end)))
+        reader: StreamReader = as_sent(self.reader)
+        tasks = as_sent(self.reader.partitions(start, end))
         return [
             value
             for task in tasks

@@ -105,7 +105,7 @@ def primitive(kind: str, draw: Any) -> bytes:
     if kind == "double":
         return struct.pack("<d", draw(st.floats()))
     if kind == "bytes":
-        raw = draw(st.binary(max_size=20))
+        raw: bytes = draw(st.binary(max_size=20))
         return number(len(raw)) + raw
     return text(draw(st.text(max_size=8)))
 

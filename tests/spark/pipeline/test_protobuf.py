@@ -25,7 +25,7 @@ def described() -> bytes:
         (("id", kinds.TYPE_INT64), ("page", kinds.TYPE_STRING), ("ok", kinds.TYPE_BOOL)), start=1
     ):
         message.field.add(name=name, number=place, type=kind, label=kinds.LABEL_OPTIONAL)
-    return files.SerializeToString()
+    return bytes(files.SerializeToString())
 
 
 def click(**values: Any) -> bytes:
@@ -33,7 +33,7 @@ def click(**values: Any) -> bytes:
     for file in descriptor_pb2.FileDescriptorSet.FromString(described()).file:
         pool.Add(file)
     made = message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Click"))(**values)
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 def test_good_messages_among_bad_ones() -> None:

@@ -121,7 +121,7 @@ def test_a_java_that_fails_before_spark_is_up_is_one_line(tmp_path: Path) -> Non
     assert "SparkSubmit.main" in log.read_text()
 
 
-class Refused(Py4JJavaError):
+class Refused(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
     """An exception of Java's, whose text py4j would ask Java for."""
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,11 @@ class Frame:
             pq.write_table(rows, directory / f"part-{os.urandom(8).hex()}.parquet")
 
 
+def frame(rows: pa.Table) -> Any:
+    """A `Frame`, which is no DataFrame and does what `Staging` asks of one."""
+    return Frame(rows)
+
+
 def numbers_of(batch: int) -> list[int]:
     return list(range(batch * ROWS, (batch + 1) * ROWS))
 
@@ -70,7 +76,7 @@ def live(root: Path, done: Path, until: int) -> None:
         numbers = numbers_of(batch)
         rows = pa.table({"x": numbers, "page": [f"p {n % 3}" for n in numbers]})
         identity = Batch(WRITER, batch)
-        append(events, identity, EVENTS, lambda r=rows, b=batch: staging.write(Frame(r), b))
+        append(events, identity, EVENTS, partial(staging.write, frame(rows), batch))
         total = (batch + 1) * ROWS // 3
         changed = pa.table({"page": ["p 0", "p 1", "p 2"], "n": [total] * 3})
         merge(counts, identity, changed, ["page"])

@@ -78,9 +78,9 @@ def readers(root: Path, columns: list[str]) -> Mapping[str, Callable[[], list[di
         t = DeltaTable(root).to_pyarrow_dataset()
         assert t is not None
         listed = ", ".join(f'"{name}"' for name in columns)
-        rows: list[dict[str, Any]] = (
-            duckdb.sql(f"SELECT {listed} FROM t").to_arrow_table().to_pylist()
-        )
+        selected = duckdb.sql(f"SELECT {listed} FROM t")
+        assert selected is not None
+        rows: list[dict[str, Any]] = selected.to_arrow_table().to_pylist()
         return rows
 
     return {

@@ -36,7 +36,8 @@ def read_all_along(root: Path, stop: threading.Event, wrong: list[str]) -> None:
 def test_every_row_once_after_kills_in_random_places(tmp_path: Path) -> None:
     numbers(tmp_path / "events", EVENTS, partition_by=["page"])
     numbers(tmp_path / "counts", COUNTS)
-    stop, wrong = threading.Event(), []
+    stop = threading.Event()
+    wrong: list[str] = []
     reader = threading.Thread(target=read_all_along, args=(tmp_path / "events", stop, wrong))
     reader.start()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,7 @@ def test_two_drivers_on_one_checkpoint_land_nothing_twice(spark: Any, tmp_path: 
                 driver,
                 Batch("q/s", batch),
                 frame.schema.json(),
-                lambda number=batch: staging.write(frame, number),
+                partial(staging.write, frame, batch),
             )
             versions.append(done.version)
 

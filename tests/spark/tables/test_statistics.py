@@ -4,6 +4,7 @@ import datetime as dt
 import decimal
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,9 @@ def test_a_filter_finds_the_same_rows_with_statistics_and_without(
     table = numbers(root, schema)
     for batch, rows in enumerate(files):
         column = pa.table({"v": pa.array(rows, arrow)})
-        append(table, Batch("q/s", batch), schema, lambda column=column: [written(root, column)])
+        append(
+            table, Batch("q/s", batch), schema, partial(lambda rows: [written(root, rows)], column)
+        )
     everything = pa.concat_tables([pa.table({"v": pa.array(rows, arrow)}) for rows in files])
     # Arrow's own simplification of a comparison with NaN finds rows that it should not.
     wanted = data.draw(st.sampled_from([one for one in values if one == one]))

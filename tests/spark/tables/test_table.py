@@ -302,7 +302,7 @@ def test_where_a_table_can_be() -> None:
 def test_data_is_synced_before_the_put_and_the_entry_before_the_acknowledgement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.spark.tables.crash import EVENTS, Frame
+    from tests.spark.tables.crash import EVENTS, frame
 
     from odradek.spark.tables.append import Staging, append
 
@@ -319,7 +319,7 @@ def test_data_is_synced_before_the_put_and_the_entry_before_the_acknowledgement(
     monkeypatch.setattr(os, "fsync", recorded)
     rows = pa.table({"x": [1, 2], "page": ["a", "b"]})
     staging = Staging(root, "q/s", ["page"])
-    append(table, Batch("q/s", 0), EVENTS, lambda: staging.write(Frame(rows), 0))
+    append(table, Batch("q/s", 0), EVENTS, lambda: staging.write(frame(rows), 0))
     before = {inode for inode, is_put in synced if not is_put}
     after = [inode for inode, is_put in synced if is_put]
     placed = {file.stat().st_ino for file in root.rglob("*.parquet")}

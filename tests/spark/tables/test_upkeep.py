@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ def test_a_rewrite_whose_input_is_gone_is_dropped(tmp_path: Path) -> None:
         land(one, batch, [batch])
     other = Table(one.location)
     steps = compact(other)
-    refresh, calls = other.refresh, []
+    refresh = other.refresh
+    calls: list[None] = []
 
     def meanwhile() -> None:
         # After the plan and the rewriting, before the swap.
@@ -123,7 +125,7 @@ def paged(root: Path) -> Table:
             assert partition_values(f"{directory}f") == {"page": page}
             rows = pa.table({"x": [index]})
             files.append(written(root, rows, directory, page=page))
-        append(table, Batch("q/s", batch), schema, lambda files=files: files)
+        append(table, Batch("q/s", batch), schema, partial(list, files))
     return table
 
 
