@@ -21,7 +21,7 @@ def test_a_benchmark_that_there_is_not_is_named() -> None:
         __main__.run(["log", "logs"])
 
 
-async def test_attacks_reach_a_broker_that_goes_on_serving(
+async def test_attacks_reach_a_broker_that_keeps_serving(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those that need no other process or much memory; the script has them all."""

@@ -38,7 +38,7 @@ def placed(*replicas: tuple[str, int, int], size: int = -1) -> pa.Table:
     return pa.Table.from_pylist(rows, PLACEMENT)
 
 
-def test_a_hot_and_an_idle_partition_of_one_topic_are_told_apart() -> None:
+def test_a_hot_and_an_idle_partition_of_one_topic_are_distinguished() -> None:
     values = []
     for tick in [*window(0), *window(1), *window(2)]:
         rows = {

@@ -571,7 +571,7 @@ async def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
         assert response.responses[0].partitions[0].high_watermark == 11
 
 
-async def test_nobody_authenticates(tmp_path: Path) -> None:
+async def test_sasl_on_a_plaintext_listener_is_refused(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         connection = await made.connect(1)
         for request, versions in (

@@ -169,7 +169,7 @@ async def test_handshakes_count_as_connections(tmp_path: Path) -> None:
         await until(lambda: not broker.connections.admission.by_listener["SSL"])
 
 
-async def test_the_rate_of_an_address_is_set_told_and_felt(tmp_path: Path) -> None:
+async def test_the_rate_of_an_address_is_set_described_and_enforced(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         broker = made.brokers[1]
         admin = await made.connect(1)

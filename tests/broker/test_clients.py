@@ -50,7 +50,7 @@ def assert_all_there(found: Iterable[Found]) -> None:
     assert by_key == dict(record(number) for number in range(RECORDS))
 
 
-def test_librdkafka_is_told_that_it_is_throttled(broker: BrokerProcess) -> None:
+def test_librdkafka_learns_that_it_is_throttled(broker: BrokerProcess) -> None:
     servers: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.bootstrap}
     admin = confluent_kafka.admin.AdminClient(servers)
     admin.create_topics([confluent_kafka.admin.NewTopic("throttled", 1, 1)])["throttled"].result(10)

@@ -204,7 +204,7 @@ def test_only_dynamic_settings_change_while_brokers_run() -> None:
         validate_dynamic({"log.segment.bytes": "1"}, per_broker=True)
 
 
-def test_a_throttle_is_told_only_while_it_is_set() -> None:
+def test_a_throttle_is_described_only_while_it_is_set() -> None:
     config = BrokerConfig({"broker.id": "7"})
     name = "leader.replication.throttled.rate"
     assert name not in {entry.setting.name for entry in config.describe_broker()}

@@ -320,7 +320,7 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not(tmp_path: Path)
         await fetch
 
 
-async def test_a_message_whose_body_is_cut_off_closes(tmp_path: Path) -> None:
+async def test_a_message_whose_body_is_cut_short_closes_the_connection(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         for message, version in (
             (ProduceRequest(), 9),

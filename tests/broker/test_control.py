@@ -73,7 +73,7 @@ async def test_a_request_without_the_brokers_epoch_is_refused_and_its_sender_nam
         caplog.clear()
 
 
-async def test_an_epoch_that_no_controller_has_had_fences_nobody(
+async def test_an_epoch_that_no_controller_has_had_fences_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(control, "ELECTION_WAIT_S", 0.1)
@@ -129,7 +129,7 @@ async def test_where_brokers_have_a_listener_clients_of_another_are_not_believed
         caplog.clear()
 
 
-async def test_nobody_else_can_take_a_broker_out_of_service(
+async def test_a_shutdown_of_another_incarnation_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster(tmp_path, brokers=2) as made:

@@ -159,7 +159,7 @@ async def test_a_private_path_needs_loopback_or_the_token() -> None:
     )
 
 
-async def test_a_stream_goes_on_until_its_client_leaves() -> None:
+async def test_a_stream_continues_until_its_client_disconnects() -> None:
     async with listening() as (listener, bodies):
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"GET /events HTTP/1.1\r\n\r\n")

@@ -86,7 +86,7 @@ async def dies_before_it_writes_down_what_it_lost(
 @pytest.mark.parametrize(
     "dies", [dies_before_it_registers, dies_before_it_writes_down_what_it_lost]
 )
-async def test_an_empty_disk_is_not_forgotten_however_early_the_next_life_ends(
+async def test_an_empty_disk_is_remembered_however_early_the_next_run_ends(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

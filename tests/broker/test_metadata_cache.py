@@ -199,7 +199,7 @@ class TestAnswers:
         found = answer(cache, report_missing_listeners=report).partitions[0]
         assert (found.error_code, found.leader_id) == (error, -1)
 
-    def test_version_0_hears_of_missing_replicas(self, cache: MetadataCache) -> None:
+    def test_version_0_reports_missing_replicas(self, cache: MetadataCache) -> None:
         update(cache, [broker(1), broker(3)])
         assert answer(cache).partitions[0].error_code == ErrorCode.NONE
         found = answer(cache, report_missing_replicas=True).partitions[0]

@@ -253,7 +253,7 @@ class TestEverythingElse:
 
 
 class TestJournalFeed:
-    async def test_a_follower_goes_on_after_its_last_id(self) -> None:
+    async def test_a_follower_continues_after_its_last_id(self) -> None:
         journal = Journal(lambda: 7)
         feed = JournalFeed(journal, 5)
         for number in range(3):

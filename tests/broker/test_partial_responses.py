@@ -50,7 +50,7 @@ def session() -> list[tuple[Message, int]]:
     ]
 
 
-async def test_a_response_written_in_part_goes_on_where_it_stopped(tmp_path: Path) -> None:
+async def test_a_response_written_in_part_continues_where_it_stopped(tmp_path: Path) -> None:
     requests = b"".join(
         bytes(part)
         for number, (message, version) in enumerate(session())

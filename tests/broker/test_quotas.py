@@ -93,7 +93,7 @@ async def describe(
     }
 
 
-async def test_quotas_are_set_and_told(tmp_path: Path) -> None:
+async def test_quotas_are_set_and_described(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         connection = await made.connect(1)
         assert await alter(connection, {"client-id": "a b"}, producer_byte_rate=100.0) == 0
@@ -173,7 +173,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_who_produces_too_much_is_told_and_not_listened_to(tmp_path: Path) -> None:
+def test_a_producer_over_its_quota_is_throttled_and_muted(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(tmp_path) as made:
             await made.create_topic("t")
@@ -438,7 +438,7 @@ class TestWhoseQuotaCounts:
         assert self.throttle_ms(quotas, "a", 800) == 0
         assert self.throttle_ms(quotas, "b", 800) == 6000
 
-    def test_users_are_told_apart_and_a_default_counts_for_each(self) -> None:
+    def test_users_have_separate_quotas_and_a_default_applies_to_each(self) -> None:
         quotas = ClientQuotas(lambda: 100.0)
         quotas.set(("alice", None), {"producer_byte_rate": "100"})
         quotas.set(("<default>", None), {"producer_byte_rate": "200"})

@@ -249,7 +249,7 @@ async def test_settings_outlive_a_restart(tmp_path: Path) -> None:
         assert (log.config.segment_bytes, log.config.retention_ms) == (2000, 99)
 
 
-async def test_settings_that_only_another_kind_of_broker_knows_are_kept_and_told(
+async def test_settings_that_only_other_brokers_know_are_kept_and_described(
     tmp_path: Path,
 ) -> None:
     foreign = "internal.segment.bytes"  # of Kafka 4
@@ -282,7 +282,7 @@ async def test_settings_that_only_another_kind_of_broker_knows_are_kept_and_told
         assert done[0] is ErrorCode.INVALID_REQUEST
 
 
-async def test_what_nobody_can_read_is_left_out_and_the_rest_is_followed(
+async def test_unreadable_settings_are_skipped_and_the_others_applied(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster(tmp_path) as made:

@@ -76,7 +76,7 @@ async def test_a_reassignment_that_has_just_begun_is_not_overwritten(store: Busy
     assert await store.topic("t") == moving
 
 
-async def test_a_topic_that_never_rests_is_given_up(store: BusyStore) -> None:
+async def test_a_topic_that_keeps_changing_is_given_up(store: BusyStore) -> None:
     store.meanwhile = [of(3)] * 100
     assert (await extend(store, 4))[0] is ErrorCode.REQUEST_TIMED_OUT
     assert await store.topic("t") == of(3)

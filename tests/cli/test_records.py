@@ -99,7 +99,7 @@ def test_where_to_begin_and_to_stop(odradek: CommandLine, topic: str) -> None:
     assert "earliest, latest" in odradek.refused("consume", topic, "--from", "now", code=2)
 
 
-def test_a_group_goes_on_where_it_was(odradek: CommandLine, topic: str) -> None:
+def test_a_group_resumes_at_its_committed_offsets(odradek: CommandLine, topic: str) -> None:
     odradek("produce", topic, "-p", "1", input="a\nb\nc\n")
     group = f"{topic}-group"
     assert odradek("consume", topic, "--group", group, "--max", "2") == "a\nb\n"

@@ -40,7 +40,7 @@ def test_records_before_the_start_are_left_out() -> None:
     assert [(record.offset, record.value) for record in opened] == [(1, b"b"), (2, b"c")]
 
 
-def test_cut_at_an_end() -> None:
+def test_truncated_at_an_end() -> None:
     three = batches(batch(0, [b"a", b"b"]), batch(2, [b"c"]), batch(5, [b"d"]))
     assert three.until(6) is three
     assert three.until(9) is three

@@ -352,7 +352,7 @@ async def test_no_leader_for_too_long(script: Script, client: Client) -> None:
 
 
 @pytest.mark.parametrize("trouble", [ErrorCode.NOT_LEADER_OR_FOLLOWER, HANG_UP])
-async def test_reading_goes_on_after_trouble(
+async def test_reading_resumes_after_errors(
     script: Script, client: Client, trouble: ErrorCode | str
 ) -> None:
     async with Producer(client) as producer:
@@ -461,7 +461,7 @@ async def test_closing_with_a_question_open(script: Script) -> None:
         await waiting
 
 
-async def test_patience() -> None:
+async def test_retry_budget() -> None:
     budget = RetryBudget(0.05, Random(1))
     passing = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     await budget.back_off(passing)

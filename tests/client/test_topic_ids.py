@@ -77,7 +77,7 @@ async def test_a_topic_created_again_is_read_from_its_start(
         assert consumer.lag() == {TP: 0}
 
 
-async def test_a_reader_that_wants_the_old_topic_alone_is_told(tmp_path: Path) -> None:
+async def test_a_reader_bound_to_the_old_topic_gets_an_error(tmp_path: Path) -> None:
     async with old_topic(tmp_path) as (made, client, admin):
         async with Consumer(client, follows_name=False) as consumer:
             await consumer.assign({TP: 1})

@@ -137,7 +137,7 @@ def test_kafka_python_does_it(admin: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-def test_kafka_python_is_told_why_not(admin: Any, name: str) -> None:
+def test_kafka_python_gets_the_reason_of_a_refusal(admin: Any, name: str) -> None:
     assert not isinstance(refusal(lambda: ANSWERED[name](admin)), UnknownError)
 
 

@@ -252,7 +252,9 @@ def test_a_member_crashes(driver: Driver, cluster: Cluster, topic: str) -> None:
         assert sorted(one.assigned or ()) == [0, 1]
 
 
-def test_a_group_goes_on_where_it_was(driver: Driver, cluster: Cluster, topic: str) -> None:
+def test_a_group_resumes_at_its_committed_offsets(
+    driver: Driver, cluster: Cluster, topic: str
+) -> None:
     make_topic(cluster, topic)
     driver.produce(topic, numbered(10, partition=0))
     with members(driver, topic, 1) as (member,):

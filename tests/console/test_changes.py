@@ -39,7 +39,7 @@ async def make_orders(brokers: Cluster, console: Console) -> None:
             await producer.send(ORDERS, b"x", partition=p)
 
 
-async def test_a_plan_is_that_of_the_command_line_and_falls_with_what_it_rests_on(
+async def test_a_plan_is_that_of_the_command_line_and_is_void_when_its_basis_changes(
     brokers: Cluster, seen: tuple[Console, Browser], tmp_path: Path
 ) -> None:
     """CONSOLE acceptance 17 and 20."""

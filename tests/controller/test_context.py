@@ -53,7 +53,7 @@ def test_replicas_on_a_broker_follow_the_assignments() -> None:
     assert context.brokers_with_replicas() == {1, 2}
 
 
-def test_a_forgotten_replica_is_gone_from_assignment_and_index() -> None:
+def test_a_removed_replica_is_gone_from_assignment_and_index() -> None:
     context = cluster(1, 2)
     context.set_assignment(T0, ReplicaAssignment([2, 1], [2], [1]))
     context.set_replica_state(T0, 1, replica_states.DELETION_SUCCESSFUL)

@@ -243,7 +243,7 @@ def test_partitions_without_leadership_are_left_out_of_metadata(desk: Desk) -> N
     assert request.topic_states == []
 
 
-def test_a_topic_being_deleted_is_led_by_nobody(desk: Desk) -> None:
+def test_a_topic_being_deleted_has_no_leader(desk: Desk) -> None:
     partition = desk.partition()
     desk.context.queue_deletion("t")
     desk.batch.add_update_metadata([1], [partition])

@@ -472,7 +472,7 @@ def test_how_registrations_differ(
     assert compare(known, registered) == expected
 
 
-def test_changes_are_told_briefly() -> None:
+def test_changes_are_summarized() -> None:
     assert str(Changes((3,), (2,), (1, 4))) == "new=[3] bounced=[2] dead=[1, 4]"
     assert not Changes()
 

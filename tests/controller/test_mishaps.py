@@ -121,7 +121,7 @@ async def test_a_registration_that_could_not_be_written_is_tried_again(cluster: 
     assert registered == [0, 1, 2]
 
 
-async def test_who_has_left_in_good_order_is_not_told_to_fetch_again() -> None:
+async def test_a_broker_that_shut_down_cleanly_gets_no_further_requests() -> None:
     """An election tells every replica that still runs, but one that has left: a late ISR change
     could let it in, and nothing fences that when it goes."""
     cluster = Cluster()

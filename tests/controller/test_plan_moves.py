@@ -169,7 +169,7 @@ async def test_leaderships_are_limited_by_the_second() -> None:
     await cluster.close()
 
 
-async def test_moves_of_a_topic_that_is_deleted_are_forgotten(cluster: Cluster) -> None:
+async def test_moves_of_a_deleted_topic_are_dropped(cluster: Cluster) -> None:
     await cluster.make("t", (1, 2), (1, 2))
     await ask(cluster, {T0: (3, 4), T1: (3, 4)})
     await cluster.admin.requests.request_deletion("t")

@@ -59,7 +59,7 @@ def test_complete(
     assert reassignment_rules.is_complete(assignment, isr) is complete
 
 
-def test_a_plan_keeps_somebody_who_is_in_sync() -> None:
+def test_a_plan_keeps_an_in_sync_replica() -> None:
     assert reassignment_rules.loses_last_in_sync([1, 2], (3, 2)) is None
     error = reassignment_rules.loses_last_in_sync([1, 2], (3,))
     assert error is not None
@@ -84,13 +84,13 @@ def test_as_many_start_as_there_is_room_for_in_order() -> None:
     assert admission.wait == {d: (2,)}
 
 
-def test_nobody_overtakes_those_who_wait() -> None:
+def test_a_new_move_does_not_overtake_waiting_ones() -> None:
     a, b = tps(2)
     admission = reassignment_rules.admit(moves(b), in_flight=[a], waiting=5, in_flight_max=100)
     assert admission.wait == {b: (2,)}
 
 
-def test_who_moves_already_or_is_done_at_once_takes_nobodys_place() -> None:
+def test_a_move_under_way_or_done_immediately_takes_no_slot() -> None:
     a, b, c = tps(3)
     moving = ReplicaAssignment([2, 1], [2], [1])
     shrinking = ReplicaAssignment([1, 2])

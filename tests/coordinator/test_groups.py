@@ -97,7 +97,7 @@ def test_a_stable_group_gives_each_its_part() -> None:
     World().run(story)
 
 
-def test_a_member_without_an_id_is_given_one_and_forgotten_if_it_stays_away() -> None:
+def test_a_member_without_an_id_is_given_one_and_removed_if_it_does_not_return() -> None:
     async def story(world: World) -> None:
         refused = await world.join(version=4)
         assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -254,7 +254,7 @@ def test_a_member_that_never_syncs_is_out_after_the_rebalance_time_out() -> None
     World().run(story)
 
 
-def test_a_follower_that_rejoins_unchanged_learns_the_generation_and_disturbs_nobody() -> None:
+def test_a_follower_that_rejoins_unchanged_gets_the_generation_without_a_rebalance() -> None:
     async def story(world: World) -> None:
         leader, follower = await world.stable(2)
         again = await world.join(follower.member_id)
@@ -396,7 +396,7 @@ def test_a_division_that_cannot_be_stored_starts_over() -> None:
     World().run(story)
 
 
-def test_losing_office_sends_everybody_to_the_next_coordinator() -> None:
+def test_a_coordinator_that_resigns_sends_its_members_to_the_next() -> None:
     async def story(world: World) -> None:
         (leader,) = await world.stable()
         joining = world.join()

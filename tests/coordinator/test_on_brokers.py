@@ -77,7 +77,7 @@ def test_committed_offsets_outlive_their_coordinator() -> None:
     run(story)
 
 
-def test_a_deleted_topics_offsets_are_forgotten() -> None:
+def test_offsets_of_a_deleted_topic_are_removed() -> None:
     async def story(world: World, client: Client) -> None:
         groups = Groups(client)
         await groups.alter_offsets("g", {T0: 1, U0: 2})
@@ -114,7 +114,7 @@ def test_a_topic_that_does_not_exist_cannot_be_committed() -> None:
     run(story)
 
 
-def test_a_group_that_is_asked_about_twice_is_told_of_once() -> None:
+def test_a_group_named_twice_is_described_once() -> None:
     async def story(world: World, client: Client) -> None:
         await Groups(client).alter_offsets("g", {T0: 4, U0: 5})
         coordinator = await coordinator_of(client, world, "g")

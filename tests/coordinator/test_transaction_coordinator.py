@@ -287,7 +287,7 @@ class TestFailover:
 
         World().run(story)
 
-    def test_an_open_transaction_goes_on(self) -> None:
+    def test_an_open_transaction_survives(self) -> None:
         async def story(world: World) -> None:
             producer = await world.begin(A)
             await world.fail_over(4)

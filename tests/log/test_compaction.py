@@ -170,7 +170,7 @@ def test_memory_is_bounded_and_says_so() -> None:
     assert len(newest) == 3
 
 
-def test_long_keys_are_told_apart() -> None:
+def test_long_keys_are_distinguished() -> None:
     newest = NewestOffsets(1 << 20)
     keys = [b"x" * 16, b"x" * 17, b"x" * 1000, b"x" * 999 + b"y"]
     newest.add([Record(i, 0, key, b"") for i, key in enumerate(keys)], 0)

@@ -56,7 +56,7 @@ def test_what_is_made_can_be_read(
         assert found.topic_partition.topic == topic
 
 
-def test_a_long_name_is_cut_for_deletion() -> None:
+def test_a_long_name_is_shortened_for_deletion() -> None:
     name = name_for(TopicPartition("x" * 249, 10), DirectoryKind.DELETE, UNIQUE)
     assert len(name) == 255
     assert name.endswith("x-10.0123456789abcdef0123456789abcdef-delete")

@@ -139,7 +139,9 @@ def test_truncation_forgets_what_producers_did_after_it() -> None:
     assert produce(log, 4) == 4
 
 
-def test_a_cut_where_no_producer_is_known_replays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncating_where_no_producer_is_known_replays_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     replayed: list[int] = []
     monkeypatch.setattr(recovery, "_replay", lambda *_: replayed.append(1))
     log = open_log()
@@ -154,7 +156,7 @@ def test_a_cut_where_no_producer_is_known_replays_nothing(monkeypatch: pytest.Mo
     assert log.producers.end_offset == 31 and len(log.producers) == 0
 
 
-def test_a_log_thrown_away_starts_where_it_is_told() -> None:
+def test_a_fully_truncated_log_starts_at_the_given_offset() -> None:
     log = open_log()
     fill(log, 30)
     produce(log, 0)

@@ -93,7 +93,7 @@ async def test_two_brokers_cannot_share_a_directory(world: Any) -> None:
         manager.dirs.open()
 
 
-async def test_somebody_elses_directory(world: Any) -> None:
+async def test_the_directory_of_another_broker_is_refused(world: Any) -> None:
     await (await started(world)).close()
     manager = make(world)
     manager.dirs.open()
@@ -168,7 +168,7 @@ async def test_a_stray_log_is_out_of_use_and_never_removed(world: Any) -> None:
     assert world.disk().exists(log.directory)
 
 
-async def test_deletion_goes_on_after_a_restart(world: Any) -> None:
+async def test_deletion_resumes_after_a_restart(world: Any) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP))
     manager.async_delete(TP)
@@ -317,7 +317,7 @@ async def test_a_damaged_checkpoint_costs_nothing(world: Any, name: str, data: b
     assert again.logs[TP].epochs.entries == [(0, 0)]
 
 
-async def test_creation_goes_on_to_the_next_directory(world: Any) -> None:
+async def test_creation_tries_the_next_directory(world: Any) -> None:
     manager = await started(world)
     world.platter.failed.add(A)
     assert manager.get_or_create(TP).directory == f"{B}/t-0"
@@ -346,9 +346,7 @@ async def test_a_log_that_was_half_made_is_not_made_elsewhere_too(
 
 
 @pytest.mark.parametrize("readable", [True, False])
-async def test_what_stands_in_a_failed_directory_is_not_made_anew(
-    world: Any, readable: bool
-) -> None:
+async def test_a_log_in_a_failed_directory_is_not_created_again(world: Any, readable: bool) -> None:
     """Or it would stand in two when that directory is back."""
     manager = await started(world)
     assert manager.get_or_create(TP).directory == f"{A}/t-0"
@@ -368,7 +366,7 @@ async def test_what_stands_in_a_failed_directory_is_not_made_anew(
     assert set(again.logs) == {TP, TopicPartition("t", 1)}
 
 
-async def test_what_a_directory_held_that_failed_while_it_was_loaded_is_not_made_anew(
+async def test_logs_of_a_directory_that_failed_while_loading_are_not_created_again(
     world: Any,
 ) -> None:
     (await started(world)).get_or_create(TP)
@@ -517,7 +515,7 @@ async def test_rolled_segments_are_flushed_off_the_loop(world: Any) -> None:
     assert log.recovery_point == 10 and len(offloaded) == 1
 
 
-async def test_a_log_cut_below_its_recovery_point_rewrites_the_checkpoint(world: Any) -> None:
+async def test_truncating_below_the_recovery_point_rewrites_the_checkpoint(world: Any) -> None:
     manager = await started(world)
     log = manager.get_or_create(TP)
     put(log, 10)

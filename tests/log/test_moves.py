@@ -288,7 +288,7 @@ async def test_a_move_that_is_called_off_lets_the_log_be_cleaned(world: Any) -> 
 
 @pytest.mark.parametrize("is_moved", [False, True])
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_what_a_log_has_in_the_place_of_what_was_cut_is_dirty(
+async def test_records_that_replace_truncated_ones_are_dirty(
     world: Any, is_moved: bool, is_restarted: bool
 ) -> None:
     manager = await started(world, topic_defaults=COMPACT)

@@ -75,7 +75,7 @@ def contents_of_segments(disk: Disk) -> dict[str, bytes]:
 # Damage
 
 
-def test_a_file_cut_at_any_length_keeps_its_whole_batches() -> None:
+def test_a_file_truncated_at_any_length_keeps_its_whole_batches() -> None:
     _, disk, contents = filled(ONE_SEGMENT, batches=6)
     whole = disk.read_bytes(name(0, ".log"))
     size = len(contents[0])

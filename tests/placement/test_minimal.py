@@ -126,7 +126,7 @@ def test_it_moves_far_less_than_generate() -> None:
     assert plan_minimal(current, brokers).replicas_moved * 5 < moved(current, anew)
 
 
-def test_a_leaving_broker_gives_up_all_and_nobody_else_anything() -> None:
+def test_only_a_leaving_broker_gives_up_replicas() -> None:
     current = placed(of(6), 120, 3)
     brokers = of(5)
     plan = plan_minimal(current, brokers)

@@ -22,7 +22,7 @@ def at(name: str, partition: int) -> TopicPartition:
     return TopicPartition(name, partition)
 
 
-def test_generate_places_each_topic_anew() -> None:
+def test_generate_places_each_topic_from_scratch() -> None:
     brokers = [Broker(3), Broker(1), Broker(2)]
     current = {at("b", 0): [1], at("a", 0): [1, 2], at("a", 1): [1, 2], at("a", 2): [1, 2]}
     proposed = generate(current, brokers, rng=Random(7))

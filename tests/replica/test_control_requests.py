@@ -139,7 +139,7 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_nobody_leads(self, simulate: Any) -> None:
+    def test_no_replica_leads(self, simulate: Any) -> None:
         """Leader -1: the log is made, nothing else; the partition serves no one."""
 
         async def story(world: Any) -> None:

@@ -99,7 +99,7 @@ def test_who_has_ended_leaves_no_bucket_behind_however_late_it_was_due(loop: Sim
     assert wheel.statistics()["buckets"] == 0
 
 
-def test_nobody_waiting_no_wakeup(loop: CountingLoop) -> None:
+def test_without_waiters_there_is_no_wakeup(loop: CountingLoop) -> None:
     wheel = TimeoutWheel(loop)
     for _ in range(100):
         operation = Operation(loop)

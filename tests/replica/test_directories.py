@@ -40,7 +40,7 @@ def begin_move(node: Any) -> Any:
 
 
 class TestFailure:
-    def test_its_partitions_go_offline_the_others_serve_and_the_controller_is_told(
+    def test_its_partitions_go_offline_the_others_serve_and_the_controller_is_notified(
         self, simulate: Any
     ) -> None:
         async def story(world: Any) -> None:
@@ -61,7 +61,7 @@ class TestFailure:
 
         simulate(story)
 
-    def test_who_orders_a_deletion_hears_that_the_disk_refused_it(
+    def test_a_deletion_that_the_disk_refuses_is_reported(
         self, simulate: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def story(world: Any) -> None:
@@ -83,7 +83,7 @@ class TestFailure:
 
         simulate(story)
 
-    def test_who_acts_for_a_partition_hears_that_it_is_gone(self, simulate: Any) -> None:
+    def test_listeners_learn_that_a_partition_is_gone(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
@@ -116,7 +116,7 @@ class TestFailure:
 
         simulate(story)
 
-    def test_a_waiting_produce_is_told(self, simulate: Any) -> None:
+    def test_a_waiting_produce_gets_an_error(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1, 2], [1, 2])
@@ -185,7 +185,7 @@ class TestMoving:
 
         simulate(story)
 
-    def test_a_follower_moves_too_and_is_cut_with_its_copy(self, simulate: Any) -> None:
+    def test_a_follower_moves_too_and_is_truncated_with_its_copy(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             leader, follower = await world.start(1, 2, dirs=2)
             await world.elect(1, [1, 2], [1, 2])
@@ -324,7 +324,7 @@ class TestMoving:
         simulate(story)
 
     @pytest.mark.parametrize("leader", [1, 2])
-    def test_a_copy_that_was_not_there_when_its_log_was_cut_is_not_trusted(
+    def test_a_copy_that_missed_a_truncation_is_not_trusted(
         self, simulate: Any, leader: int
     ) -> None:
         async def story(world: Any) -> None:
@@ -383,7 +383,7 @@ class TestMoving:
         compact = frozenset({"compact"})
         simulate(story, log_config=LogConfig(cleanup_policy=compact, delete_retention_ms=0))
 
-    def test_a_copy_beside_a_log_that_was_made_anew_is_deleted(self, simulate: Any) -> None:
+    def test_a_copy_beside_a_recreated_log_is_deleted(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
@@ -481,7 +481,7 @@ class TestMoving:
         simulate(story, log_config=LogConfig())
 
     @pytest.mark.parametrize("is_restarted", [False, True])
-    def test_when_the_target_fails_at_a_cut_the_replica_is_cut_and_follows(
+    def test_when_the_target_fails_at_a_truncation_the_replica_is_truncated_and_follows(
         self, simulate: Any, is_restarted: bool
     ) -> None:
         """Cut to what its leader has, or begun again because its leader starts later."""

@@ -122,7 +122,7 @@ class TestBounds:
 
         simulate(story)
 
-    def test_divergence_is_told_and_changes_nothing(self, simulate: Any) -> None:
+    def test_divergence_is_reported_and_changes_nothing(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1, 2], [1, 2])
@@ -162,7 +162,7 @@ class TestLimits:
 
         simulate(story)
 
-    def test_in_a_session_nobody_starves(self, simulate: Any) -> None:
+    def test_in_a_session_no_partition_starves(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             leader = await alone(world, T0, T1)
             fetch_set = asking({T0: 0, T1: 0}, session=True)
@@ -282,7 +282,7 @@ class TestWaiting:
 
         simulate(story)
 
-    def test_who_has_gone_away_is_forgotten(self, simulate: Any) -> None:
+    def test_a_follower_that_disconnected_is_removed(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             leader = await alone(world)
             waiting = fetch(leader, {T0: 0}, max_wait_ms=500)
@@ -295,7 +295,7 @@ class TestWaiting:
 
 
 class TestSessions:
-    def test_only_what_is_new_is_told(self, simulate: Any) -> None:
+    def test_only_new_data_is_returned(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             leader = await alone(world, T0, T1)
             fetch_set = asking({T0: 0, T1: 0}, session=True)
@@ -334,7 +334,7 @@ class TestSessions:
 
         simulate(story)
 
-    def test_a_partition_that_moved_is_told_of_each_time(self, simulate: Any) -> None:
+    def test_a_partition_that_moved_is_returned_each_time(self, simulate: Any) -> None:
         async def story(world: Any) -> None:
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
@@ -352,7 +352,7 @@ class TestSessions:
         simulate(story)
 
     @pytest.mark.parametrize("session", [False, True])
-    def test_who_may_read_from_any_replica_is_told_that_none_is_here_any_more(
+    def test_a_consumer_of_any_replica_learns_that_none_is_here_any_more(
         self, simulate: Any, session: bool
     ) -> None:
         async def story(world: Any) -> None:

@@ -128,7 +128,7 @@ class TestShrinking:
         isr = Committed((1, 2, 3))
         assert out_of_sync(10, followers, isr, now=100.0, lag_max_s=LAG_S) == [2]
 
-    def test_nobody_while_a_change_is_in_flight(self) -> None:
+    def test_no_replica_joins_while_a_change_is_in_flight(self) -> None:
         isr = Committed((1, 2)).expand(3)
         assert out_of_sync(10, [follower(2, 0)], isr, now=100.0, lag_max_s=LAG_S) == []
 

@@ -104,7 +104,7 @@ def test_who_catches_up_while_it_is_taken_out_is_let_in_again(simulate: Any) -> 
     simulate(story)
 
 
-def test_who_has_caught_up_is_let_in_and_the_controller_is_told(simulate: Any) -> None:
+def test_a_follower_that_caught_up_joins_and_the_controller_is_notified(simulate: Any) -> None:
     async def story(world: Any) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1], [1, 2])
@@ -122,7 +122,7 @@ def test_who_has_caught_up_is_let_in_and_the_controller_is_told(simulate: Any) -
     simulate(story)
 
 
-def test_many_changes_are_told_together_once_a_second(simulate: Any) -> None:
+def test_many_changes_are_notified_together_once_a_second(simulate: Any) -> None:
     async def story(world: Any) -> None:
         leader, _ = await world.start(1, 2)
         parts = [TopicPartition("t", index) for index in range(10)]
@@ -393,7 +393,9 @@ class TestIncarnations:
 
         simulate(story)
 
-    def test_a_fetch_left_over_from_the_dead_lets_nobody_in(self, simulate: Any) -> None:
+    def test_a_fetch_left_over_from_a_dead_incarnation_admits_no_replica(
+        self, simulate: Any
+    ) -> None:
         """The old incarnation's last fetch is served after the new one's registration was read."""
 
         async def story(world: Any) -> None:
@@ -588,7 +590,7 @@ async def test_on_the_embedded_store_over_real_sockets(reality: Any, tmp_path: A
         assert T0 in leader.replicas.fetchers
 
 
-def test_a_session_that_goes_on_without_the_partition_proves_nothing(simulate: Any) -> None:
+def test_a_session_that_continues_without_the_partition_proves_nothing(simulate: Any) -> None:
     """The follower gave this partition up, and goes on fetching others in the same session."""
 
     async def story(world: Any) -> None:

@@ -51,7 +51,7 @@ def test_it_refuses_to_lead_when_it_knows(simulate: Any) -> None:
     simulate(story)
 
 
-def test_the_other_refuses_to_cut_when_it_does_not_know(simulate: Any) -> None:
+def test_the_other_refuses_to_truncate_when_it_does_not_know(simulate: Any) -> None:
     async def story(world: Any) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=False)
         errors = await world.elect(1, [1])
@@ -203,7 +203,7 @@ def test_a_restart_does_not_make_it_forget(simulate: Any) -> None:
     simulate(story)
 
 
-def test_with_no_other_replica_there_is_nobody_to_ask(simulate: Any) -> None:
+def test_with_no_other_replica_there_is_none_to_ask(simulate: Any) -> None:
     async def story(world: Any) -> None:
         (only,) = await world.start(1)
         await world.elect(1, [1], [1])

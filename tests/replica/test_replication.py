@@ -68,7 +68,7 @@ async def test_the_same_over_real_sockets(reality: Any) -> None:
             assert follower.contents() == leader.contents() != b""
 
 
-def test_a_new_leader_goes_on_where_the_old_one_ended(simulate: Any) -> None:
+def test_a_new_leader_continues_where_the_old_one_ended(simulate: Any) -> None:
     async def story(world: Any) -> None:
         first, second, third = await world.start(1, 2, 3)
         await world.elect(1, [1, 2, 3], [1, 2, 3])
@@ -85,7 +85,7 @@ def test_a_new_leader_goes_on_where_the_old_one_ended(simulate: Any) -> None:
     simulate(story)
 
 
-def test_records_of_a_deposed_leader_that_nobody_has_are_cut_off(simulate: Any) -> None:
+def test_records_that_only_a_deposed_leader_has_are_truncated(simulate: Any) -> None:
     """The divergence of KIP-101: both logs have an offset 1, of different epochs."""
 
     async def story(world: Any) -> None:
@@ -107,7 +107,7 @@ def test_records_of_a_deposed_leader_that_nobody_has_are_cut_off(simulate: Any) 
     simulate(story)
 
 
-def test_logs_that_parted_more_than_once_are_cut_in_several_steps(simulate: Any) -> None:
+def test_logs_that_diverged_more_than_once_are_truncated_in_several_steps(simulate: Any) -> None:
     """KIP-279: the leader's answer names an epoch that the follower does not have."""
 
     async def story(world: Any) -> None:
@@ -278,7 +278,7 @@ def test_what_the_controller_says_while_the_leader_is_asked_about_another_partit
     simulate(story)
 
 
-def test_a_follower_waits_until_it_is_told_where_its_leader_is(simulate: Any) -> None:
+def test_a_follower_waits_until_it_learns_where_its_leader_is(simulate: Any) -> None:
     async def story(world: Any) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2], without=[2])

@@ -47,7 +47,7 @@ class TestTruncation:
         found = truncation_for(4, 12, epochs=LeaderEpochs(), log_end=20, high_watermark=8)
         assert found == (12, True)
 
-    def test_committed_records_are_cut_only_where_that_was_permitted(self) -> None:
+    def test_committed_records_are_truncated_only_where_that_was_permitted(self) -> None:
         check_kept(8, 8, elected_from_isr=True, unclean_allowed=False)
         check_kept(7, 8, elected_from_isr=False, unclean_allowed=False)
         check_kept(7, 8, elected_from_isr=True, unclean_allowed=True)
@@ -203,7 +203,7 @@ class TestFollowerSession:
         request = session.request()
         assert (self.named(request), request.forgotten) == ([(1, 7)], [])
 
-    def test_a_request_is_due_while_anything_is_wanted_or_to_be_forgotten(self) -> None:
+    def test_a_request_is_due_while_a_partition_is_to_be_added_or_forgotten(self) -> None:
         session = FollowerSession()
         due = [session.has_request]
         session.want(self.A, self.at(0))

@@ -54,7 +54,7 @@ async def delete_topic(world: Any, leader: Any) -> None:
 
 
 @pytest.mark.parametrize("alive", [False, True])
-def test_whoever_is_added_to_a_new_topic_of_the_same_name_copies_all_of_it(
+def test_a_replica_added_to_a_new_topic_of_the_same_name_copies_all_of_it(
     simulate: Any, alive: bool
 ) -> None:
     async def story(world: Any) -> None:
@@ -77,7 +77,7 @@ def test_whoever_is_added_to_a_new_topic_of_the_same_name_copies_all_of_it(
 
 
 @pytest.mark.parametrize("alive", [False, True])
-def test_whoever_leads_a_new_topic_of_the_same_name_begins_with_nothing(
+def test_the_leader_of_a_new_topic_of_the_same_name_begins_with_nothing(
     simulate: Any, alive: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(world: Any) -> None:
@@ -123,7 +123,7 @@ def test_a_session_that_asked_for_what_was_left_behind_gets_what_is_new(simulate
     simulate(story)
 
 
-def test_a_log_of_later_epochs_is_of_another_partition_though_nobody_calls_it_new(
+def test_a_log_of_later_epochs_is_stale_though_the_partition_is_not_new(
     simulate: Any,
 ) -> None:
     """Broker 2 was assigned while it was down: it is new, and hears only whom to follow."""
@@ -203,7 +203,7 @@ def test_the_first_word_of_all_said_again_to_a_later_life_takes_nothing(
     simulate(story)
 
 
-def test_a_partition_that_is_only_stopped_is_not_begun_anew(simulate: Any) -> None:
+def test_a_partition_that_is_only_stopped_keeps_its_log(simulate: Any) -> None:
     async def story(world: Any) -> None:
         (node,) = await world.start(1)
         await world.elect(1, [1], [1])

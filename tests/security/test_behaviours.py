@@ -102,7 +102,7 @@ BEHAVIOURS: dict[int, list[str]] = {
     38: [
         "broker/test_connection.py::test_too_many_connections",
         "broker/test_connection.py::test_clients_do_not_keep_the_other_brokers_out",
-        "broker/test_admission.py::test_the_rate_of_an_address_is_set_told_and_felt",
+        "broker/test_admission.py::test_the_rate_of_an_address_is_set_described_and_enforced",
     ],
     39: [
         "broker/test_security.py::test_a_users_quota_counts_over_connections_and_client_ids",

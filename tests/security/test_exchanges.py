@@ -130,7 +130,7 @@ def test_the_salt_of_an_unknown_user_stays_the_same_from_login_to_login() -> Non
     assert len(answers) == 1
 
 
-def test_a_delegation_token_is_told_by_its_extension() -> None:
+def test_a_delegation_token_is_recognized_by_its_extension() -> None:
     asked = []
 
     def look_up(name: str, is_token: bool) -> None:

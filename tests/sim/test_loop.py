@@ -41,7 +41,7 @@ def test_a_cancelled_timer_does_not_fire(loop: SimLoop) -> None:
     assert fired == []
 
 
-def test_waiting_for_what_nobody_will_do_is_a_deadlock_not_a_hang(loop: SimLoop) -> None:
+def test_waiting_for_what_never_happens_is_a_deadlock_not_a_hang(loop: SimLoop) -> None:
     async def forever() -> None:
         await loop.create_future()
 
@@ -116,7 +116,7 @@ def test_a_paused_process_sleeps_and_does_it_all_late_in_order(loop: SimLoop) ->
     assert seen == [("due 1", 2.5), ("due 2", 2.5), ("due 3", 3.0)]
 
 
-def test_an_exception_nobody_awaits_is_kept_as_a_finding(loop: SimLoop) -> None:
+def test_an_exception_that_is_never_awaited_is_kept_as_a_finding(loop: SimLoop) -> None:
     def broken() -> None:
         raise ValueError("planted")
 

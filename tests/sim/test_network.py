@@ -114,7 +114,7 @@ def test_a_buffered_protocol_gets_everything_through_its_small_buffer() -> None:
     World(BufferedListener).run(story)
 
 
-def test_a_host_without_power_tells_nobody_until_it_is_back() -> None:
+def test_a_host_without_power_sends_nothing_until_it_is_back() -> None:
     async def story(world: World) -> None:
         near = await world.open()
         world.network.power_off("b")
@@ -170,7 +170,7 @@ def test_connecting_over_a_cut_link_times_out(way: tuple[str, str]) -> None:
     World().run(story)
 
 
-def test_nobody_listens_means_refused() -> None:
+def test_connecting_without_a_listener_is_refused() -> None:
     async def story(world: World) -> None:
         with pytest.raises(ConnectionRefusedError):
             await world.connect()

@@ -210,7 +210,7 @@ def test_the_coordinator_dies_before_the_commit(sink: Sink) -> None:
     assert sink.numbers() == list(range(100))
 
 
-def test_a_mark_of_somebody_else_is_named() -> None:
+def test_the_mark_of_another_query_is_named() -> None:
     assert Tally.decoded(Tally(3, 2**64 - 1).encoded()) == Tally(3, 2**64 - 1)
     with pytest.raises(NotExactlyOnce, match="is not ours: 'x'"):
         Tally.decoded("x")

@@ -178,7 +178,7 @@ def test_a_pattern_that_is_none() -> None:
         read(drop="subscribe", subscribePattern=" ")
 
 
-def test_a_missing_topic_choice_is_told_before_missing_servers() -> None:
+def test_a_missing_topic_is_reported_before_missing_servers() -> None:
     with pytest.raises(OptionError, match="exactly one of"):
         source_options({}, streaming=True)
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers must be given"):

@@ -118,7 +118,7 @@ def test_a_partition_that_came_and_went_while_we_looked() -> None:
         ((0, 77), 3, "shrunk"),  # a tail lost with an unclean leader
     ],
 )
-def test_a_log_made_again_is_told_by_its_first_record(
+def test_a_recreated_log_is_recognized_by_its_first_record(
     first: tuple[int, int] | None, latest: int, what: str
 ) -> None:
     going = progress(position({A: 5}), found({A: latest}, first=first))

@@ -105,7 +105,7 @@ def test_a_leader_that_does_not_know_its_end_yet_is_asked_again() -> None:
         offsets(for_ever, 5, 10)
 
 
-def test_another_failure_is_told_as_it_is() -> None:
+def test_another_failure_is_reported_unchanged() -> None:
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
         offsets(Log(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)), 0, 9)
 

@@ -46,7 +46,9 @@ async def test_resources_are_where_kafka_keeps_them(cluster: ClusterStore) -> No
     assert await cluster.acls.resources() == [TOPIC, PREFIX]
 
 
-async def test_changes_are_told_in_order(cluster: ClusterStore, recorder: type[Recorder]) -> None:
+async def test_changes_are_reported_in_order(
+    cluster: ClusterStore, recorder: type[Recorder]
+) -> None:
     watch = recorder()
     assert await cluster.acls.changes[LITERAL].after(watch=watch) == []
     await cluster.acls.notify_change(TOPIC)

@@ -148,7 +148,7 @@ class TestSqlite:
             await store.set("/a", b"1")
         other.close()
 
-    async def test_changes_that_were_pruned_unseen_are_told(
+    async def test_changes_that_were_pruned_unseen_are_reported(
         self,
         store: SqliteStore,
         tmp_path: Path,
@@ -193,7 +193,7 @@ class TestSqlite:
         (kept,) = store._tree._sql.execute("SELECT COUNT(*) FROM changes").fetchone()
         assert 100 <= kept <= 310
 
-    async def test_a_session_that_was_killed_before_its_commit_bars_nobody(
+    async def test_a_session_killed_before_its_commit_blocks_no_other(
         self, store: SqliteStore, tmp_path: Path
     ) -> None:
         theirs = range(store.session_id + 1, store.session_id + 9)
@@ -207,7 +207,7 @@ class TestSqlite:
         assert (await store.get("/a"))[0] == b"1"
         await other.close()
 
-    async def test_who_is_out_of_descriptors_takes_nobody_for_dead(
+    async def test_a_process_out_of_descriptors_declares_no_other_dead(
         self, store: SqliteStore, tmp_path: Path, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         really_open, refused = os.open, []
@@ -235,7 +235,7 @@ class TestSqlite:
             await asyncio.sleep(0.01)
         assert await store.exists("/theirs") is None
 
-    async def test_the_end_of_a_peer_between_two_sessions_of_ours_tells_nobody(
+    async def test_the_end_of_a_peer_between_two_sessions_of_ours_fires_nothing(
         self, store: SqliteStore, tmp_path: Path
     ) -> None:
         other = SqliteStore(tmp_path / "m.db", session_timeout_ms=20_000)
@@ -329,7 +329,7 @@ class TestSqlite:
 
 @pytest.mark.process
 class TestZooKeeper:
-    async def test_an_ensemble_out_of_reach_is_one_line_until_told_to_stop(
+    async def test_an_unreachable_ensemble_is_logged_once_until_the_store_is_closed(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(zookeeper, "PATIENCE_S", 0.05)

@@ -26,7 +26,7 @@ async def test_an_answer_keeps_its_place_before_the_event_behind_it(handler: Loo
     assert heard == ["answer", "event"]
 
 
-async def test_whoever_links_later_is_told_too_and_each_once(handler: LoopHandler) -> None:
+async def test_a_later_listener_is_notified_too_and_each_once(handler: LoopHandler) -> None:
     heard: list[str] = []
     result = handler.async_result()
     result.rawlink(lambda _: heard.append("first"))

@@ -47,7 +47,7 @@ def test_a_taken_port_is_named(zookeeper_address: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_the_command_serves_until_told_to_stop(tmp_path: Path, zookeeper_address: str) -> None:
+def test_the_command_serves_until_it_is_stopped(tmp_path: Path, zookeeper_address: str) -> None:
     command = "from odradek.cli.zookeeper import zookeeper; zookeeper()"
     process = subprocess.Popen(
         [sys.executable, "-c", command, "--data", str(tmp_path / "zk"), "--port", "0"],
@@ -67,7 +67,7 @@ def test_the_command_serves_until_told_to_stop(tmp_path: Path, zookeeper_address
 
 
 @pytest.mark.process
-def test_the_server_does_not_outlive_whoever_started_it(
+def test_the_server_does_not_outlive_the_process_that_started_it(
     tmp_path: Path, zookeeper_address: str
 ) -> None:
     command = (

@@ -119,7 +119,7 @@ def test_a_fault_of_one_client_or_of_brokers_leaves_the_others_alone(
     assert deliver(odradek_cluster, topic, b"z", retries=0) == 2
 
 
-def test_slips_are_told(odradek_cluster: Cluster) -> None:
+def test_mistakes_are_reported(odradek_cluster: Cluster) -> None:
     with pytest.raises(ValueError, match="no API is called 'Prodcue'"):
         odradek_cluster.inject(1, "Prodcue", drop=True)
     with pytest.raises(ValueError, match="no error is called 'OOPS'"):

@@ -191,7 +191,7 @@ async def test_a_request_without_response_does_not_wait_for_one() -> None:
         assert response.cluster_id == "answer-1"
 
 
-async def test_nobody_listening_is_a_connection_error() -> None:
+async def test_a_refused_connection_is_a_connection_error() -> None:
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()

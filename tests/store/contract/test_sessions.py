@@ -38,7 +38,9 @@ async def test_close_takes_the_ephemeral_nodes_along(
     await other.close()
 
 
-async def test_a_closed_store_answers_nobody(backend: Backend, recorder: type[Recorder]) -> None:
+async def test_a_closed_store_refuses_every_operation(
+    backend: Backend, recorder: type[Recorder]
+) -> None:
     store = await backend.open()
     await store.create("/a", None)
     seen = recorder()
@@ -50,7 +52,7 @@ async def test_a_closed_store_answers_nobody(backend: Backend, recorder: type[Re
     assert seen.seen == [] and store.session_id == 0
 
 
-async def test_an_expired_session_is_told_and_replaced(
+async def test_an_expired_session_is_reported_and_replaced(
     backend: Backend, store: Store, recorder: type[Recorder]
 ) -> None:
     victim = await backend.open()
@@ -99,7 +101,7 @@ async def test_an_operation_does_not_slip_from_one_session_into_the_next(
             assert isinstance(result, SessionExpired)
 
 
-async def test_a_lost_connection_is_told_and_watches_live_on(
+async def test_a_lost_connection_is_reported_and_watches_survive(
     remote: RemoteBackend, recorder: type[Recorder]
 ) -> None:
     store, other = await remote.open(timeout_ms=10_000), await remote.open()
@@ -131,7 +133,7 @@ async def test_a_lost_connection_is_told_and_watches_live_on(
     assert [len(each.seen) for each in (data, absence, children)] == [1, 1, 1]
 
 
-async def test_what_vanished_while_away_is_told(
+async def test_nodes_deleted_while_disconnected_are_reported(
     remote: RemoteBackend, recorder: type[Recorder]
 ) -> None:
     store, other = await remote.open(timeout_ms=10_000), await remote.open()

@@ -34,7 +34,7 @@ async def synced(watcher: Store, writer: Store, tell: type[Recorder]) -> None:
         await watch.next()
 
 
-async def test_a_change_is_told_once(store: Store, other: Store, recorder: type[Recorder]) -> None:
+async def test_a_watch_fires_once(store: Store, other: Store, recorder: type[Recorder]) -> None:
     await store.create("/a", b"0")
     seen = recorder()
     await store.get("/a", seen)
@@ -46,7 +46,7 @@ async def test_a_change_is_told_once(store: Store, other: Store, recorder: type[
     assert len(seen.seen) == 1
 
 
-async def test_deletion_is_told_to_all_who_look_at_the_node(
+async def test_a_deletion_fires_every_watch_on_the_node(
     store: Store, other: Store, recorder: type[Recorder]
 ) -> None:
     await store.create("/a", None)
@@ -61,7 +61,7 @@ async def test_deletion_is_told_to_all_who_look_at_the_node(
     assert await parent.next() == WatchEvent(CHILDREN, "/")
 
 
-async def test_creation_is_told_to_who_found_nothing(
+async def test_a_creation_fires_the_watch_on_a_missing_node(
     store: Store, other: Store, recorder: type[Recorder]
 ) -> None:
     seen, parent = recorder(), recorder()
@@ -117,7 +117,7 @@ async def test_a_failed_read_leaves_no_watch(
     assert seen.seen == []
 
 
-async def test_what_was_read_is_not_told_again(
+async def test_a_change_made_before_the_read_fires_no_watch(
     store: Store, other: Store, recorder: type[Recorder]
 ) -> None:
     """A change made before the read that left the watch is no news to it."""
@@ -133,7 +133,7 @@ async def test_what_was_read_is_not_told_again(
             await seen.next()
 
 
-async def test_own_writes_are_told_before_they_answer(
+async def test_watches_on_own_writes_fire_before_the_write_returns(
     store: Store, recorder: type[Recorder]
 ) -> None:
     await store.create("/a", b"")
@@ -143,7 +143,7 @@ async def test_own_writes_are_told_before_they_answer(
     assert seen.seen == [WatchEvent(CHANGED, "/a")]
 
 
-async def test_no_value_is_read_before_its_change_is_told(
+async def test_no_value_is_read_before_its_watch_fires(
     store: Store, other: Store, recorder: type[Recorder]
 ) -> None:
     await store.create("/a", b"0")
