@@ -29,6 +29,7 @@ __all__ = ["SCRATCH_BYTES", "Buffer", "FrameProtocol"]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 SCRATCH_BYTES = 256 * 1024
+NO_SCRATCH = memoryview(b"")
 # The buffer of a frame of which next to nothing has arrived.
 FIRST_BYTES = 4 * 1024
 # How much larger than what has arrived the buffer may be: a fast sender fills the scratch buffer at
@@ -60,7 +61,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.bytes_received = 0
         self.bytes_sent = 0
         self._loop = asyncio.get_running_loop()
-        self._scratch = scratch if scratch is not None else memoryview(bytearray(SCRATCH_BYTES))
+        # Its own is made with the connection: an attempt to connect that fails needs none.
+        self._scratch = scratch if scratch is not None else NO_SCRATCH
         self._prefix = b""
         self._frame: bytearray | None = None
         self._frame_bytes = 0
@@ -99,6 +101,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._open = True
+        if not self._scratch:
+            self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "unknown"
 
