@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -34,7 +35,7 @@ from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
 from odradek.log import recovery, tail
 from odradek.log.log import Log
-from odradek.log.producers import ProducerStates
+from odradek.log.producers import Origin, ProducerStates
 from odradek.log.shutdown_record import Differences
 from odradek.log.tail import Tail
 from odradek.replica import control_decisions, control_requests
@@ -50,9 +51,10 @@ from odradek.replica.leader.role import LeaderRole
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.replica_logs import ReplicaLogs
-from odradek.sim.faults import Fault, Kind
-from odradek.sim.plan import SMALL_FETCHES, Plan, draw_plan
+from odradek.sim.faults import CLIENT_LINKS, TWO, Fault, Kind
+from odradek.sim.plan import FETCH_BYTES, SMALL_FETCHES, Plan, draw_plan
 from odradek.sim.run import Report, run
+from odradek.sim.workload import Load
 from odradek.store import cluster
 from odradek.store.cluster import ClusterStore
 from odradek.store.nodes import Nodes
@@ -93,10 +95,20 @@ class Bug:
     def plan_for(self, seed: int) -> Plan:
         plan = self.plan(seed)
         faults = [fault for fault in plan.faults if fault.kind is not Kind.UPGRADE]
-        # Plans only for the bugs in them: the seeds of the others stay what they are.
-        load = replace(plan.load, plans=self.plan is levelled)
+        if self.plan in NEWER:
+            return replace(plan, faults=faults, protocols=(), later_protocol=str(self.protocol))
+        # What was drawn later only for the bugs in it: the seeds of the others stay what they are.
+        faults = [fault for fault in faults if fault.kind not in DRAWN_LATER]
+        load = replace(plan.load, plans=self.plan is levelled, pipelining=0.0)
+        settings = {name: plan.settings[name] for name in plan.settings if name == FETCH_BYTES}
         return replace(
-            plan, faults=faults, protocols=(), later_protocol=str(self.protocol), load=load
+            plan,
+            faults=faults,
+            protocols=(),
+            later_protocol=str(self.protocol),
+            load=load,
+            settings=settings,
+            offload_s=0.0,
         )
 
     def is_found(self, report: Report) -> bool:
@@ -298,6 +310,26 @@ def broken_clients(seed: int) -> Plan:
     return replace(plan, load=replace(plan.load, idempotent=1.0))
 
 
+def pipelined(seed: int) -> Plan:
+    """Several requests of each producer are under way to one partition, and connections break."""
+    plan = broken_clients(seed)
+    load = replace(Load(3, 1.0, 0, 0, 0, admin=False), pipelining=1.0)
+    return replace(plan, load=load, partitions=1, seconds=20.0, faults=plan.faults[:40])
+
+
+def cut_clients(seed: int) -> Plan:
+    """Clients are cut off from a broker, often for longer than they wait for a response."""
+    rng = random.Random(seed)
+    faults = []
+    at = 2.0
+    while at < SECONDS:
+        victim, way = rng.randint(1, 3), rng.randint(1, 3)
+        faults.append(Fault(at, Kind.CUT_CLIENTS, victim, way, rng.uniform(10.0, 40.0)))
+        at += rng.expovariate(0.2)
+    plan = _of_three(seed, faults, 0.01, {})
+    return replace(plan, load=Load(3, 1.0, 1, 0, 0, admin=False))
+
+
 def _of_three(
     seed: int,
     faults: Sequence[Fault],
@@ -452,6 +484,27 @@ def know_no_duplicates() -> Patches:
         *attribute(ProducerStates, "duplicate_of", lambda self, header: None),
         mock.patch("odradek.log.producers._check_sequence", return_value=None),
     ]
+
+
+def accept_gaps() -> Patches:
+    """A batch is taken although the one before it is missing; and of all batches some are refused
+    for a moment, as they are while the ISR is small."""
+    return [
+        mock.patch("odradek.log.producers._check_sequence", return_value=None),
+        *refuse_some_batches(),
+    ]
+
+
+def refuse_some_batches() -> Patches:
+    original = LeaderRole.append
+    seen = count(1)
+
+    def append(self: Any, buffer: Any, acks: int, origin: Any, guard: Any = None) -> Any:
+        if origin is Origin.CLIENT and next(seen) % 7 == 0:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return original(self, buffer, acks, origin, guard)
+
+    return attribute(LeaderRole, "append", append)
 
 
 def listen_before_registering() -> Patches:
@@ -773,6 +826,10 @@ def end_a_move_early() -> Patches:
     return [mock.patch.object(reassignment_rules, "is_complete", is_complete)]
 
 
+# Plans with what seeds have drawn since the other hunts were made; and what that is.
+NEWER = (pipelined, cut_clients)
+DRAWN_LATER = {*CLIENT_LINKS, *TWO}
+
 BUGS = [
     Bug(
         "a follower does not name the epoch that its log ends in",
@@ -934,6 +991,20 @@ BUGS = [
         know_no_duplicates,
         1,
         broken_clients,
+    ),
+    Bug(
+        "a batch is accepted although the one before it is missing",
+        frozenset({"OrderKept"}),
+        accept_gaps,
+        1,
+        pipelined,
+    ),
+    Bug(
+        "sequence numbers are not checked, and links of clients are cut",
+        frozenset({"NoDuplicates"}),
+        know_no_duplicates,
+        1,
+        cut_clients,
     ),
     Bug(
         "a broker obeys control requests before it has registered",

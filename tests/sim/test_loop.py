@@ -1,6 +1,8 @@
 """The simulated loop: virtual time, and processes that die, sleep and wake."""
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Coroutine
 from typing import Any
 
@@ -71,6 +73,32 @@ def test_a_killed_process_runs_nothing_more_not_even_finally(loop: SimLoop) -> N
 
     run(loop, world())
     assert seen == ["tick 0", "tick 1", "tick 2"]
+
+
+def test_what_a_killed_process_would_have_awaited_is_dropped_in_silence(loop: SimLoop) -> None:
+    process = loop.process("host")
+
+    async def inner() -> None:
+        raise AssertionError("it is never begun")
+
+    def begin() -> None:
+        later = inner()
+
+        async def outer() -> None:
+            await later
+
+        process.run(outer())
+
+    async def story() -> None:
+        begin()
+        process.kill()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        run(loop, story())
+        loop.clear_graveyard()
+        gc.collect()
+    assert not any("inner" in str(warning.message) for warning in seen)
 
 
 def test_children_of_a_process_die_with_it(loop: SimLoop) -> None:

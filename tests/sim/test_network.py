@@ -159,6 +159,21 @@ def test_a_connection_silent_on_a_cut_link_is_reset_in_the_end() -> None:
     World().run(story)
 
 
+def test_a_process_that_died_on_a_cut_link_is_known_to_be_dead_when_the_link_heals() -> None:
+    async def story(world: World) -> None:
+        near = await world.open()
+        world.network.cut("b", "a")
+        world.server.kill()
+        await asyncio.sleep(5)
+        assert near.lost == []
+        world.network.heal("b", "a")
+        await asyncio.sleep(1)
+        assert [type(error) for error in near.lost] == [ConnectionResetError]
+        assert not world.network.unheard
+
+    World().run(story)
+
+
 @pytest.mark.parametrize("way", [("a", "b"), ("b", "a")])
 def test_connecting_over_a_cut_link_times_out(way: tuple[str, str]) -> None:
     async def story(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 from odradek.sim.campaign import Outcome, Summary
 from odradek.sim.checkers import StatesWithinTables, table_rows
 from odradek.sim.faults import Fault, Kind
-from odradek.sim.plan import Plan, draw_plan
+from odradek.sim.plan import FETCH_BYTES, SEGMENT_BYTES, Plan, draw_plan
 from odradek.sim.run import Report
 from odradek.sim.shrink import shrink
 from odradek.wire.protocol_version import ProtocolVersion
@@ -35,7 +35,9 @@ def test_seeds_draw_different_worlds_of_every_kind() -> None:
 def test_a_plan_is_the_same_after_a_file() -> None:
     plans = [draw_plan(seed, 30.0) for seed in range(20)]
     assert [Plan.from_json(plan.to_json()) for plan in plans] == plans
-    assert {tuple(plan.settings) for plan in plans} == {(), ("replica.fetch.max.bytes",)}
+    assert {FETCH_BYTES in plan.settings for plan in plans} == {False, True}
+    sizes = {plan.settings.get("log.segment.bytes") for plan in plans}
+    assert sizes == {None, *SEGMENT_BYTES}
 
 
 def test_the_smallest_list_of_faults_that_fails_is_found() -> None:

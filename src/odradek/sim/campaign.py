@@ -14,6 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from .checkers import table_rows
+from .loop import dropping_work
 from .plan import Plan, draw_plan
 from .run import run
 
@@ -83,6 +84,10 @@ def try_plan(plan: Plan) -> Outcome:
         report = run(plan)
     except Exception as error:
         return Outcome(seed, 0.0, {}, {}, {}, f"the run itself failed: {error!r}")
+    finally:
+        # A world is a net of cycles, with all that its killed processes held.
+        with dropping_work():
+            gc.collect()
     reason = None
     if not report.passed:
         reason = "; ".join([*map(str, report.violations), *report.findings][:2])

@@ -458,6 +458,26 @@ class NoDuplicates(Checker):
                 seen[record.value] = (of, record.offset)
 
 
+class OrderKept(Checker):
+    """What an idempotent producer sent to a partition is acknowledged in the order sent, however
+    many requests it had under way."""
+
+    name = "OrderKept"
+
+    def judge(self) -> None:
+        for of, acknowledged in self.history.acknowledged.items():
+            last: dict[bytes, tuple[int, int]] = {}
+            for offset in sorted(acknowledged) if self.history.protected(of) else ():
+                value = acknowledged[offset]
+                producer, _, number = value.rpartition(b":")
+                if value not in self.history.idempotent or not number.isdigit():
+                    continue  # a transaction's, which is sent one by one
+                before, at = last.get(producer, (-1, -1))
+                if int(number) < before:
+                    self.violated(f"{of}: {value!r} is at {offset}, a later one at {at}")
+                last[producer] = (int(number), offset)
+
+
 class DeletedIsGone(Checker):
     """Nothing of a deleted topic is left on any broker, and one that is created again under its
     name has none of its records."""
@@ -619,6 +639,7 @@ CHECKERS: Sequence[type[Checker]] = (
     OnlyTheRegisteredBrokerWrites,
     StatesWithinTables,
     NoDuplicates,
+    OrderKept,
     DeletedIsGone,
     CountsAgree,
     MovesWithinLimits,

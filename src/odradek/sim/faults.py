@@ -21,6 +21,7 @@ from odradek.log.log import Log
 from odradek.store import paths
 from odradek.wire.topics import TopicPartition
 
+from .network import JITTER_S
 from .observation import Ledger, hosted
 from .world import CAPACITY_BYTES, Host, World
 
@@ -47,6 +48,10 @@ class Kind(StrEnum):
     DEPOSE = "depose"
     DAMAGE = "damage"
     BREAK_CLIENTS = "break-clients"
+    CUT_CLIENTS = "cut-clients"
+    SLOW_CLIENTS = "slow-clients"
+    SPIKE = "spike"
+    TWO_POWER_LOSSES = "two-power-losses"
     SAME_ID = "same-id"
     PAUSE_AND_SAME_ID = "pause-and-same-id"
     UPGRADE = "upgrade"
@@ -54,9 +59,19 @@ class Kind(StrEnum):
 
 TWINS = {Kind.SAME_ID, Kind.PAUSE_AND_SAME_ID}
 # A machine that takes the id of one that is paused comes with an empty disk.
-DESTROYS_DATA = {Kind.POWER_LOSS, Kind.ERASE, Kind.DAMAGE, *TWINS}
+DESTROYS_DATA = {Kind.POWER_LOSS, Kind.TWO_POWER_LOSSES, Kind.ERASE, Kind.DAMAGE, *TWINS}
+CLIENT_LINKS = {Kind.CUT_CLIENTS, Kind.SLOW_CLIENTS, Kind.SPIKE}
 # Drawn by generators of their own, so that the other faults of a seed stay what they were.
-DRAWN_APART = {Kind.DAMAGE, Kind.BREAK_CLIENTS, Kind.UPGRADE, Kind.DISK_FILLS, *TWINS}
+DRAWN_APART = {
+    Kind.DAMAGE,
+    Kind.BREAK_CLIENTS,
+    Kind.UPGRADE,
+    Kind.DISK_FILLS,
+    Kind.TWO_POWER_LOSSES,
+    *CLIENT_LINKS,
+    *TWINS,
+}
+TWO = {Kind.TWO_POWER_LOSSES}
 TAKES_AWAY = {
     Kind.KILL,
     Kind.STOP,
@@ -70,6 +85,8 @@ TAKES_AWAY = {
     Kind.UPGRADE,
 }
 SLOW_LATENCY_S = 0.2
+# While a host's network is overloaded, a message takes anything up to this.
+SPIKE_JITTER_S = 1.0
 # What is left on a disk that fills: less than a few batches.
 ROOM_BYTES_MAX = 1_000
 
@@ -89,7 +106,7 @@ class Fault:
         return f"{self.kind} {whom} at {self.at:.2f} for {self.duration_s:.2f}"
 
 
-PAIRS = {Kind.CUT, Kind.CUT_ONE_WAY, Kind.SLOW, Kind.RESET}
+PAIRS = {Kind.CUT, Kind.CUT_ONE_WAY, Kind.SLOW, Kind.RESET, Kind.TWO_POWER_LOSSES}
 
 
 def draw_faults(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
@@ -147,6 +164,36 @@ def draw_broken_clients(rng: random.Random, brokers: Iterable[int], until_s: flo
     return faults
 
 
+def draw_client_links(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
+    """Links of clients that are cut or slow, and hosts all of whose messages are late, in one
+    world of two."""
+    ids = list(brokers)
+    faults: list[Fault] = []
+    gap_s = rng.choice([5.0, 20.0])
+    at = rng.uniform(1, 5) if rng.random() < 0.5 else until_s
+    while at < until_s:
+        kind = rng.choice(sorted(CLIENT_LINKS))
+        duration_s = min(rng.expovariate(1 / 4.0) + 0.05, 60.0)
+        faults.append(Fault(at, kind, rng.choice(ids), rng.choice(ids), duration_s))
+        at += rng.expovariate(1 / gap_s)
+    return faults
+
+
+def draw_two_power_losses(
+    rng: random.Random, brokers: Iterable[int], until_s: float
+) -> list[Fault]:
+    """Two machines lose power at once, in one world of two with three replicas."""
+    ids = list(brokers)
+    faults: list[Fault] = []
+    at = rng.uniform(2, 20) if rng.random() < 0.5 else until_s
+    while at < until_s:
+        victim, other = rng.sample(ids, 2)
+        duration_s = rng.uniform(0.1, 15.0)
+        faults.append(Fault(at, Kind.TWO_POWER_LOSSES, victim, other, duration_s))
+        at += rng.uniform(5, 40)
+    return faults
+
+
 def draw_twins(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
     """Second processes under an id that is in use: in few runs, for they need a healthy cluster."""
     ids = list(brokers)
@@ -179,17 +226,18 @@ class FaultInjector:
     def __init__(self, world: World) -> None:
         self.world = world
         self.injected: dict[Kind, int] = {}
-        self._without_power: int | None = None
+        self._without_power: set[int] = set()
 
     async def inject(self, fault: Fault) -> bool:
         """Begin a fault; False when it makes no sense now (the victim is already down)."""
         world, host = self.world, self.world.hosts[fault.victim]
         other = world.hosts[fault.other]
-        if fault.kind in DESTROYS_DATA and not self._may_destroy():
+        if fault.kind in DESTROYS_DATA and not self._may_destroy(2 if fault.kind in TWO else 1):
             return False
         if not host.is_up or (fault.kind in TAKES_AWAY and self._is_unnoticed()):
             return False
-        if fault.victim in world.twins and fault.kind in TAKES_AWAY | DESTROYS_DATA:
+        hit = {fault.victim, fault.other} if fault.kind in TWO else {fault.victim}
+        if hit & world.twins.keys() and fault.kind in TAKES_AWAY | DESTROYS_DATA:
             return False  # its twin would take the id at a time when it may have the only copy
         match fault.kind:
             case Kind.KILL:
@@ -204,27 +252,16 @@ class FaultInjector:
                 host.pause()
             case Kind.POWER_LOSS:
                 host.lose_power()
-                self._without_power = host.id
+                self._without_power = {host.id}
+            case Kind.TWO_POWER_LOSSES:
+                host.lose_power()
+                other.lose_power()
+                self._without_power = {host.id, other.id}
             case Kind.ERASE:
                 host.erase()
             case Kind.DAMAGE:
                 await host.stop()
                 self._damage(host, fault)
-            case Kind.ISOLATE:
-                for one in world.hosts.values():
-                    self._cut(host, one)
-                    self._cut(one, host)
-            case Kind.CUT:
-                self._cut(host, other)
-                self._cut(other, host)
-            case Kind.CUT_ONE_WAY:
-                self._cut(host, other)
-            case Kind.SLOW:
-                world.network.link(host.name, other.name).latency_s = SLOW_LATENCY_S
-            case Kind.RESET:
-                world.network.reset_connections(host.name, other.name)
-            case Kind.BREAK_CLIENTS:
-                world.network.break_clients(host.name, {each.name for each in world.machines})
             case Kind.STORE_CUT:
                 if host.store is not None:
                     world.server.disconnect(host.store)
@@ -247,9 +284,39 @@ class FaultInjector:
                 world.server.remove(paths.CONTROLLER)
             case Kind.SKEW:
                 host.skew_ms = int(fault.duration_s * 1000) * (1 if fault.other % 2 else -1)
+        self._disturb(fault)
         world.note(f"fault: {fault}")
         self.injected[fault.kind] = self.injected.get(fault.kind, 0) + 1
         return True
+
+    def _disturb(self, fault: Fault) -> None:
+        """Begin a fault of the network; nothing for others."""
+        world, host = self.world, self.world.hosts[fault.victim]
+        other = world.hosts[fault.other]
+        match fault.kind:
+            case Kind.ISOLATE:
+                for one in world.hosts.values():
+                    self._cut(host, one)
+                    self._cut(one, host)
+            case Kind.CUT:
+                self._cut(host, other)
+                self._cut(other, host)
+            case Kind.CUT_ONE_WAY:
+                self._cut(host, other)
+            case Kind.SLOW:
+                world.network.link(host.name, other.name).latency_s = SLOW_LATENCY_S
+            case Kind.RESET:
+                world.network.reset_connections(host.name, other.name)
+            case Kind.BREAK_CLIENTS:
+                world.network.break_clients(host.name, {each.name for each in world.machines})
+            case Kind.CUT_CLIENTS:
+                for source, target in self._client_links(fault):
+                    world.network.cut(source, target)
+            case Kind.SLOW_CLIENTS:
+                for source, target in self._client_links(fault):
+                    world.network.link(source, target).latency_s = SLOW_LATENCY_S
+            case Kind.SPIKE:
+                self._set_jitter(host, SPIKE_JITTER_S)
 
     async def heal(self, fault: Fault) -> None:
         """The fault is over."""
@@ -259,6 +326,18 @@ class FaultInjector:
             case Kind.KILL | Kind.STOP | Kind.POWER_LOSS | Kind.ERASE | Kind.DAMAGE | Kind.UPGRADE:
                 if not host.is_up:
                     host.start()
+            case Kind.TWO_POWER_LOSSES:
+                for one in (host, other):
+                    if not one.is_up:
+                        one.start()
+            case Kind.CUT_CLIENTS:
+                for source, target in self._client_links(fault):
+                    world.network.heal(source, target)
+            case Kind.SLOW_CLIENTS:
+                for source, target in self._client_links(fault):
+                    world.network.link(source, target).latency_s = world.network.latency_s
+            case Kind.SPIKE:
+                self._set_jitter(host, JITTER_S)
             case Kind.PAUSE:
                 host.resume()
             case Kind.SAME_ID | Kind.PAUSE_AND_SAME_ID:
@@ -302,7 +381,7 @@ class FaultInjector:
     def heal_everything(self) -> None:
         """All hosts on and awake, all links whole."""
         for link in self.world.network.links.values():
-            link.latency_s = self.world.network.latency_s
+            link.latency_s, link.jitter_s = self.world.network.latency_s, JITTER_S
         self.world.network.heal_all()
         hosts = self.world.hosts.values()
         self.world.twins.clear()
@@ -329,19 +408,33 @@ class FaultInjector:
 
     def _is_unnoticed(self) -> bool:
         """Whether a broker lost power and still counts as in sync somewhere where it is not."""
-        if self._without_power is None:
+        if not self._without_power:
             return False
         if self._may_destroy() or not any(
-            self._without_power in state.isr for state in self.world.ledger.states.values()
+            self._without_power & set(state.isr) for state in self.world.ledger.states.values()
         ):
-            self._without_power = None
-        return self._without_power is not None
+            self._without_power = set()
+        return bool(self._without_power)
+
+    def _client_links(self, fault: Fault) -> list[tuple[str, str]]:
+        """Between a broker and all clients: both ways, or one of them."""
+        name = self.world.hosts[fault.victim].name
+        ways = fault.other % 3
+        clients = self.world.client_hosts
+        to_clients = [(name, client) for client in clients] if ways != 1 else []
+        return to_clients + ([(client, name) for client in clients] if ways != 2 else [])
+
+    def _set_jitter(self, host: Host, jitter_s: float) -> None:
+        network = self.world.network
+        for name in [*self.world.client_hosts, *(each.name for each in self.world.machines)]:
+            for link in (network.link(host.name, name), network.link(name, host.name)):
+                link.jitter_s = jitter_s
 
     def _cut(self, source: Host, target: Host) -> None:
         if source is not target:
             self.world.network.cut(source.name, target.name)
 
-    def _may_destroy(self) -> bool:
+    def _may_destroy(self, copies: int = 1) -> bool:
         """Whether every copy there ought to be is there, whole: not only in the controller's eyes,
         which learns of a death when a session ends, but in the logs themselves."""
         if not all(map(self._is_well, self.world.hosts.values())) or not self._are_known():
@@ -354,7 +447,7 @@ class FaultInjector:
             if partition.is_leader:
                 ends[partition.tp] = partition.local_log.end_offset
         return all(
-            len(replicas) > 1
+            len(replicas) > copies
             and self._is_whole(TopicPartition(name, number), replicas, now, ends, logs)
             for name, node in now.topics.items()
             for number, replicas in node.partitions.items()

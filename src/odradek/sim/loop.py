@@ -18,9 +18,10 @@ import contextlib
 import contextvars
 import heapq
 import inspect
+import warnings
 from asyncio import base_events, events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -263,21 +264,23 @@ class SimLoop(base_events.BaseEventLoop):
 
     def bury(self, tasks: list[asyncio.Task[Any]]) -> None:
         """Keep a dead process's tasks until the end: no `finally` of theirs runs."""
-        for task in tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            work = task.get_coro()
-            if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == "CORO_CREATED":
-                work.close()  # it never began: nothing of it may be missed
+        with dropping_work():
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                work = task.get_coro()
+                if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == "CORO_CREATED":
+                    work.close()  # it never began: nothing of it may be missed
         self._graveyard.extend(task for task in tasks if not task.done())
 
     def clear_graveyard(self) -> None:
         """At the end of the world: what killed processes do in their `finally` does not count."""
-        for task in self._graveyard:
-            work = task.get_coro()
-            if inspect.iscoroutine(work):
-                with contextlib.suppress(Exception):
-                    work.close()
-        self._graveyard.clear()
+        with dropping_work():
+            for task in self._graveyard:
+                work = task.get_coro()
+                if inspect.iscoroutine(work):
+                    with contextlib.suppress(Exception):
+                        work.close()
+            self._graveyard.clear()
 
     async def create_server(
         self,
@@ -307,6 +310,15 @@ class SimLoop(base_events.BaseEventLoop):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+@contextlib.contextmanager
+def dropping_work() -> Iterator[None]:
+    """While a dead process's work is thrown away: that it had coroutines which it would have
+    awaited later is no mistake of the program."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        yield
 
 
 def _process_of(context: contextvars.Context | None) -> Process | None:

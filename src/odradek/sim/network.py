@@ -16,7 +16,7 @@ from typing import Any
 from .loop import PROCESS, Process, SimLoop
 
 HIGH_WATER_BYTES = 1 << 16
-CHUNK_BYTES = 1 << 18
+JITTER_S = 0.0003
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Link:
     """One direction between two hosts."""
 
     latency_s: float = 0.0002
-    jitter_s: float = 0.0003
+    jitter_s: float = JITTER_S
     bytes_per_s: float = 1e9
     cut: bool = False
 
@@ -47,6 +47,8 @@ class Network:
         self.connections: set[_Endpoint] = set()
         # Hosts without power: they refuse and reset nothing.
         self.dark: set[str] = set()
+        # Ends that are closed, of which the other end could not hear: the link was cut.
+        self.unheard: set[_Endpoint] = set()
         self._next_port = 40_000
         self._next_id = 0
         self.bytes_sent = 0
@@ -67,6 +69,9 @@ class Network:
         for endpoint in sorted(self.connections, key=lambda endpoint: endpoint.id):
             if endpoint.host == source and endpoint.peer_host == target:
                 endpoint.flush()
+        for endpoint in sorted(self.unheard, key=lambda endpoint: endpoint.id):
+            if endpoint.host == source and endpoint.peer_host == target:
+                endpoint.tell_reset()
 
     def heal_all(self) -> None:
         for source, target in sorted(self.links):
@@ -420,15 +425,24 @@ class _Endpoint(asyncio.Transport):
         """Both ends lose the connection; the far one learns of it when the link lets it."""
         self.closing = True
         self.unsent.clear()
-        loop = self.network.loop
-        loop.call_soon(self._lose, None, context=self.process.context)
-        link = self.link
-        silent = link.cut or self.process.host in self.network.dark
-        wait = self.network.RESET_AFTER_S if silent else link.delay(self.network.rng, 64)
-        peer = self.peer
-        loop.call_later(
-            wait, peer._lose, ConnectionResetError(104, "reset"), context=peer.process.context
-        )
+        network = self.network
+        network.loop.call_soon(self._lose, None, context=self.process.context)
+        if self.process.host in network.dark:
+            self._lose_peer_in(network.RESET_AFTER_S)
+        elif self.link.cut:
+            network.unheard.add(self)
+            self._lose_peer_in(network.RESET_AFTER_S)
+        else:
+            self.tell_reset()
+
+    def tell_reset(self) -> None:
+        """The far end hears that this one is gone, as soon as a message takes."""
+        self.network.unheard.discard(self)
+        self._lose_peer_in(self.link.delay(self.network.rng, 64))
+
+    def _lose_peer_in(self, wait_s: float) -> None:
+        peer, error = self.peer, ConnectionResetError(104, "reset")
+        self.network.loop.call_later(wait_s, peer._lose, error, context=peer.process.context)
 
     def _lose(self, error: Exception | None) -> None:
         if self.closed:

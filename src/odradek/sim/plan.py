@@ -17,10 +17,12 @@ from .faults import (
     Fault,
     Kind,
     draw_broken_clients,
+    draw_client_links,
     draw_damage,
     draw_faults,
     draw_filling_disks,
     draw_twins,
+    draw_two_power_losses,
     draw_upgrades,
 )
 from .workload import Load
@@ -32,6 +34,11 @@ PLANS_SHARE = 0.3
 # A follower that is behind fetches one batch or two at a time: being behind lasts.
 FETCH_BYTES = "replica.fetch.max.bytes"
 SMALL_FETCHES = {FETCH_BYTES: "250"}
+# Logs of many segments: what a broker recovers after a kill begins with the last one, the topics
+# of the coordinators are compacted all the time, and a long run costs no more than a short one.
+SEGMENT_BYTES = ("8192", "32768")
+SEGMENTS_SHARE = 0.8
+OFFLOAD_S = (0.0, 0.0, 0.005, 0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class Plan:
     # to. Plans of old have none, and are carried out in the oldest.
     protocols: Sequence[str] = ()
     later_protocol: str = str(ProtocolVersion.oldest())
+    # How long work that leaves the loop (flushes, above all) takes on the average.
+    offload_s: float = 0.0
 
     @property
     def world_protocols(self) -> Protocols:
@@ -75,6 +84,8 @@ class Plan:
             f"{load.writers} transactional writers, {load.movers} movers, "
             f"{load.committed_consumers} consumers with read_committed, "
             f"{'plans, ' if load.plans else ''}"
+            f"{'pipelines, ' if load.pipelining else ''}"
+            f"{f'flushes of {self.offload_s * 1000:.0f} ms, ' if self.offload_s else ''}"
             f"{len(self.faults)} faults"
         )
 
@@ -110,6 +121,7 @@ def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
         load,
         fills_topics=world.dice("full topics").random() < 0.5,
         plans=world.dice("plans").random() < PLANS_SHARE,
+        pipelining=world.dice("pipelining").choice([0.0, 0.5, 1.0]),
     )
     apart = world.dice("transactions")
     if apart.random() < 0.5:
@@ -122,12 +134,30 @@ def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
     )
 
 
+def draw_settings(world: World, rng: random.Random) -> dict[str, str]:
+    """Settings of all brokers."""
+    settings = dict(rng.choice([{}, {}, SMALL_FETCHES]))
+    apart = world.dice("segments")
+    if apart.random() < SEGMENTS_SHARE:
+        size = apart.choice(SEGMENT_BYTES)
+        settings |= {
+            "log.segment.bytes": size,
+            "offsets.topic.segment.bytes": size,
+            "transaction.state.log.segment.bytes": size,
+            "log.cleaner.backoff.ms": "1000",
+            "log.segment.delete.delay.ms": "1000",
+        }
+    return settings
+
+
 def _faults(world: World, rng: random.Random, brokers: range, seconds: float) -> list[Fault]:
     faults = [
         *draw_faults(rng, brokers, seconds),
         *draw_damage(world.dice("damage"), brokers, seconds),
         *draw_broken_clients(world.dice("clients"), brokers, seconds),
         *draw_filling_disks(world.dice("filling disks"), brokers, seconds),
+        *draw_client_links(world.dice("client links"), brokers, seconds),
+        *draw_two_power_losses(world.dice("two power losses"), brokers, seconds),
         *draw_twins(world.dice("twins"), brokers, seconds),
         *draw_upgrades(world.dice("upgrades"), brokers, seconds),
     ]
@@ -169,7 +199,8 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
         seconds=seconds,
         load=draw_load(world, rng, partitions),
         faults=_faults(world, rng, range(1, brokers + 1), seconds),
-        settings=rng.choice([{}, {}, SMALL_FETCHES]),
+        settings=draw_settings(world, rng),
         protocols=list(map(str, protocols)),
         later_protocol=str(later),
+        offload_s=world.dice("offload").choice(OFFLOAD_S),
     )

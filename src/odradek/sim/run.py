@@ -83,6 +83,7 @@ def run(plan: Plan, until: Collection[str] = ()) -> Report:
         latency_s=plan.latency_s,
     )
     world.protocols = plan.world_protocols
+    world.offload_s = plan.offload_s
     history = History()
     history.transactions = TransactionEvidence(
         lambda invariant, what: history.violated(invariant, world.loop.time(), what)

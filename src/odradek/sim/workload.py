@@ -15,7 +15,7 @@ from itertools import count
 from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.consumer import Consumer
-from odradek.client.producer import Delivery, Producer
+from odradek.client.producer import BATCH_BYTES, Delivery, Producer
 from odradek.client.reader import EARLIEST, LATEST, Batches, Isolation, offsets_at
 from odradek.client.values import ConfigChange, Resource, ResourceType
 from odradek.wire.messages.alter_partition_reassignments import (
@@ -44,6 +44,9 @@ from .world import EPOCH_MS, World
 
 # How many records a consumer reads once more when it starts again.
 AGAIN = 50
+# From so many records on a log is long, and not often read from its start.
+LONG = 2000
+FROM_THE_START = 0.1
 # How long a consumer works at most on what it was given, before it asks for more.
 WORK_S = 0.2
 
@@ -74,6 +77,8 @@ class Load:
     fills_topics: bool = False
     # Whether partitions are moved for plans.
     plans: bool = False
+    # The share of producers that have several requests under way to one partition.
+    pipelining: float = 0.0
 
     @property
     def has_transactions(self) -> bool:
@@ -128,7 +133,8 @@ class Workload:
         for index in range(load.producers):
             name = f"producer-{index}"
             once = self.world.dice(name).random() < load.idempotent
-            self._run(name, self._produce(name, once))
+            pipelines = self.world.dice(f"{name}/pipelines").random() < load.pipelining
+            self._run(name, self._produce(name, once, pipelines))
         for index in range(load.consumers):
             self._run(f"consumer-{index}", self._consume(f"consumer-{index}"))
         for index in range(load.groups * load.members):
@@ -179,7 +185,7 @@ class Workload:
 
     # Producing
 
-    async def _produce(self, name: str, idempotent: bool) -> None:
+    async def _produce(self, name: str, idempotent: bool, pipelines: bool) -> None:
         rng = self.world.dice(f"{name}/load")
         async with self.client(name) as client:
             producer = Producer(
@@ -188,10 +194,12 @@ class Workload:
                 linger_s=rng.choice([0.0, 0.005, 0.05]),
                 delivery_timeout_s=30.0,
                 clock=self._clock,
+                # Batches of one record: those handed in together leave one behind the other.
+                batch_bytes=1 if pipelines else BATCH_BYTES,
             )
             sent = 0
             # An impatient one does not wait for an answer before it sends the next.
-            depth = rng.choice([1, 4, 16])
+            depth = max(rng.choice([1, 4, 16]), 4 if pipelines else 1)
             waiting: set[asyncio.Task[None]] = set()
             while not self.stopping:
                 topic = rng.choice(sorted(self.topics))
@@ -204,7 +212,8 @@ class Workload:
                 waiting.add(asyncio.ensure_future(self._answers(deliveries)))
                 while len(waiting) >= depth:
                     _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.sleep(rng.expovariate(10))
+                # Each record is a request of its own: as many requests as of others, no more.
+                await asyncio.sleep(rng.expovariate(3 if pipelines else 10))
             await asyncio.gather(*waiting)
             await producer.close()
 
@@ -234,14 +243,14 @@ class Workload:
     # Consuming
 
     async def _consume(self, name: str, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
-        rng = self.world.dice(f"{name}/load")
+        rng, starts = self.world.dice(f"{name}/load"), self.world.dice(f"{name}/starts")
         async with self.client(name) as client:
             for round_number in count():
                 if self.stopping:
                     return
-                # Everything once in a while; else what is new, and a little of what was.
+                # Old records once in a while; else what is new, and a little of what was.
                 wanted = {
-                    of: EARLIEST if round_number % 4 == 0 else self._recent(of)
+                    of: self._earlier(of, starts) if round_number % 4 == 0 else self._recent(of)
                     for of in self.partitions()
                 }
                 try:
@@ -261,6 +270,14 @@ class Workload:
             for topic, partitions in self.topics.items()
             for partition in range(partitions)
         ]
+
+    def _earlier(self, of: TopicPartition, rng: random.Random) -> int:
+        """All of a short log; of a long one anything, the nearer the likelier, or it would be read
+        a hundred times in a long run."""
+        last = self.history.last_acknowledged.get(of, 0)
+        if last < LONG or rng.random() < FROM_THE_START:
+            return EARLIEST
+        return last - int(last ** rng.random())
 
     def _recent(self, of: TopicPartition) -> int:
         return max(0, self.history.last_acknowledged.get(of, 0) - AGAIN)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import Broker, StartFailed
 from odradek.controller.journal import Entry, describe
-from odradek.log.offload import on_the_spot
+from odradek.log.offload import Offload, on_the_spot
 from odradek.store.api import Create, Delete, Operation, Result
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.paths import broker as broker_path
@@ -130,7 +130,7 @@ class Host:
                 disk=disk,
                 clock=self.clock,
                 rng=self.world.dice(f"{self.name}/{self.starts}"),
-                offload=on_the_spot,
+                offload=self._offload(),
                 boot_id=f"{self.name}/{self.boots}",
             )
             await self.broker.start()
@@ -146,6 +146,21 @@ class Host:
         self.world.loop.call_later(
             OPERATOR_S, self._start_again, self.starts, context=contextvars.Context()
         )
+
+    def _offload(self) -> Offload:
+        """How blocking work leaves the loop: it is done at some moment, and known to be done at a
+        later one."""
+        if not self.world.offload_s:
+            return on_the_spot
+        rate, rng = 2 / self.world.offload_s, self.world.dice(f"offload/{self.name}/{self.starts}")
+
+        async def offload(work: Callable[[], T], /) -> T:
+            await asyncio.sleep(rng.expovariate(rate))
+            result = work()
+            await asyncio.sleep(rng.expovariate(rate))
+            return result
+
+        return offload
 
     def _start_again(self, starts: int) -> None:
         """An operator finds that the broker ended by itself, and starts it unless another has."""
@@ -265,6 +280,8 @@ class World:
         self.ledger: Ledger
         # Where brokers differ in what they speak, or are upgraded; else `config` has it.
         self.protocols: Protocols | None = None
+        # How long work that leaves a broker's loop takes on the average.
+        self.offload_s = 0.0
 
     def dice(self, name: str) -> random.Random:
         """A generator for one part, the same for the same seed and name."""
@@ -307,6 +324,11 @@ class World:
     def brokers(self) -> list[Broker]:
         """Those whose process is alive and has come as far as to have one."""
         return [h.broker for h in self.hosts.values() if h.is_up and h.broker is not None]
+
+    @property
+    def client_hosts(self) -> list[str]:
+        """Where clients have run until now."""
+        return sorted({process.host for process in self._clients})
 
     def process(self, name: str) -> Process:
         """A client's process."""
