@@ -8,7 +8,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 MAVEN := --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format docs site screenshots vendor wheel bench clean peers peers-test peers-bench torment
+.PHONY: help setup run test check format docs site screenshots vendor wheel bench clean peers peers-test suites peers-bench torment
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,9 +69,12 @@ peers:  ## bring Apache Kafka 3.9 and 4.x through Maven, to test and measure bes
 	cd tests/interop/harness && mvn $(MAVEN) --file pom-4.xml -DoutputDirectory=lib/kafka-4
 	cd tests/interop/harness/spark && mvn $(MAVEN) -DoutputDirectory=../lib/spark-kafka
 
-peers-test: $(READY)  ## one cluster with Apache Kafka, its tools on ours, its files and ours (TESTS="not 2.8")
-	$(BIN)/python -m pytest tests/interop -m "not spark" $(if $(TESTS),-k "$(TESTS)")
-	$(BIN)/python -m pytest tests/interop -m spark $(if $(TESTS),-k "$(TESTS)")
+peers-test: $(READY)  ## beside Apache Kafka: one cluster, tools, files, clients (TESTS="not 2.8", QUICK=1)
+	$(BIN)/python -m pytest tests/interop -m "not spark$(if $(QUICK), and not slow)" $(if $(TESTS),-k "$(TESTS)")
+	$(BIN)/python -m pytest tests/interop -m "spark$(if $(QUICK), and not slow)" $(if $(TESTS),-k "$(TESTS)")
+
+suites: $(READY)  ## franz-go's and librdkafka's own tests against three brokers (ONLY=franz-go)
+	$(BIN)/python -m tests.suites $(ONLY)
 
 peers-bench: $(READY)  ## ours and Apache Kafka in turns, written to docs/benchmark.md
 	$(BIN)/python -m benchmarks.apache_kafka

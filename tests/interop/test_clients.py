@@ -1,19 +1,17 @@
 """The current Java client, idempotent through a leader's death, and franz-go on ours."""
 
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.interop.harness.copying import go_program
 from tests.interop.harness.kafka import KAFKA_4
 from tests.interop.harness.toolbox import Toolbox
 
 from odradek import Cluster
 
 RECORDS = 20_000
-GO = Path(__file__).parent / "harness" / "go"
 
 
 @pytest.fixture
@@ -53,25 +51,11 @@ def test_each_record_once_through_a_leaders_death(tools_4: Toolbox) -> None:
         assert len(read.splitlines()) == RECORDS
 
 
-@pytest.fixture(scope="session")
-def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("no Go here")
-    program = tmp_path_factory.mktemp("go") / "smoke"
-    built = subprocess.run(
-        [go, "build", "-o", program, "."], cwd=GO, capture_output=True, text=True
-    )
-    if built.returncode and "dial tcp" in built.stderr:
-        pytest.skip(f"the Go proxy cannot be reached: {built.stderr.splitlines()[-1]}")
-    assert built.returncode == 0, built.stderr
-    return program
-
-
-def test_franz_go(franz_go: Path) -> None:
+def test_franz_go() -> None:
+    program = go_program("smoke")
     with Cluster(brokers=3) as cluster:
         ran = subprocess.run(
-            [franz_go, cluster.bootstrap_servers], capture_output=True, text=True, timeout=120
+            [program, cluster.bootstrap_servers], capture_output=True, text=True, timeout=120
         )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [

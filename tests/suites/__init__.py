@@ -1,0 +1,1 @@
+"""Clients' own test suites, against three of our brokers: `make suites`."""
