@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors import StreamingQueryException
 
 from odradek.spark.errors import NoBroker
 from odradek.spark.pipeline.progress import (
@@ -89,6 +90,7 @@ class Query:
     def __init__(self, failure: str = "") -> None:
         self._failure = failure
         self._messages = ["Initializing StreamExecution", "Initializing sources"]
+        self.has_its_name = True
 
     @property
     def isActive(self) -> bool:  # noqa: N802  # Spark's name
@@ -100,6 +102,10 @@ class Query:
 
     def exception(self) -> Exception | None:
         return Exception(self._failure) if self._failure else None
+
+    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802  # Spark's name
+        self.has_its_name = False
+        raise StreamingQueryException(self._failure)
 
 
 class First(Query):
@@ -125,10 +131,11 @@ class Orphan(Query):
 
 
 class Writer:
-    """Gives one query after the other."""
+    """Gives one query after the other, and no two at once."""
 
     def __init__(self, *queries: Query) -> None:
         self.left = list(queries)
+        self._last: Query | None = None
 
     def queryName(self, name: str) -> "Writer":  # noqa: N802  # Spark's name
         return self
@@ -137,7 +144,9 @@ class Writer:
         return self
 
     def start(self) -> Query:
-        return self.left.pop(0)
+        assert self._last is None or not self._last.has_its_name, "its name is taken"
+        self._last = self.left.pop(0)
+        return self._last
 
 
 SLOW = "Python worker failed to connect back."

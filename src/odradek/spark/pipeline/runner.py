@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from odradek.spark.errors import OptionError, TableError
@@ -332,6 +332,8 @@ class Run:
 
     def _restart(self, name: str) -> None:
         """Start a query again whose Python was too slow; PipelineFailed once it was too often."""
+        from pyspark.errors import StreamingQueryException
+
         if not self._restarts_left:
             raise PipelineFailed(
                 f"{name}: {TOO_SLOW}, nor did it after {RESTARTS_MAX} restarts; {FEWER_TASKS}"
@@ -341,6 +343,9 @@ class Run:
         self._tell(
             f"{name}: {TOO_SLOW}; restart {count} of {RESTARTS_MAX}. If it recurs, {FEWER_TASKS}"
         )
+        # Its failure is known before Spark lets another query have its name.
+        with suppress(StreamingQueryException):
+            self.queries[name].awaitTermination(int(SETTLE_TIMEOUT_S))
         self._begin(name)
 
     def wait(self) -> None:
