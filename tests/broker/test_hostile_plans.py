@@ -35,7 +35,8 @@ def move(
 ) -> ReassignablePartition:
     return ReassignablePartition(
         partition_index=number,
-        replicas=None if to is None else list(to),
+        replicas=[-1],
+        planned_replicas=None if to is None else list(to),
         plan_position=position,
         replica_bytes=size,
     )
@@ -94,6 +95,8 @@ async def test_absurd_fields_of_a_plan_get_an_error_or_a_bound(tmp_path: Path) -
         assert await store.session.children(PLAN_MOVES) == [], "it is where it should be"
         assert await store.plan_throttles.read() == {}
         assert await ask(made, request(move(to=None))) == ["NO_REASSIGNMENT_IN_PROGRESS"]
+        # To a controller that does not know the fields it is no move, and no cancellation.
+        assert await ask(made, request(move(), plan=None)) == ["INVALID_REPLICA_ASSIGNMENT"]
 
 
 async def test_millions_of_moves_end_their_connection_and_no_other(

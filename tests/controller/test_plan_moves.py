@@ -200,6 +200,21 @@ async def test_a_step_to_a_broker_that_is_gone_is_taken_back_and_waits_for_it(
     assert await moving(cluster) == {0: (6,)}
 
 
+async def test_a_broker_that_comes_while_a_plan_runs_gets_what_a_new_plan_gives_it(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("t", (1, 2), (1, 3))
+    await ask(cluster, {T0: (1, 5), T1: (1, 6)})
+    await cluster.start(7)
+    await cluster.settle()
+    assert await moving(cluster) == {0: (5,)}, "the plan goes on as it was made"
+    assert await ask(cluster, {T1: (1, 7)}, "p-2") == {"t-1": "NONE"}
+    await catch_up(cluster, T0)
+    assert await moving(cluster) == {1: (7,)}, "the newer plan has replaced what waited"
+    await catch_up(cluster, T1)
+    assert [await replicas(cluster, tp) for tp in (T0, T1)] == [(1, 5), (1, 7)]
+
+
 async def test_a_partition_under_its_min_isr_stops_what_is_new(
     cluster: Cluster,
 ) -> None:

@@ -282,7 +282,8 @@ class Admin:
     ) -> dict[TopicPartition, Outcome]:
         """Have the controller move partitions for a plan, in this order, paced, and throttled to so
         many bytes a second on each broker unless that is 0; None takes one out of the plan. A Kafka
-        controller knows no plans: ask `knows_plans` first."""
+        controller knows no plans (`knows_plans`) and refuses each with INVALID_REPLICA_ASSIGNMENT.
+        """
         return await self._reassign(targets, plan_id, replica_bytes, throttle)
 
     async def report_strain(self, plan_id: str, brokers: Sequence[int]) -> None:
@@ -313,12 +314,15 @@ class Admin:
         throttle: int = 0,
     ) -> dict[TopicPartition, Outcome]:
         topics: dict[str, list[reassign_messages.ReassignablePartition]] = {}
+        planned = plan_id is not None
         for position, (tp, replicas) in enumerate(targets.items()):
+            wanted = None if replicas is None else list(replicas)
             topics.setdefault(tp.topic, []).append(
                 reassign_messages.ReassignablePartition(
                     partition_index=tp.partition,
-                    replicas=None if replicas is None else list(replicas),
-                    plan_position=position if plan_id is not None else 0,
+                    replicas=list(reassign_messages.ONLY_FOR_PLANS) if planned else wanted,
+                    planned_replicas=wanted if planned else None,
+                    plan_position=position if planned else 0,
                     replica_bytes=replica_bytes.get(tp, 0),
                 )
             )

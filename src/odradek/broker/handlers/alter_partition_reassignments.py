@@ -72,8 +72,8 @@ async def _ask(
         request.plan_id,
         {
             tp: None
-            if partition.replicas is None
-            else PlannedMove(tuple(partition.replicas), max(0, partition.replica_bytes))
+            if partition.planned_replicas is None
+            else PlannedMove(tuple(partition.planned_replicas), max(0, partition.replica_bytes))
             for tp, partition in sorted(asked.items(), key=lambda item: item[1].plan_position)
         },
         throttle=max(0, request.plan_throttle),
