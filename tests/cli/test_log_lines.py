@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from odradek.cli.log_lines import LENGTH_MAX, LineFormatter
+from odradek.cli.output import Listing
 
 
 @pytest.fixture
@@ -51,3 +52,9 @@ def test_a_traceback_keeps_its_lines(log: tuple[logging.Logger, io.StringIO]) ->
     first, second, *_ = written.getvalue().splitlines()
     assert first == "ERROR a request\\x0afailed"
     assert second.startswith("Traceback")
+
+
+def test_a_cell_of_a_table_does_not_act_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A group may be called anything, and an administrator lists them."""
+    Listing([{"group": "evil\x1b]0;owned\x07"}], {"group": "group"}).show(False)
+    assert "evil\\x1b]0;owned\\x07" in capsys.readouterr().out

@@ -23,7 +23,7 @@ store_config_option = click.option(
 
 
 @asynccontextmanager
-async def offline_store(address: str, config: Path | None) -> "AsyncIterator[ClusterStore]":
+async def offline_store(address: str, config: Path | None = None) -> "AsyncIterator[ClusterStore]":
     """The store at this address; refused while brokers are running."""
     from odradek.broker.first_users import offline_store
 

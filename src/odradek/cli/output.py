@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from odradek.cli.log_lines import one_line
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -92,7 +94,8 @@ def _cell(row: Row, column: Column) -> str:
     value = row[column] if isinstance(column, str) else column(row)
     if value is None:
         return ""
-    return numbers(value) if isinstance(value, list | tuple) else str(value)
+    # Names of groups and clients are theirs to choose, and may hold escape sequences.
+    return one_line(numbers(value) if isinstance(value, list | tuple) else str(value))
 
 
 def table(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> "Table":

@@ -62,7 +62,7 @@ from odradek.wire.messages.stop_replica import (
 )
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, is_legal_topic_name
 
 __all__ = ["ControlRequests", "TopicConfigs"]
 
@@ -128,7 +128,8 @@ class ControlRequests:
         states = _states(request)
         ids = _topic_ids(request) if self._keeps_topic_ids else {}
         topics = {tp.topic for tp, state in states.items() if self._needs_config(tp, state, ids)}
-        configs = await self._topic_configs(topics) if topics else {}
+        illegal = {topic for topic in topics if not is_legal_topic_name(topic)}
+        configs = await self._topic_configs(topics - illegal) if topics - illegal else {}
         error = self._stale(request.broker_epoch, request.controller_epoch)
         if error != ErrorCode.NONE:
             logger.warning(
@@ -138,13 +139,18 @@ class ControlRequests:
         self.controller_epoch = request.controller_epoch
         decisions = decide(
             self._broker_id,
-            states,
+            {tp: state for tp, state in states.items() if tp.topic not in illegal},
             self._facts,
             is_alive=self._cluster.is_alive,
             names_incarnation=request.broker_epoch != EPOCH_UNKNOWN,
             topic_ids=ids,
         )
         errors = self._apply(decisions, configs, ids)
+        if illegal:
+            # It would become a path: a controller that sends it is none, or is damaged.
+            logger.error("LeaderAndIsr with topics that cannot exist: %s", sorted(illegal))
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            errors |= {tp: code for tp in states if tp.topic in illegal}
         return _response(request, version, ErrorCode.NONE, errors)
 
     def _facts(self, tp: TopicPartition) -> LocalFacts:

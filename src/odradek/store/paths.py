@@ -98,7 +98,9 @@ def sanitize(entity: str) -> str:
     """A user, client or ip as a node's name: as Java's URL encoder, and no ``*`` or ``+``."""
     from urllib.parse import quote  # seldom needed, and a broker must start fast
 
-    return quote(entity, safe="").replace("~", "%7E")
+    name = quote(entity, safe="").replace("~", "%7E")
+    # No encoder touches dots, and these two are no names of nodes.
+    return name.replace(".", "%2E") if name in (".", "..") else name
 
 
 def desanitize(name: str) -> str:

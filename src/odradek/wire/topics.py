@@ -23,6 +23,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def is_legal_topic_name(name: str) -> bool:
+    try:
+        validate_topic_name(name)
+    except KafkaError:
+        return False
+    return True
+
+
 def validate_topic_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION unless the name can also be a directory on every disk."""
     if not name:

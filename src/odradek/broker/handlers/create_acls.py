@@ -53,8 +53,8 @@ def _binding(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
     if min(type_, operation, permission) <= 1:
         raise _invalid("UNKNOWN and ANY are for filters")
     name = creation.resource_name
-    if not name or "/" in name:
-        raise _invalid(f"the resource name {name!r} is empty or has a slash")
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise _invalid(f"the resource name {name!r} is empty, or cannot be that of a node")
     if type_ is ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise _invalid(f"the only cluster is {CLUSTER_NAME}")
     try:
