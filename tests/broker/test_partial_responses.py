@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tests.broker.clusters import batch_of, cluster, fetch_request, produce, produce_request
 
+from odradek.broker.server import Broker
 from odradek.wire.frames import FrameProtocol
 from odradek.wire.header import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
@@ -26,6 +28,10 @@ class StutteringSocket(socket.socket):
         super().__init__(fileno=fileno)
         self._counts = [1 << 30, 0, 1, 0, first]
 
+    def sendmsg(self, buffers: Iterable[bytes | bytearray | memoryview], *_: Any) -> int:  # type: ignore[override]
+        """How asyncio sends what is left, from Python 3.12 on."""
+        return self.send(b"".join(buffers))
+
     def send(self, data: Any, flags: int = 0) -> int:
         count = self._counts.pop() if len(self._counts) > 1 else self._counts[0]
         if count == 0:
@@ -38,7 +44,7 @@ class StutteringSocket(socket.socket):
 
 
 def session() -> list[tuple[Message, int]]:
-    """Requests whose answers never change: at once, after a wait, with records and with errors."""
+    """Requests with constant answers: immediate, after a wait, with records, with errors."""
     asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
     return [
         (ApiVersionsRequest(), 0),
@@ -50,44 +56,70 @@ def session() -> list[tuple[Message, int]]:
     ]
 
 
+REQUESTS = b"".join(
+    bytes(part)
+    for number, (message, version) in enumerate(session())
+    for part in encode_request(message, version, number, "test")
+)
+
+
+class Stream:
+    """One connection to a broker over a socket that stutters, with all requests sent."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+
+    async def open(self, stops_at: int, *, blocks_immediately: bool = False) -> "Stream":
+        self._socket, ours = socket.socketpair()
+        self._socket.setblocking(False)
+        stuttering = StutteringSocket(ours.detach(), stops_at)
+        stuttering.setblocking(False)
+        security = self._broker.security.of("PLAINTEXT")
+        self._transport, _ = await self._loop.connect_accepted_socket(
+            lambda: self._broker.connections.arrival(security), stuttering
+        )
+        if blocks_immediately:
+            self._transport.set_write_buffer_limits(0)
+        await self._loop.sock_sendall(self._socket, REQUESTS)
+        return self
+
+    async def read_all(self) -> bytes:
+        received = bytearray()
+        while whole_frames(received) < len(session()):
+            received += await self._loop.sock_recv(self._socket, 1 << 16)
+        self._transport.close()
+        received += await self._loop.sock_recv(self._socket, 1)  # nothing comes after them
+        self._socket.close()
+        return bytes(received)
+
+    async def read_and_cut(self, count: int) -> bytes:
+        """So many bytes; then this end is gone, whatever the broker still has to send."""
+        received = bytearray()
+        while len(received) < count:
+            received += await self._loop.sock_recv(self._socket, count - len(received))
+        self._socket.close()
+        return bytes(received)
+
+
 async def test_a_response_written_in_part_continues_where_it_stopped(tmp_path: Path) -> None:
-    requests = b"".join(
-        bytes(part)
-        for number, (message, version) in enumerate(session())
-        for part in encode_request(message, version, number, "test")
-    )
     async with cluster(tmp_path) as made:
         await made.create_topic("t")
         await produce(await made.connect(1), "t", b"value" * 20)
-        connections = made.brokers[1].connections
-        security = made.brokers[1].security.of("PLAINTEXT")
-        loop = asyncio.get_running_loop()
-
-        async def stream(stops_at: int, blocks_at_once: bool) -> bytes:
-            theirs, ours = socket.socketpair()
-            theirs.setblocking(False)
-            stuttering = StutteringSocket(ours.detach(), stops_at)
-            stuttering.setblocking(False)
-            transport, _ = await loop.connect_accepted_socket(
-                lambda: connections.arrival(security), stuttering
-            )
-            if blocks_at_once:
-                transport.set_write_buffer_limits(0)
-            await loop.sock_sendall(theirs, requests)
-            received = bytearray()
-            answers = 0
-            while answers < len(session()):
-                received += await loop.sock_recv(theirs, 1 << 16)
-                answers = whole_frames(received)
-            transport.close()
-            received += await loop.sock_recv(theirs, 1)  # nothing comes after them
-            theirs.close()
-            return bytes(received)
-
-        expected = await stream(1 << 20, blocks_at_once=False)
+        broker = made.brokers[1]
+        expected = await (await Stream(broker).open(1 << 20)).read_all()
         assert whole_frames(expected) == len(session())
         for stops_at in places_to_stop(expected):
-            assert await stream(stops_at, blocks_at_once=stops_at % 2 == 0) == expected, stops_at
+            is_even = stops_at % 2 == 0
+            stream = await Stream(broker).open(stops_at, blocks_immediately=is_even)
+            assert await stream.read_all() == expected, stops_at
+        for cut_at in places_to_stop(expected)[::3]:
+            # What one client did not take is not sent to another: they are served side by side.
+            one, other = Stream(broker), Stream(broker)
+            await one.open(cut_at, blocks_immediately=True)
+            await other.open(len(expected) - cut_at)
+            assert await one.read_and_cut(cut_at) == expected[:cut_at]
+            assert await other.read_all() == expected, cut_at
     for position in range(len(expected)):
         assert await read_frames(expected[:position]) == frames_of(expected[:position])
         assert await read_frames(expected[:position], expected[position:]) == frames_of(expected)
