@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 from tests.cli.conftest import CommandLine
 from tests.conftest import assert_no_traceback
 
-from odradek.cli.up import BROKER_HEADINGS, broker_rows, fitting
+from odradek.cli.up import BROKER_HEADINGS, _racks, broker_rows, fitting
 from odradek.operations import BrokerSummary, Overview
 from odradek.testing.cluster import _free_ports
 
@@ -56,11 +57,20 @@ def free_ports_in_a_row(count: int) -> int:
     return next(first for first in ports if {*range(first, first + count)} <= set(ports))
 
 
+def test_hosts_are_racks_dealt_out_in_turn() -> None:
+    assert _racks(5, None, 2) == ["host-1", "host-2", "host-1", "host-2", "host-1"]
+    assert _racks(2, "a,b", None) == ["a", "b"]
+    assert _racks(2, None, None) is None
+    for racks, hosts in (("a,b", 2), (None, 3)):
+        with pytest.raises(click.UsageError):
+            _racks(2, racks, hosts)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_in_order_and_nothing_is_lost(tmp_path: Path, number: signal.Signals) -> None:
     port = free_ports_in_a_row(2)
     odradek = CommandLine(f"127.0.0.1:{port},127.0.0.1:{port + 1}")
-    with up(tmp_path, port, 2, "--racks", "a,b") as cluster:
+    with up(tmp_path, port, 2, "--hosts", "2") as cluster:
         lines = read_until(cluster, "brokers 1,2")
         assert f"127.0.0.1:{port},127.0.0.1:{port + 1}" in lines[0]
         odradek("topics", "create", "t", "-r", "2")

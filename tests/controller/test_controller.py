@@ -115,6 +115,39 @@ async def test_questions_that_wait_when_the_session_ends_are_answered(
     assert cluster.active == [2]
 
 
+async def test_a_controller_whose_process_has_ended_is_replaced_before_its_session_has(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("t", (1, 2, 3))
+    await until_followed(cluster, 1)
+    await cluster.controller(1).stop()
+    await cluster.members[1].puppet.stop()
+    while cluster.active != [2]:  # noqa: ASYNC110  # of another member
+        await asyncio.sleep(0)  # a turn of the loop
+    await cluster.settle()
+    state = await cluster.admin.partition_state(T0)
+    assert state is not None
+    assert (state.leader, 1 in state.isr) == (2, False)
+    assert cluster.members[3].puppet.live_brokers == [2, 3]
+    assert 1 in await cluster.admin.brokers(), "its session goes on"
+
+
+async def test_a_controller_that_listens_again_is_not_deposed(cluster: Cluster) -> None:
+    await until_followed(cluster, 1)
+    for connection in list(cluster.members[1].puppet.connections):
+        connection.close()
+    await until_followed(cluster, 1)
+    await cluster.settle()
+    assert cluster.active == [1]
+    assert cluster.controller(2).election.won == 0
+
+
+async def until_followed(cluster: Cluster, broker_id: int) -> None:
+    """Its own controller, and that of the standby, hold a connection to the broker."""
+    while len(cluster.members[broker_id].puppet.connections) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)  # a turn of the loop
+
+
 async def test_a_stopped_controller_refuses(cluster: Cluster) -> None:
     controller = cluster.controller(1)
     await controller.stop()

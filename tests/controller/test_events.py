@@ -178,6 +178,7 @@ async def test_kafkas_names_of_the_events_this_dialect_has() -> None:
         "ZkPartitionReassignment",
         "ApiPartitionReassignment",
         "PartitionReassignmentIsrChange",
+        "ControllerDeserted",  # ours
         "PaceMoves",  # ours
         "PlanMovesReceived",  # ours
         "ListPartitionReassignments",

@@ -55,6 +55,11 @@ TOPIC_HEADINGS = ("topic", "partitions", "isr", "unhealthy", "records", "rate")
     help="Port of the first broker; the others take the next ones.",
 )
 @click.option("--racks", help="A rack for each broker: a,b,c.")
+@click.option(
+    "--hosts",
+    type=click.IntRange(1),
+    help="Pretend that the brokers run on so many hosts: each broker's rack is its host.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
 @click.option("--secure", is_flag=True, help="TLS, logins and permissions for clients.")
 @click.option("--console", "has_console", is_flag=True, help="A web console, too; see its link.")
@@ -72,6 +77,7 @@ def up(
     store: str,
     port: int,
     racks: str | None,
+    hosts: int | None,
     settings: tuple[str, ...],
     secure: bool,
     has_console: bool,
@@ -99,7 +105,7 @@ def up(
     try:
         cluster = Cluster(
             brokers,
-            racks.split(",") if racks else None,
+            _racks(brokers, racks, hosts),
             {**config, **assignments(settings, "--set")},
             data,
             store,
@@ -126,6 +132,17 @@ def up(
         raise click.ClickException(str(error)) from None
     except PermissionError as error:  # of a log in a directory that is not ours
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+
+
+def _racks(brokers: int, racks: str | None, hosts: int | None) -> list[str] | None:
+    """The rack of each broker."""
+    if hosts is None:
+        return racks.split(",") if racks else None
+    if racks:
+        raise click.UsageError("--hosts gives each broker a rack already; leave --racks out")
+    if hosts > brokers:
+        raise click.UsageError(f"{brokers} brokers cannot be on {hosts} hosts")
+    return [f"host-{index % hosts + 1}" for index in range(brokers)]
 
 
 def _serve(cluster: "Cluster", console_port: int | None, plain: bool) -> None:

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_PAUSE_S = 0.1
+# A connection that lasted for so long is not one that was dropped as soon as it was taken.
+LASTING_S = 1.0
 Versions = Mapping[type[ControlRequest], int]
 ControlResponse = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 OnResponse = Callable[[int, ControlRequest, ControlResponse], None]
@@ -79,13 +81,16 @@ class Channel:
         self._endpoint = endpoint
         self._versions = versions
         self._connect = connect
-        self._on_response = on_response
-        self._on_reach = on_reach
+        self.on_response = on_response
+        self.on_reach = on_reach
         self._queue: deque[ControlRequest] = deque()
         self._wake = asyncio.Event()
         self._connection: ChannelPeer | None = None
+        self._connected_at = 0.0
         # Whether the connection was good for anything yet.
         self._proven = False
+        # Whether there is to be one although there is nothing to send.
+        self._is_held = False
         # The broker no longer listens.
         self.is_deserted = False
         self.sent = 0
@@ -97,6 +102,15 @@ class Channel:
     def put(self, request: ControlRequest) -> None:
         self._queue.append(request)
         self._wake.set()
+
+    def hold(self) -> None:
+        """Keep a connection open, to see when the broker ends."""
+        self._is_held = True
+        self._wake.set()
+
+    @property
+    def was_reached(self) -> bool:
+        return self._connection is not None
 
     def close(self) -> None:
         """Stop at once; what was not sent is for a broker that is gone."""
@@ -113,9 +127,12 @@ class Channel:
             if self._queue:
                 response = await self._insist(self._deliver_first)
                 self.sent += 1
-                self._on_response(self.broker_id, self._queue.popleft(), response)
+                self.on_response(self.broker_id, self._queue.popleft(), response)
+            elif self._connection is None and self._is_held:
+                await self._insist(self._reach)
             elif self._connection is not None and self._connection.closed:
-                if not self._proven:
+                lasted_s = asyncio.get_running_loop().time() - self._connected_at
+                if not self._proven and lasted_s < LASTING_S:
                     # Something takes connections and drops them: a proxy, or a limit on them.
                     await asyncio.sleep(RETRY_PAUSE_S)
                 await self._insist(self._reach)
@@ -152,6 +169,7 @@ class Channel:
             raise
         connection.on_lost = self._wake.set
         self._connection = connection
+        self._connected_at = asyncio.get_running_loop().time()
         self._proven = False
         self._set_deserted(False)
         return connection
@@ -159,7 +177,7 @@ class Channel:
     def _set_deserted(self, is_deserted: bool) -> None:
         if is_deserted is not self.is_deserted:
             self.is_deserted = is_deserted
-            self._on_reach(self.broker_id)
+            self.on_reach(self.broker_id)
 
 
 class Channels:
@@ -194,6 +212,11 @@ class Channels:
         self._channels[broker.id] = Channel(
             broker, endpoint, self._versions, self._connect, self._on_response, self._on_reach
         )
+
+    def adopt(self, channel: Channel) -> None:
+        """Go on with a channel that is older than the term."""
+        channel.on_response, channel.on_reach = self._on_response, self._on_reach
+        self._channels[channel.broker_id] = channel
 
     def keep(self, broker_ids: Collection[int]) -> None:
         """Close the ways to all others."""

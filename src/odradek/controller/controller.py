@@ -14,9 +14,10 @@ from random import Random
 from odradek.controller import dispatch, events
 from odradek.controller.active_controller import ActiveController
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.channels import ChannelPeer, Connect
+from odradek.controller.channels import ChannelPeer, Connect, versions_for
 from odradek.controller.config import ControllerConfig
-from odradek.controller.controller_election import ELECTED, ControllerElection
+from odradek.controller.controller_election import ELECTED, STANDBY, ControllerElection
+from odradek.controller.controller_watch import ControllerWatch
 from odradek.controller.elections import ElectionType
 from odradek.controller.event_queue import EventQueue, Queued
 from odradek.controller.events import (
@@ -81,6 +82,12 @@ class Controller:
         self._started: asyncio.Future[None] | None = None
         self.resignations = 0
         self.election = ControllerElection(self, store)
+        self._watch = ControllerWatch(
+            self.config.inter_broker_listener_name,
+            versions_for(self.config.protocol),
+            self.connect,
+            lambda: self.put(events.ControllerDeserted()),
+        )
 
     async def start(self) -> None:
         """Join the election; returns once a controller is elected, this broker or another.
@@ -99,6 +106,7 @@ class Controller:
     async def stop(self) -> None:
         """Leave, whatever is waiting. The `/controller` node goes with the store's session."""
         await self._queue.close()
+        self._watch.close()
         self.election.stop()
         self.journal.close()
 
@@ -283,16 +291,18 @@ class Controller:
     async def _handle(self, queued: Queued) -> None:
         event, active = queued.event, self._active
         match event:
-            case events.Startup():
-                await self._start_election()
-            case events.Reelect():
-                await self.election.elect()
-            case events.RegisterBrokerAndReelect():
-                await self.election.register_and_elect()
-            case events.ControllerChange():
-                await self.election.check_controller_node()
             case events.Expire():
+                self._watch.close()
                 self.election.expire()
+            case (
+                events.Startup()
+                | events.Reelect()
+                | events.RegisterBrokerAndReelect()
+                | events.ControllerChange()
+                | events.ControllerDeserted()
+            ):
+                await self._handle_election(event)
+                await self._follow_controller()
             case ApiRequest():
                 await self._serve(event)
             case _:
@@ -304,6 +314,28 @@ class Controller:
                     if isinstance(event, events.AutoPreferredReplicaLeaderElection):
                         interval_s = self.config.leader_imbalance_check_interval_seconds
                         self._schedule_rebalance(interval_s)
+
+    async def _handle_election(self, event: Event) -> None:
+        match event:
+            case events.Startup():
+                await self._start_election()
+            case events.Reelect():
+                await self.election.elect()
+            case events.RegisterBrokerAndReelect():
+                await self.election.register_and_elect()
+            case events.ControllerChange():
+                await self.election.check_controller_node()
+            case events.ControllerDeserted():
+                if (gone := self._watch.deserted) is not None:
+                    await self.election.depose(gone)
+
+    async def _follow_controller(self) -> None:
+        elected, state = self.election.elected, self.election.state
+        if state is not STANDBY or elected is None or elected == self.broker_id:
+            return
+        registered = await self._store.broker(elected)
+        if registered is not None:
+            self._watch.follow(registered)
 
     async def _serve(self, request: AnyApiRequest) -> None:
         active = self._active
@@ -351,6 +383,9 @@ class Controller:
         self._active = active = ActiveController(
             self.broker_id, elected, self._store, self.config, self.journal, self
         )
+        known = self._watch.hand_over()
+        if known is not None:
+            active.channels.adopt(known)
         active.note(f"broker {self.broker_id} elected controller")
         try:
             await failover(active)

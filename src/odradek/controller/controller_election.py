@@ -30,6 +30,7 @@ from odradek.store.api import EventKind, SessionEvent, StoreError, WatchEvent
 from odradek.store.cluster import ClusterStore
 from odradek.store.controller_nodes import ControllerTerm
 from odradek.store.nodes import ControllerMoved
+from odradek.store.payloads import BrokerRegistration
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,8 @@ class ControllerElection:
         # Sessions that were lost, and after how many of them we have registered again.
         self._sessions_lost = self._registered_after = 0
         self.won = 0
+        # Which broker the node named when it was last read.
+        self.elected: int | None = None
         store.session.on_session(self._on_session)
 
     @property
@@ -147,11 +150,32 @@ class ControllerElection:
 
     async def _read_elected(self) -> int | None:
         """Which broker the node names; our term ends if it is not us. Leaves the watch again."""
-        elected = await self._store.controller.id(self._on_node)
+        elected = self.elected = await self._store.controller.id(self._on_node)
         if elected != self._id and self._state is ELECTED:
             which = "no broker" if elected is None else f"broker {elected}"
             self._enter(STANDBY, f"{which} is the controller")
         return elected
+
+    async def depose(self, gone: BrokerRegistration) -> None:
+        """The process of the controller has ended, and its session not yet: stand in its place,
+        unless it has another controller, or this incarnation has another."""
+        if self._state is not STANDBY:
+            return
+        controller = self._store.controller
+        # Before the node is read: if another is elected after that, this term is not the last.
+        term = await controller.term()
+        if term is None or await self._read_elected() != gone.id:
+            return
+        registered = await self._store.broker(gone.id)
+        if registered is not None and registered.epoch != gone.epoch:
+            return
+        logger.warning("broker %d no longer listens and is deposed as controller", gone.id)
+        try:
+            await controller.resign(term.fence)
+        except ControllerMoved:
+            await self.check_controller_node()
+            return
+        await self.elect()
 
     async def resign(self, reason: str) -> None:
         """Something went wrong that only a new term, ours or another's, puts right."""

@@ -62,7 +62,14 @@ class ControllerChange:
     """The controller node was created or written."""
 
 
-ElectionEvent = Startup | Reelect | RegisterBrokerAndReelect | Expire | ControllerChange
+@dataclass(frozen=True, slots=True)
+class ControllerDeserted:
+    """The controller's broker was reached, and no longer listens."""
+
+
+ElectionEvent = (
+    Startup | Reelect | RegisterBrokerAndReelect | Expire | ControllerChange | ControllerDeserted
+)
 
 # Work for the active controller
 

@@ -49,7 +49,10 @@ async def _watch(active: ActiveController) -> None:
 async def load(active: ActiveController) -> dict[Partition, IsrRepair]:
     """Fill the context; answers the partitions with replicas that restarted unseen."""
     store, context = active.store, active.context
-    context.brokers.update(await store.brokers())
+    registered = await store.brokers()
+    context.brokers.update(
+        (id, one) for id, one in registered.items() if not active.channels.is_deserted(one)
+    )
     names = await store.topics()
     nodes = await store.topic_nodes(names, active.watches[WatchKind.TOPIC])
     for topic, node in (await topic_ids.give_ids(active, nodes)).items():
