@@ -234,7 +234,7 @@ async def test_a_partition_under_its_min_isr_stops_what_is_new(
     said = [text for text in cluster.happened(EntryKind.REASSIGNMENT) if "moves of plans" in text]
     assert said == [
         "moves of plans: stopped: u-0 is under its min ISR and all its brokers are alive",
-        "moves of plans: goes on",
+        "moves of plans: resumed",
     ]
 
 

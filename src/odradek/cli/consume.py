@@ -66,7 +66,7 @@ class Wanted(NamedTuple):
 @click.option(
     "--skip-undecodable",
     is_flag=True,
-    help="Report batches that cannot be decoded, and go on after them, instead of stopping.",
+    help="Report batches that cannot be decoded and skip them, instead of stopping.",
 )
 @with_cluster
 def consume(

@@ -131,7 +131,7 @@ def _report(
     if applied.is_fed and not wait:
         click.echo(
             "the active controller is Apache Kafka's: this command hands it the moves, a few at a "
-            "time; if it ends, `odradek rebalance watch` goes on, or apply the plan again",
+            "time; if it ends, `odradek rebalance watch` continues, or apply the plan again",
             err=True,
         )
     standing = _until_ended(cluster, plan.id) if wait or applied.is_fed else None
@@ -190,8 +190,8 @@ def _until_ended(cluster: "Blocking", id: str) -> "Standing":
         return cluster.run(watch())
     except KeyboardInterrupt:
         click.echo(
-            f"what was begun goes on; see `odradek rebalance status {id}`, or stop it with "
-            f"`odradek rebalance stop {id}`",
+            f"moves that have started continue; see `odradek rebalance status {id}`, or stop them "
+            f"with `odradek rebalance stop {id}`",
             err=True,
         )
         raise

@@ -80,7 +80,7 @@ def _rows(found: list["OpenTransaction"]) -> list[dict[str, object]]:
     "minutes",
     default=15,
     show_default=True,
-    help="Transactions heard of more recently, in minutes, are not looked at.",
+    help="Ignore transactions that were active within this many minutes.",
 )
 @json_option
 @with_cluster

@@ -293,7 +293,7 @@ class PlanScheduler:
             self._record(
                 f"stopped: {by} is under its min ISR and all its brokers are alive"
                 if by is not None
-                else "goes on"
+                else "resumed"
             )
         self.halted_by = by
 

@@ -284,15 +284,15 @@ RULES: tuple[Rule, ...] = (
 # What to do about each kind of problem.
 ADVICE: Mapping[str, str] = {
     "no-controller": "See that brokers reach the metadata store: one of them becomes controller.",
-    "controller-changed": "Nothing, if it is rare. The log of the controller before says why.",
-    "offline-partition": "Start a broker of its ISR again. An unclean election brings it back at "
-    "once, and loses the records that only the others have.",
-    "under-min-isr": "Bring the replicas back that are missing: until then producers with acks=all "
-    "are refused.",
-    "under-replicated": "Start the broker again, or wait while it catches up. If it stays away, "
+    "controller-changed": "Nothing, if it is rare. The log of the previous controller shows why.",
+    "offline-partition": "Restart a broker of its ISR. An unclean election brings it back "
+    "immediately, but loses the records that only the others have.",
+    "under-min-isr": "Bring the missing replicas back: until then producers with acks=all "
+    "are rejected.",
+    "under-replicated": "Restart the broker, or wait while it catches up. If it does not return, "
     "plan a move of its replicas.",
-    "broker-down": "Start it again: its replicas catch up by themselves. If it stays away, plan a "
-    "move of its replicas.",
+    "broker-down": "Restart it: its replicas catch up automatically. If it does not return, "
+    "plan a move of its replicas.",
     "log-directory-failed": "Look at the disk and at the broker's log, repair the disk, and "
     "restart the broker.",
     "disk-nearly-full": "Shorten the retention of large topics, or move replicas to other brokers.",

@@ -28,7 +28,7 @@ class DataLoss(Exception):
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(
             f"KAFKA_DATA_LOSS.{condition}: {text}. SQLSTATE: 22000. Set failOnDataLoss to false "
-            "to go on with what is left."
+            "to continue with the remaining records."
         )
 
 

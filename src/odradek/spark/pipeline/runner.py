@@ -61,7 +61,9 @@ class JavaEnded(PipelineFailed):
     """Spark's Java process is not there any more."""
 
     def __init__(self) -> None:
-        super().__init__("the Java process of Spark has ended; the pipeline goes on where it was")
+        super().__init__(
+            "the Java process of Spark has ended; the pipeline resumes where it stopped"
+        )
 
 
 class Stopping(Exception):
