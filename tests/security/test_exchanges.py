@@ -125,6 +125,27 @@ def test_a_wrong_secret_of_a_token_asks_for_the_brokers_own() -> None:
     assert raised.value.public is None
 
 
+def test_a_login_that_was_overheard_cannot_be_repeated() -> None:
+    """Without TLS both messages can be read; the broker's part of the nonce is new each time."""
+    credential = ScramCredential.from_password(SHA_256, "right", b"0123456789")
+
+    def login(nonce: str) -> ScramServer:
+        return ScramServer(SHA_256, lambda name, token: credential, nonce=nonce, secret=bytes(32))
+
+    client, overheard = ScramClient(SHA_256, "alice", nonce="abc"), login("one")
+    first = client.first()
+    client.challenge(overheard.respond(first))
+    final = client.prove(salted_password(SHA_256, "right", client.salt, client.iterations))
+    overheard.respond(final)
+    assert overheard.is_complete
+    for message in (final, final.replace(b"r=abcone", b"r=abctwo")):
+        repeated = login("two")
+        repeated.respond(first)
+        with pytest.raises(SaslError):
+            repeated.respond(message)
+        assert not repeated.is_complete
+
+
 def test_the_salt_of_an_unknown_user_stays_the_same_from_login_to_login() -> None:
     answers = {server(None).respond(b"n,,n=ghost,r=abc") for _ in range(3)}
     assert len(answers) == 1

@@ -25,7 +25,7 @@ from odradek.security.key_material import InvalidStore, KeyMaterial, key_store, 
 from odradek.security.mapping_rules import InvalidMappingRules, NoMatchingRule, PrincipalMapper
 from odradek.security.oauthbearer import InvalidToken, SignedTokens, parse_jwks
 from odradek.security.password_encoder import PasswordEncoder, UnreadablePassword
-from odradek.security.scram import MECHANISMS, ScramClient, ScramCredential
+from odradek.security.scram import MECHANISMS, ScramClient, ScramCredential, ScramServer
 from odradek.security.tls import TlsSettings, server_context
 from odradek.store import acls
 from odradek.store.payloads import InvalidPayload
@@ -196,3 +196,47 @@ async def test_no_bytes_break_a_handshake_or_outlive_it() -> None:
 
 def material(identity: Identity) -> KeyMaterial:
     return key_store((identity.chain_pem + identity.key_pem).encode(), True, None, None, "f")
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize("data", [DEEP, b'{"version":1,"acls":' + DEEP, b'{"keys":' + DEEP])
+def test_json_that_is_nested_too_deeply_is_refused_like_any_other(data: bytes) -> None:
+    """An error of the interpreter would end the task that follows the store, or the key set."""
+    with pytest.raises(InvalidPayload):
+        acls.decode_acls(data, "/p")
+    for pattern in (acls.LITERAL, acls.PREFIXED):
+        with pytest.raises(InvalidPayload):
+            acls.decode_acl_change(pattern, data, "/p")
+    with pytest.raises(InvalidPayload):
+        decode_token(data, "/p")
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_jwks(data)
+
+
+HALF_MEGABYTE = 500_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,n=u,r=n" + b",a=b" * (HALF_MEGABYTE // 4) + b",",
+        b"n,,n=" + b"=" * HALF_MEGABYTE + b",r=n",
+        b"n,," + b"," * HALF_MEGABYTE,
+        b"n,,n=u,r=" + b"n" * HALF_MEGABYTE + b"\0",
+    ],
+)
+def test_a_scram_message_as_large_as_a_frame_is_read_in_one_pass(message: bytes) -> None:
+    """A pattern that went back and forth over it would take minutes, and the test its time-out."""
+    login = ScramServer(
+        MECHANISMS["SCRAM-SHA-256"], lambda name, token: None, nonce="n", secret=bytes(32)
+    )
+    with pytest.raises(SaslError):
+        login.respond(message)
+
+
+@pytest.mark.parametrize("unit", ["-----BEGIN A-----", "-----BEGIN ", "-", "-----BEGIN A-----x-"])
+def test_pem_text_of_a_megabyte_is_read_in_one_pass(unit: str) -> None:
+    with pytest.raises(InvalidStore):
+        trust_store((unit * (1_000_000 // len(unit))).encode(), True, None, "f")

@@ -87,7 +87,7 @@ def _granted(url: str, options: Mapping[str, str], encodes: bool) -> str:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
             answer = json.loads(response.read(RESPONSE_BYTES_MAX))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SaslError(f"the token endpoint gave no token: {error}") from None
     token = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(token, str) or not token:

@@ -192,7 +192,10 @@ def parse_jwks(text: str | bytes) -> dict[str, PublicKey]:
     """The usable keys of a JSON Web Key Set, by id. Raises ValueError."""
     from odradek.security.jwk import public_key
 
-    document = json.loads(text)
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("a key set that is nested too deeply") from None
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise ValueError("a key set is an object with a list of keys")
     keys: dict[str, PublicKey] = {}

@@ -109,7 +109,7 @@ def parse(data: bytes | None, path: str) -> Json:
     """The JSON object in a node."""
     try:
         value = json.loads(data or b"")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotJson(path, f"not JSON ({error})") from error
     if not isinstance(value, dict):
         raise InvalidPayload(path, "not a JSON object")
