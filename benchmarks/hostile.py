@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odradek.client import Admin, Client, NewTopic, check
+from odradek.operations.broker_http import http_addresses
 from odradek.testing.cluster import Cluster
 from odradek.wire.connection import Connection
 from odradek.wire.header import encode_request
@@ -262,6 +263,26 @@ async def crowd(addresses: list[Address], seconds: float, sockets: Sockets) -> N
     await asyncio.sleep(seconds)
 
 
+HTTP = (
+    b"",
+    b"GET /metrics HT",
+    b"GET /" + b"x" * 9_000,
+    b"POST /metrics HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n",
+    b"GET /metrics HTTP/1.1\r\n\r\n" * 200,
+)
+
+
+async def http(addresses: list[Address], seconds: float, sockets: Sockets) -> None:
+    """10,000 connections to the HTTP listeners: silent ones, half requests, long lines, wrong
+    methods, and requests whose answers are not read."""
+    async with Client([f"{host}:{port}" for host, port in addresses]) as client:
+        found = await http_addresses(Admin(client))
+    listeners = [(each.host, each.port) for each in found.values() if each is not None]
+    for data in HTTP:
+        await sockets.each(listeners, 10_000 // len(HTTP), data)
+    await asyncio.sleep(seconds)
+
+
 async def control(addresses: list[Address], seconds: float, sockets: Sockets) -> None:
     """Control requests of a controller that was never elected, and shutdowns of others."""
     for address in addresses:
@@ -297,7 +318,7 @@ ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         *(idle, claims, halves, loris, unread, parked, million, within, elements),
-        *(topics, joins, flood, churn, crowd, control, poison),
+        *(topics, joins, flood, churn, crowd, http, control, poison),
     )
 }
 

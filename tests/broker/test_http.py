@@ -5,6 +5,7 @@ import contextlib
 import gzip
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -193,6 +194,29 @@ async def test_pipelining_without_reading_fills_no_memory() -> None:
         assert connection._transport.get_write_buffer_size() < 2 * http.UNREAD_BYTES_MAX
         assert listener.requests < 50_000
         writer.transport.abort()
+
+
+async def test_scrapers_without_pause_get_one_response_in_a_turn_of_the_loop() -> None:
+    """Or 64 of them would hold up the broker's clients for as many responses at a time."""
+    async with listening() as (listener, _):
+        loop = asyncio.get_running_loop()
+        clients = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(20)]
+        for _, writer in clients:
+            writer.write(b"GET /hello HTTP/1.1\r\n\r\n" * 10)
+        served: list[int] = []
+
+        def turn() -> None:
+            served.append(listener.requests)
+            if listener.requests < 200:
+                loop.call_soon(turn)
+
+        turn()
+        for reader, writer in clients:
+            for _ in range(10):
+                await reader.readuntil(b"hello \n")
+            writer.close()
+        assert max(b - a for a, b in pairwise(served)) == 1
+        assert served[-1] == 200
 
 
 async def test_a_page_of_another_site_is_not_this_machine() -> None:

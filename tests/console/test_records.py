@@ -10,6 +10,7 @@ import pytest
 from tests.broker.clusters import Cluster, until
 from tests.console.consoles import Browser
 
+from odradek.broker.server import Broker
 from odradek.client import Producer
 from odradek.console.console import Console
 
@@ -82,3 +83,61 @@ async def _endless(console: Console, browser: Browser) -> None:
     assert now["state"] == "done" and now["complete"] and now["found"] == 0
     assert written > 0 and now["ends"]["0"] <= len(FORMULAS) + 40 + written
     assert now["scanned_records"] <= now["ends"]["0"]
+
+
+async def test_23_a_record_is_a_fetch_away_by_offset_and_by_time(
+    brokers: Cluster, seen: tuple[Console, Browser]
+) -> None:
+    """However long the log is: it is not read from its start. `make bench ONLY=console` has the
+    milliseconds."""
+    console, browser = seen
+    await brokers.create_topic(TOPIC, partitions=1, segment_bytes="16384")
+    await until(lambda: console.collector.table.leader(TOPIC, 0) >= 0)
+    first_ms = time.time_ns() // 1_000_000 - 10_000
+    async with Producer(console.link.client) as producer:
+        for number in range(300):
+            await (
+                await producer.send(
+                    TOPIC,
+                    b"%04d" % number + b"x" * 1000,
+                    partition=0,
+                    timestamp_ms=first_ms + number,
+                )
+            )
+    leader = brokers.brokers[console.collector.table.leader(TOPIC, 0)]
+    log = next(iter(leader.logs.all_logs()))
+    assert len(log.segments) > 10
+    asked = {"topic": TOPIC, "p": 0}
+    await browser.get("/record", **asked, offset=0)  # starts the worker
+    before = fetches(leader)
+    assert (await browser.get("/record", **asked, offset=211))["value"]["text"].startswith("0211")
+    page = await browser.get("/records", **asked, **{"from": f"time:{first_ms + 211}", "limit": 1})
+    assert page["items"][0]["offset"] == 211
+    assert fetches(leader) - before <= 4, "one for each, and one ahead"
+
+
+def fetches(broker: Broker) -> int:
+    """Fetches of clients that were answered."""
+    return broker.replicas.traffic.total("fetches")
+
+
+async def test_26_a_tail_counts_what_it_does_not_show(
+    brokers: Cluster, seen: tuple[Console, Browser]
+) -> None:
+    """`make bench ONLY=console` has the cost of 100,000 records a second."""
+    console, browser = seen
+    await brokers.create_topic(TOPIC, partitions=2)
+    await until(lambda: console.collector.table.leader(TOPIC, 1) >= 0)
+    rows = 0
+    async with browser.stream("/records/tail", topic=TOPIC) as stream:
+        await stream.next("started")
+        async with Producer(console.link.client) as producer:
+            for number in range(4_000):
+                await producer.send(TOPIC, b"%d" % number, partition=number % 2)
+        while True:
+            _, tail = await stream.next("records")
+            rows += len(tail["records"])
+            assert tail["shown"] + tail["counted"] == tail["written"]
+            if tail["written"] == 4_000:
+                break
+    assert rows == tail["shown"] < 4_000

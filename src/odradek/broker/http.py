@@ -23,6 +23,7 @@ import contextlib
 import gzip
 import hmac
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -107,6 +108,7 @@ class HttpListener:
         self._token = token
         self._server: asyncio.AbstractServer | None = None
         self.connections: set[HttpConnection] = set()
+        self._waiting: deque[HttpConnection] = deque()
         self.requests = 0
         self.refused = 0
         self.port = -1
@@ -122,6 +124,21 @@ class HttpListener:
             self._server.close()
         for connection in list(self.connections):
             connection.abort()
+
+    def serve_soon(self, connection: "HttpConnection") -> None:
+        """One request in a turn of the loop, of whichever connection: scrapers that ask without
+        pause cost the broker's clients a response each turn, and no more."""
+        self._waiting.append(connection)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._serve_one)
+
+    def _serve_one(self) -> None:
+        try:
+            self._waiting[0].serve_next()
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._serve_one)
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         self.requests += 1
@@ -157,7 +174,7 @@ class HttpListener:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client. Requests are served one per turn of the loop; pipelined ones wait."""
+    """One client. Its requests wait for their turn, pipelined ones for that of each."""
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
@@ -166,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._host = ""
         self._timer: asyncio.TimerHandle | None = None
-        self._turn: asyncio.Handle | None = None
+        self._is_waiting = False
         self._stream: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -189,8 +206,6 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.connections.discard(self)
         self._stop_timer()
-        if self._turn is not None:
-            self._turn.cancel()
         if self._stream is not None:
             self._stream.cancel()
         self._transport = None
@@ -209,8 +224,7 @@ class HttpConnection(asyncio.Protocol):
         if len(self._buffer) > REQUEST_BYTES_MAX:
             assert self._transport is not None
             self._transport.pause_reading()
-        if self._turn is None:
-            self._serve_next()
+        self._serve_soon()
 
     @property
     def _is_open(self) -> bool:
@@ -223,12 +237,13 @@ class HttpConnection(asyncio.Protocol):
     # Requests
 
     def _serve_soon(self) -> None:
-        if self._turn is None and self._buffer:
-            self._turn = self._loop.call_soon(self._serve_next)
+        if not self._is_waiting and self._buffer:
+            self._is_waiting = True
+            self._listener.serve_soon(self)
 
-    def _serve_next(self) -> None:
+    def serve_next(self) -> None:
         """The next request in the buffer, unless responses are still unread."""
-        self._turn = None
+        self._is_waiting = False
         if not self._is_open or self._stream is not None or not self._writable.is_set():
             return
         assert self._transport is not None

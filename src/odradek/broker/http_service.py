@@ -10,6 +10,7 @@ docs/spec/console.md section 5. Only a broker whose `odradek.http.listener` is s
 | /readyz | no | 200 when clients are served, else 503 with the reasons |
 | /statistics | yes | the statistics of every part, as JSON |
 | /topics | yes | the names of all topics, a line each |
+| /clients | yes | what clients that have a quota use of it, as JSON |
 | /controller/states | yes | how many partitions and replicas are in which state, as JSON |
 | /journal | yes | the state-change journal, as lines of JSON; ?after=SEQUENCE&limit=N |
 | /journal/events | yes | the same live, as server-sent events; goes on after Last-Event-ID |
@@ -48,6 +49,9 @@ SAMPLE_INTERVAL_S = 5.0
 # Partitions that are looked at in one turn of the loop.
 SLICE = 500
 WALKED_PARTITIONS_MAX = 10_000
+# Walks at a time: each takes a slice of every turn.
+WALKS_MAX = 2
+CLIENTS_SHOWN_MAX = 1_000
 JOURNAL_LINES_MAX = 10_000
 # How long after the longest time-out an open transaction counts as late, as in Kafka.
 LATE_TRANSACTION_MS = 5 * 60_000
@@ -63,6 +67,7 @@ class HttpService:
         self._broker = broker
         self._samples = Samples()
         self._disks = DiskHistory(broker.clock)
+        self._walks = 0
         self._process = ProcessUsage(broker.clock)
         self._lag = LoopLag(asyncio.get_running_loop(), self._process.cpu_s)
         self._feed: JournalFeed | None = None
@@ -76,6 +81,7 @@ class HttpService:
                 "/statistics": HttpRoute(self._statistics, is_private=True),
                 "/topics": HttpRoute(self._topics, is_private=True),
                 "/controller/states": HttpRoute(self._states, is_private=True),
+                "/clients": HttpRoute(self._clients, is_private=True),
                 "/journal": HttpRoute(self._journal, is_private=True),
                 "/journal/events": HttpRoute(self._events, is_private=True),
             },
@@ -150,11 +156,21 @@ class HttpService:
     def _partitions(self, request: HttpRequest) -> HttpResponse:
         if self._feed is None:
             return HttpResponse("starting\n", 503)
+        if self._walks >= WALKS_MAX:
+            return HttpResponse("partitions are walked for others; try again\n", 503)
         skip = _number(request, "skip", 0)
         return HttpResponse(content_type=CONTENT_TYPE, stream=self._walk_partitions(skip))
 
     async def _walk_partitions(self, skip: int) -> AsyncGenerator[str, None]:
         """In slices: tens of thousands of lines would hold the loop up."""
+        self._walks += 1
+        try:
+            async for text in self._partition_lines(skip):
+                yield text
+        finally:
+            self._walks -= 1
+
+    async def _partition_lines(self, skip: int) -> AsyncGenerator[str, None]:
         everything = list(self._broker.replicas.partitions.values())
         chosen = everything[skip : skip + WALKED_PARTITIONS_MAX]
         for metric in PARTITION_METRICS:
@@ -205,6 +221,10 @@ class HttpService:
     def _topics(self, request: HttpRequest) -> HttpResponse:
         names = sorted(self._broker.cache.topics())
         return HttpResponse("".join(f"{name}\n" for name in names))
+
+    def _clients(self, request: HttpRequest) -> HttpResponse:
+        use = [each._asdict() for each in islice(self._broker.quotas.use(), CLIENTS_SHOWN_MAX)]
+        return HttpResponse(json.dumps(use) + "\n", content_type=JSON)
 
     def _states(self, request: HttpRequest) -> HttpResponse:
         if self._feed is None:

@@ -17,7 +17,7 @@ refused with THROTTLING_QUOTA_EXCEEDED where the client knows that error.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from odradek.broker.routes import Answer
 from odradek.replica.throttle import WINDOW_S, WINDOWS, Rate
@@ -117,6 +117,22 @@ class TokenBucket:
 Meter = TypeVar("Meter", Rate, TokenBucket)
 
 
+class ClientUse(NamedTuple):
+    """How much of a quota is used, a second. A user or client that it does not name is empty."""
+
+    user: str
+    client_id: str
+    quota: str
+    rate: float
+    throttled_s: float
+
+
+def _counted_for(entity: Entity, context: "RequestContext") -> tuple[str, str]:
+    """A default counts for each user and client apart; a user's own for all its clients."""
+    user = context.user if entity[0] is not None else ""
+    return user, context.client_id if entity[1] is not None else ""
+
+
 class ClientQuotas:
     """The quotas that are set, and how much each client has used of its own."""
 
@@ -128,6 +144,8 @@ class ClientQuotas:
         self._limits: dict[Entity, Mapping[str, float]] = {}
         # What was used, by the quota's name and whom it is set and counted for.
         self._used: dict[tuple[str, Entity, str, str], Rate | TokenBucket] = {}
+        # Seconds of throttling, by whom the quota counts for.
+        self._throttles: dict[tuple[str, str], Rate] = {}
         self._throttled = 0
         self._throttled_ms = 0
 
@@ -173,7 +191,7 @@ class ClientQuotas:
             return None
         if name == REQUEST_SHARE:
             over_s = min(over_s, REQUEST_THROTTLE_S_MAX)
-        self._throttle(context, over_s)
+        self._throttle(context, entity, over_s)
         return rate
 
     # Time
@@ -199,13 +217,13 @@ class ClientQuotas:
         bucket = self._meter(MUTATION_RATE, entity, context, TokenBucket)
         over_s = bucket.seconds_until(limit)
         if strict and over_s > 0:
-            self._throttle(context, over_s)
+            self._throttle(context, entity, over_s)
             raise KafkaError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
             )
         bucket.take(partitions)
         if not strict and (over_s := bucket.seconds_until(limit)) > 0:
-            self._throttle(context, over_s)
+            self._throttle(context, entity, over_s)
 
     # Who, and how much
 
@@ -216,8 +234,14 @@ class ClientQuotas:
                 return entity, limit
         return None, None
 
-    def _throttle(self, context: "RequestContext", seconds: float) -> None:
+    def _throttle(self, context: "RequestContext", entity: Entity, seconds: float) -> None:
         self._throttled += 1
+        counted_for = _counted_for(entity, context)
+        if counted_for not in self._throttles and len(self._throttles) >= CLIENTS_MAX:
+            self._throttles.pop(next(iter(self._throttles)))
+        self._throttles.setdefault(counted_for, Rate(self._now)).record(
+            min(seconds, THROTTLE_MS_MAX / 1000)
+        )
         # Without end if the quota is zero, so it is bounded before it is rounded.
         throttle_ms = math.ceil(min(seconds * 1000, THROTTLE_MS_MAX))
         self._throttled_ms += throttle_ms
@@ -226,10 +250,7 @@ class ClientQuotas:
     def _meter(
         self, name: str, entity: Entity, context: "RequestContext", kind: type[Meter]
     ) -> Meter:
-        # A default counts for each user and client apart; a user's own for all its clients.
-        user = context.user if entity[0] is not None else ""
-        client = context.client_id if entity[1] is not None else ""
-        key = (name, entity, user, client)
+        key = (name, entity, *_counted_for(entity, context))
         found = self._used.get(key)
         if found is None:
             if len(self._used) >= CLIENTS_MAX:
@@ -237,6 +258,14 @@ class ClientQuotas:
             found = self._used[key] = kind(self._now)
         assert isinstance(found, kind)
         return found
+
+    def use(self) -> Iterator[ClientUse]:
+        """What clients that have a quota use of it."""
+        for (name, _, user, client), meter in self._used.items():
+            if isinstance(meter, Rate):
+                throttles = self._throttles.get((user, client))
+                throttled = 0.0 if throttles is None else throttles.rate()
+                yield ClientUse(user, client, name, meter.rate(), throttled)
 
     def statistics(self) -> dict[str, int]:
         return {

@@ -1,11 +1,11 @@
 """Settings, quotas, users and ACLs as they are."""
 
+import asyncio
 from typing import Any, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from odradek.client.quotas import DEFAULT
 from odradek.client.values import ConfigEntry, ConfigSource, Resource, ResourceType
 from odradek.console.accounts import Right
 from odradek.console.changes.configs import TYPES
@@ -13,6 +13,7 @@ from odradek.console.changes.security import EVERY_ACL, acl_row
 from odradek.console.console import Console
 from odradek.console.routes import Parameter, Route
 from odradek.console.web import Problem, answer, required_parameter
+from odradek.operations.broker_http import get_json
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Scope
 
@@ -148,22 +149,42 @@ async def show_quotas(console: Console, request: Request) -> Response:
         {"user": entity.user, "client_id": entity.client_id, "quotas": limits}
         for entity, limits in sorted(quotas.items(), key=lambda item: str(item[0]))
     ]
-    named = sorted(
-        {item["client_id"] for item in items if item["client_id"] not in (None, DEFAULT)}  # type: ignore[type-var]
+    use = await _read_use(console)
+    clients = [_client(*key, each) for key, each in sorted(use.items())]
+    known = bool(console.link.http())
+    return answer(request, {"items": items, "clients": clients, "use_known": known})
+
+
+Use = dict[str, float]
+
+
+async def _read_use(console: Console) -> dict[tuple[str, str], Use]:
+    """What clients use of their quotas, by user and client id, summed over the brokers. Of clients
+    without a quota brokers measure nothing."""
+    token = console.link.token
+    found = await asyncio.gather(
+        *(get_json(each, "/clients", token) for each in console.link.http().values()),
+        return_exceptions=True,
     )
-    clients = [
-        {
-            "client_id": name,
-            "user": None,
-            "in_per_s": None,
-            "out_per_s": None,
-            "busy": None,
-            "throttled_s_per_min": None,
-        }
-        for name in named
-    ]
-    # Brokers do not report use by client id: client ids are never labels of metrics.
-    return answer(request, {"items": items, "clients": clients, "use_known": False})
+    use: dict[tuple[str, str], Use] = {}
+    for rows in found:
+        for row in rows if isinstance(rows, list) else ():
+            own = use.setdefault((str(row["user"]), str(row["client_id"])), {})
+            own[row["quota"]] = own.get(row["quota"], 0.0) + row["rate"]
+            own["throttled_s"] = max(own.get("throttled_s", 0.0), row["throttled_s"])
+    return use
+
+
+def _client(user: str, client_id: str, use: Use) -> dict[str, Any]:
+    busy = use.get("request_percentage")
+    return {
+        "client_id": client_id or None,
+        "user": user or None,
+        "in_per_s": use.get("producer_byte_rate"),
+        "out_per_s": use.get("consumer_byte_rate"),
+        "busy": None if busy is None else busy / 100,
+        "throttled_s_per_min": 60 * use["throttled_s"],
+    }
 
 
 def _without_security(error: KafkaError) -> Problem:

@@ -30,8 +30,10 @@ export function Clients() {
     <div class="toolbar"><${Filter} label="Filter by client id or user" /></div>
     <${Loaded} state=${state}>${({ items, clients, use_known: known }) => html`
       <${Section} title="Clients" aside=${known ? "present use" : null}>
-        ${!known && html`<${Notice}>The brokers do not report use by client id; quotas and names are shown.<//>`}
-        <${Table} label="Clients" rows=${clients.filter(matches)} keyOf=${(row) => `${row.user} ${row.client_id}`} empty=${html`<${Empty} title=${q ? "No client matches." : "No client is known."} />`} columns=${[
+        ${known
+          ? html`<p class="muted">Brokers measure clients that have a quota: to see all of them, set a high one for any client id.</p>`
+          : html`<${Notice}>These brokers do not report what clients use; quotas are shown.<//>`}
+        <${Table} label="Clients" rows=${clients.filter(matches)} keyOf=${(row) => `${row.user} ${row.client_id}`} empty=${html`<${Empty} title=${q ? "No client matches." : "No client with a quota has been active."} />`} columns=${[
           { id: "client", name: "client id", long: true, cell: (row) => html`<${Text} clip=${120}>${row.client_id || "(none)"}<//>` },
           { id: "user", name: "user", cell: (row) => (row.user ? html`<${Text} clip=${60}>${row.user}<//>` : UNKNOWN) },
           { id: "in", name: "in", number: true, cell: (row) => byteRate(row.in_per_s) },
