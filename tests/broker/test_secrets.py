@@ -20,10 +20,11 @@ from odradek.security.jaas import Module, jaas_text
 from odradek.store import open_store
 from odradek.wire.errors import KafkaError
 
-SECRETS = {
-    name: f"secret-{number}-of-this-run"
-    for number, name in enumerate(("plain", "own", "wrong", "user", "client", "token", "encoder"))
-}
+NAMES = (
+    *("plain", "own", "wrong", "user", "client", "token", "encoder", "old encoder", "http", "key"),
+    *("zookeeper", "zookeeper key", "zookeeper trust"),
+)
+SECRETS = {name: f"secret-{number}-of-this-run" for number, name in enumerate(NAMES)}
 
 
 def texts_of(directory: Path) -> Iterator[tuple[Path, bytes]]:
@@ -59,7 +60,13 @@ async def test_secrets_stay_inside(tmp_path: Path, caplog: pytest.LogCaptureFixt
         "super_users": "User:broker;User:alice",
         "delegation_token_secret_key": SECRETS["token"],
         "password_encoder_secret": SECRETS["encoder"],
+        "password_encoder_old_secret": SECRETS["old encoder"],
         "odradek_http_listener": "127.0.0.1:0",
+        "odradek_http_token": SECRETS["http"],
+        "odradek.zookeeper.sasl.jaas.config": SECRETS["zookeeper"],
+        "zookeeper_ssl_keystore_password": SECRETS["zookeeper key"],
+        "zookeeper_ssl_truststore_password": SECRETS["zookeeper trust"],
+        "listener.name.other.ssl.key.password": SECRETS["key"],
     }
     seen: list[str] = []
     async with cluster(tmp_path, 1, **settings) as made:

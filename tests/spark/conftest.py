@@ -207,9 +207,10 @@ def _listens(port: int) -> bool:
 class Sessions:
     """The Spark session of this process, which can have one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, event_logs: Path) -> None:
         self._session: Any = None
         self._master = ""
+        self.event_logs = event_logs
 
     def on(self, master: str) -> Any:
         from odradek.spark.session import open_session
@@ -223,6 +224,10 @@ class Sessions:
                 "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 "spark.executor.memory": "512m",
                 "spark.sql.codegen.wholeStage": "false",
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.dir": self.event_logs.as_uri(),
+                "spark.eventLog.rolling.enabled": "false",
+                "spark.eventLog.compress": "false",
             }
             self._session, self._master = open_session("tests", master, settings), master
         return self._session
@@ -240,8 +245,8 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 
 @pytest.fixture(scope="session")
-def sessions() -> Iterator[Sessions]:
-    sessions = Sessions()
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
+    sessions = Sessions(tmp_path_factory.mktemp("event-logs"))
     yield sessions
     sessions.close()
 
