@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.session import (
-    BOOTSTRAP,
-    BOOTSTRAP_VARIABLE,
-    CONFIG_VARIABLE,
-    client_settings,
-)
+from odradek.cli.session import bootstrap_option, client_settings, command_config_option
 
 if TYPE_CHECKING:
     from odradek.console.options import Options
@@ -21,23 +16,8 @@ PORT = 8092
 
 
 @click.command(epilog="Example: odradek console --bootstrap-server localhost:9092")
-@click.option(
-    "--bootstrap-server",
-    "-b",
-    envvar=BOOTSTRAP_VARIABLE,
-    default=BOOTSTRAP,
-    show_default=True,
-    show_envvar=True,
-    metavar="HOST:PORT[,...]",
-    help="Where to find the cluster.",
-)
-@click.option(
-    "--command-config",
-    envvar=CONFIG_VARIABLE,
-    show_envvar=True,
-    type=click.Path(exists=True, dir_okay=False),
-    help="A properties file with client settings: security.protocol, sasl.*, ssl.*.",
-)
+@bootstrap_option("Where to find the cluster.")
+@command_config_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
 @click.option("--name", "names", multiple=True, help="A further name by which it is reached.")

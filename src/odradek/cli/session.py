@@ -75,7 +75,7 @@ def position_option(*names: str, default: str | None = None) -> Callable[[FC], F
     )
 
 
-def bootstrap_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def bootstrap_option(help_text: str) -> Callable[[FC], FC]:
     """The option that says which cluster a command is about."""
     return click.option(
         "--bootstrap-server",
@@ -87,6 +87,17 @@ def bootstrap_option(help_text: str) -> Callable[[Callable[..., None]], Callable
         metavar="HOST:PORT[,...]",
         help=help_text,
     )
+
+
+def command_config_option(command: FC) -> FC:
+    """The option that names a file with client settings."""
+    return click.option(
+        "--command-config",
+        envvar=CONFIG_VARIABLE,
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False),
+        help="A properties file with client settings: security.protocol, sasl.*, ssl.*.",
+    )(command)
 
 
 def with_cluster(command: Callable[Concatenate["Blocking", P], None]) -> Callable[..., None]:
@@ -101,13 +112,7 @@ def with_cluster(command: Callable[Concatenate["Blocking", P], None]) -> Callabl
         metavar="SECONDS",
         help="How long to wait for the cluster.",
     )
-    @click.option(
-        "--command-config",
-        envvar=CONFIG_VARIABLE,
-        show_envvar=True,
-        type=click.Path(exists=True, dir_okay=False),
-        help="A properties file with client settings: security.protocol, sasl.*, ssl.*.",
-    )
+    @command_config_option
     @click.option(
         "--command-property",
         "properties",

@@ -76,6 +76,17 @@ class Columns:
         )
         return cls(key, BytesColumn.of(batch["value"]), lists, header_key, header_value)
 
+    @property
+    def for_kernels(self) -> tuple[Array, ...]:
+        """The arrays, in the order in which kernels that read rows take them."""
+        return (
+            *(self.key.offsets, self.key.data, self.key.valid),
+            *(self.value.offsets, self.value.data, self.value.valid),
+            self.header_lists,
+            *(self.header_key.offsets, self.header_key.data),
+            *(self.header_value.offsets, self.header_value.data, self.header_value.valid),
+        )
+
 
 def _headers(column: pa.ListArray) -> tuple[Array, BytesColumn, BytesColumn]:
     sizes = np.diff(numbers_of(column, np.int32, more=1)) * valid_of(column)
@@ -110,25 +121,9 @@ def checksum(batch: pa.RecordBatch) -> int:
             given, numbers_of(batch["partition"], np.int32), where=valid_of(batch["partition"])
         )
     topic = BytesColumn.of(batch["topic"]) if "topic" in names else BytesColumn.nulls(len(given))
-    key, value = columns.key, columns.value
     return int(
         kernels.sum_rows(
-            frozen(given),
-            topic.offsets,
-            topic.data,
-            topic.valid,
-            key.offsets,
-            key.data,
-            key.valid,
-            value.offsets,
-            value.data,
-            value.valid,
-            columns.header_lists,
-            columns.header_key.offsets,
-            columns.header_key.data,
-            columns.header_value.offsets,
-            columns.header_value.data,
-            columns.header_value.valid,
+            frozen(given), topic.offsets, topic.data, topic.valid, *columns.for_kernels
         )
     )
 
@@ -157,28 +152,11 @@ def encode_rows(
 
     A single row larger than that gets a batch of its own: the broker says whether it is too large.
     """
-    key, value = columns.key, columns.value
     usual = np.empty(size_max, np.uint8)
     out = usual
     start = 0
     while start < len(rows):
-        following, size = kernels.write_records(
-            out,
-            rows,
-            start,
-            key.offsets,
-            key.data,
-            key.valid,
-            value.offsets,
-            value.data,
-            value.valid,
-            columns.header_lists,
-            columns.header_key.offsets,
-            columns.header_key.data,
-            columns.header_value.offsets,
-            columns.header_value.data,
-            columns.header_value.valid,
-        )
+        following, size = kernels.write_records(out, rows, start, *columns.for_kernels)
         if following == start:
             out = np.empty(size, np.uint8)
             continue
