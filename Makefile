@@ -76,8 +76,8 @@ peers-test: $(READY)  ## beside Apache Kafka: one cluster, tools, files, clients
 suites: $(READY)  ## franz-go's and librdkafka's own tests against three brokers (ONLY=franz-go)
 	$(BIN)/python -m tests.suites $(ONLY)
 
-peers-bench: $(READY)  ## ours and Apache Kafka in turns, written to docs/benchmark.md
-	$(BIN)/python -m benchmarks.apache_kafka
+peers-bench: $(READY)  ## ours and Apache Kafka in turns, written to docs/benchmark.md (ONLY="consume tls")
+	$(BIN)/python -m benchmarks.apache_kafka $(if $(ONLY),--only $(ONLY))
 
 torment: $(READY)  ## an hour of killing, pausing and moving (SECONDS=, SEED=)
 	$(BIN)/python -m tests.soak $(or $(SECONDS),3600) $(SEED)

@@ -23,10 +23,12 @@ from benchmarks.apache_kafka.systems import (
     Make,
     System,
     apache,
+    apache_with_tls,
     kraft,
     new,
     ours_embedded,
     ours_on_zookeeper,
+    ours_with_tls,
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmark.md"
@@ -38,12 +40,19 @@ Part = Callable[[System], measures.Figures]
 # Each part on a new cluster, which `start` starts: what a part leaves behind is not the next one's.
 PARTS: dict[str, tuple[Part, ...]] = {
     "throughput": (measures.throughput, measures.catch_up),
+    "consume": (measures.c_consume,),
+    "shapes": (measures.small_batches, measures.thousand_partitions, measures.crowd),
+    "transactions": (measures.transactional,),
+    "tls": (measures.tls,),
     "death": (measures.leader_death,),
-    "many": (measures.many_partitions,),
+    "many": (measures.many_partitions, measures.restart_of_many, measures.stop_of_many),
 }
+PLAIN = tuple(part for part in PARTS if part != "tls")
 SYSTEMS: dict[Make, tuple[str, ...]] = {
-    ours_embedded: ("throughput", "death", "many"),
-    apache: ("throughput", "death", "many"),
+    ours_embedded: PLAIN,
+    ours_with_tls: ("tls",),
+    apache: PLAIN,
+    apache_with_tls: ("tls",),
     kraft: ("throughput", "death", "many"),
     ours_on_zookeeper: ("death", "many"),
 }
@@ -57,9 +66,13 @@ class Kept:
 
     figures: Results = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)
+    # What could not be measured in the last run, and why.
+    failures: list[str] = field(default_factory=list)
 
 
-def measure(repetitions: int, only: list[str], home: Path) -> Iterator[tuple[str, Results]]:
+def measure(
+    repetitions: int, only: list[str], home: Path, failures: list[str]
+) -> Iterator[tuple[str, Results]]:
     """A part, and all the figures so far, after each system's turn."""
     results: Results = {}
     for repetition in range(1, repetitions + 1):
@@ -67,13 +80,23 @@ def measure(repetitions: int, only: list[str], home: Path) -> Iterator[tuple[str
             for make, wanted in SYSTEMS.items():
                 if name in wanted:
                     with new(make, home / "cluster") as system:
-                        for figures in run(system, PARTS[name]):
+                        for figures in run(system, PARTS[name], failures):
                             keep(results, system.name, figures, repetition)
                     yield name, results
 
 
-def run(system: System, parts: tuple[Part, ...]) -> list[measures.Figures]:
-    return [measures.start(system), *(part(system) for part in parts)]
+def run(system: System, parts: tuple[Part, ...], failures: list[str]) -> Iterator[measures.Figures]:
+    """The figures of each part that succeeds; one that fails does not lose the others."""
+    for part in (measures.start, *parts):
+        try:
+            yield part(system)
+        except Exception as error:
+            failures.append(
+                f"{system.name}, {part.__name__}: {type(error).__name__}: {error}"[:300]
+            )
+            print(f"NOT MEASURED: {failures[-1]}", flush=True)
+            if part is measures.start:
+                return
 
 
 def keep(results: Results, name: str, figures: measures.Figures, repetition: int) -> None:
@@ -101,7 +124,8 @@ def measure_and_keep(chosen: argparse.Namespace, kept: Kept) -> None:
     machine = report.machine()
     measured: set[str] = set()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=chosen.home) as home:
-        for part, so_far in measure(chosen.repetitions, chosen.only, Path(home)):
+        kept.failures.clear()
+        for part, so_far in measure(chosen.repetitions, chosen.only, Path(home), kept.failures):
             for name, figures in so_far.items():
                 kept.figures.setdefault(name, {}).update(figures)
             minutes = (time.monotonic() - began) / 60
@@ -134,12 +158,14 @@ def main() -> None:
     if not chosen.report:
         measure_and_keep(chosen, kept)
     notes = NOTES.read_text() if NOTES.exists() else ""
-    page = report.page(kept.figures, kept.conditions, notes)
+    page = report.page(kept.figures, kept.conditions, notes, kept.failures)
     if chosen.trial:
         print(page)
     else:
         PAGE.write_text(page)
         print(f"written: {PAGE}")
+    if kept.failures:
+        sys.exit(f"{len(kept.failures)} measures failed")
 
 
 if __name__ == "__main__":

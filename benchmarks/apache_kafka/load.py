@@ -1,12 +1,21 @@
 """The client's side of the benchmark: librdkafka, driven the same way for every system."""
 
+import os
 import random
+import re
+import statistics
+import subprocess
 import time
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from tests.suites import librdkafka
+from tests.suites.results import CannotRun
 
 PARTITIONS = 12
+CONSUMED = re.compile(r"consumed in \d+ms: .*\(([\d.]+) MB/s\)")
 MEGABYTE = 1_000_000
 BATCH = 2000
 DELIVERY_TIMEOUT_S = 300
@@ -68,6 +77,7 @@ class Sending:
 def produce_megabytes_per_s(
     servers: str, topic: str, megabytes: int, settings: Mapping[str, object]
 ) -> float:
+    """Of records of 1 KiB. `settings` may name other servers."""
     values = [value[:1024] for value in payload(1024)]
     count = megabytes * MEGABYTE // 1024
     took = Sending(servers, **settings).send(topic, values, count)
@@ -97,15 +107,25 @@ def synchronous_ms(servers: str, topic: str, count: int) -> tuple[float, float]:
     return times[count // 2], times[count * 99 // 100]
 
 
-def consume_megabytes_per_s(servers: str, topic: str, records: int, size: int) -> float:
+# So that the client is not what is measured: with its queue full it would pause for a second.
+DEEP_QUEUE: Mapping[str, object] = {
+    "fetch.message.max.bytes": 1_048_576,
+    "queued.max.messages.kbytes": 65_536,
+    "fetch.queue.backoff.ms": 5,
+    "log_level": 2,
+}
+
+
+def consume_megabytes_per_s(
+    servers: str, topic: str, records: int, size: int, settings: Mapping[str, object] | None = None
+) -> float:
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": "bench",
             "enable.auto.commit": False,
-            "fetch.message.max.bytes": 1_048_576,
-            "queued.max.messages.kbytes": 65_536,
-            "log_level": 2,
+            **DEEP_QUEUE,
+            **(settings or {}),
         }
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -119,3 +139,102 @@ def consume_megabytes_per_s(servers: str, topic: str, records: int, size: int) -
     took = time.perf_counter() - start
     consumer.close()
     return (read - first) * size / MEGABYTE / took
+
+
+@cache
+def c_client() -> tuple[Path, dict[str, str]] | None:
+    """librdkafka's rdkafka_performance and its environment; None where it cannot be built."""
+    try:
+        home = librdkafka.build("examples:rdkafka_performance")
+    except CannotRun as reason:
+        print(f"no C client: {reason}", flush=True)
+        return None
+    program = home / "examples" / "rdkafka_performance"
+    return program, {**os.environ, "LD_LIBRARY_PATH": str(home / "src")}
+
+
+def consume_in_c_megabytes_per_s(servers: str, topic: str, records: int) -> float | None:
+    """The same with a client that does nothing with a record."""
+    found = c_client()
+    if found is None:
+        return None
+    program, environment = found
+    settings = [word for name, value in DEEP_QUEUE.items() for word in ("-X", f"{name}={value}")]
+    partitions = [word for number in range(PARTITIONS) for word in ("-p", str(number))]
+    done = subprocess.run(
+        [
+            *(str(program), "-C", "-q", "-t", topic, "-b", servers, "-o", "beginning"),
+            *("-c", str(records), *partitions, *settings),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DELIVERY_TIMEOUT_S,
+    )
+    rate = CONSUMED.search(done.stdout)
+    assert rate is not None, done.stdout + done.stderr
+    return float(rate[1])
+
+
+def crowd_megabytes_per_s(servers: str, topic: str, clients: int, records: int) -> float:
+    """So many producers and as many consumers at once, each with a partition of its own."""
+    value = payload(1024)[0][:1024]
+    producers = [Sending(servers) for _ in range(clients)]
+    consumers = [
+        Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": f"crowd-{number}",
+                "enable.auto.commit": False,
+                **DEEP_QUEUE,
+            }
+        )
+        for number in range(clients)
+    ]
+    for number, consumer in enumerate(consumers):
+        consumer.assign([TopicPartition(topic, number, 0)])
+    total = clients * records
+    read = 0
+    start = time.perf_counter()
+    for sent in range(records):
+        for number, each in enumerate(producers):
+            each.producer.produce(topic, value, partition=number, on_delivery=each.delivered)
+        if sent % 20 == 0:
+            for number, each in enumerate(producers):
+                each.producer.poll(0)
+                read += len(consumers[number].consume(records, timeout=0))
+    while read < total:
+        assert time.perf_counter() - start < DELIVERY_TIMEOUT_S, f"{read} of {total} came"
+        for each, consumer in zip(producers, consumers, strict=True):
+            each.producer.poll(0)
+            read += len(consumer.consume(records, timeout=0.001))
+    took = time.perf_counter() - start
+    for each, consumer in zip(producers, consumers, strict=True):
+        assert each.producer.flush(DELIVERY_TIMEOUT_S) == 0
+        assert each.refused is None, each.refused
+        consumer.close()
+    return total * 1024 / MEGABYTE / took
+
+
+def transactions(servers: str, topic: str, records: int, count: int) -> tuple[float, float]:
+    """Records of 100 B per second in transactions of so many, and the median commit in ms."""
+    settings = {"transactional.id": f"bench-{records}", "linger.ms": 5}
+    sending = Sending(servers, **settings)
+    producer = sending.producer
+    producer.init_transactions(DELIVERY_TIMEOUT_S)
+    value = payload(100)[0][:100]
+    commits: list[float] = []
+    start = time.perf_counter()
+    for _ in range(count):
+        producer.begin_transaction()
+        for number in range(records):
+            producer.produce(topic, value, on_delivery=sending.delivered)
+            if number % BATCH == 0:
+                producer.poll(0)
+        producer.flush(DELIVERY_TIMEOUT_S)
+        flushed = time.perf_counter()
+        producer.commit_transaction(DELIVERY_TIMEOUT_S)
+        commits.append((time.perf_counter() - flushed) * 1000)
+    took = time.perf_counter() - start
+    assert sending.refused is None, sending.refused
+    return records * count / took, statistics.median(commits)

@@ -1,8 +1,10 @@
 """What is measured: functions that do something to a system and give figures by name."""
 
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Self
 
 from tests.interop.harness.members import wait_until
 
@@ -10,11 +12,14 @@ from benchmarks.apache_kafka.load import (
     MEGABYTE,
     PARTITIONS,
     Sending,
+    consume_in_c_megabytes_per_s,
     consume_megabytes_per_s,
+    crowd_megabytes_per_s,
     payload,
     produce_megabytes_per_s,
     small_records_per_s,
     synchronous_ms,
+    transactions,
 )
 from benchmarks.apache_kafka.systems import IDS, System
 from odradek.client import Blocking, NewTopic, check
@@ -22,6 +27,12 @@ from odradek.client import Blocking, NewTopic, check
 Figures = dict[str, float]
 
 MEGABYTES = 300
+RECORDS = MEGABYTES * MEGABYTE // 1024
+SOME_MEGABYTES = 100
+CROWD, CROWD_RECORDS = 100, 500
+TRANSACTIONS = {100: 100, 10_000: 10}  # how many records, how many transactions
+C_WARM_RUNS, C_RUNS = 2, 5
+IN_SYNC_TIMEOUT_S = 180
 SMALL_RECORDS = 200_000
 SYNCHRONOUS = 1000
 MANY_PARTITIONS, TOPICS_OF_MANY = 1000, 5
@@ -68,25 +79,121 @@ def start(system: System) -> Figures:
     return {"start s": took, "memory idle MB": system.memory_bytes() / MEGABYTE}
 
 
+class Processor:
+    """What the brokers took of the processors in the block, per megabyte of the load."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+
+    def __enter__(self) -> Self:
+        self._start = self._system.processor_seconds()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._took = self._system.processor_seconds() - self._start
+
+    def ms_per_megabyte(self, megabytes: float) -> float:
+        return self._took * 1000 / megabytes
+
+
 def throughput(system: System) -> Figures:
     """Producing and consuming on a warm cluster: the same load goes first, uncounted."""
     servers = system.bootstrap_servers
     figures: Figures = {}
     for topic, codec in (("plain", "none"), ("lz4", "lz4")):
         create(system, topic, PARTITIONS)
-        settings = {"compression.type": codec}
-        produce_megabytes_per_s(servers, topic, MEGABYTES, settings)
-        rate = produce_megabytes_per_s(servers, topic, MEGABYTES, settings)
-        figures[f"produce {codec} MB/s"] = rate
+        figures |= produced(system, topic, codec, {"compression.type": codec})
     figures["memory loaded MB"] = system.memory_bytes() / MEGABYTE
-    records = MEGABYTES * MEGABYTE // 1024
-    figures["consume MB/s"] = consume_megabytes_per_s(servers, "plain", records, 1024)
+    with Processor(system) as processor:
+        figures["consume MB/s"] = consume_megabytes_per_s(servers, "plain", RECORDS, 1024)
+    figures["consume ms/MB"] = processor.ms_per_megabyte(MEGABYTES)
     create(system, "small", PARTITIONS)
     small_records_per_s(servers, "small", SMALL_RECORDS)
     figures["small records/s"] = small_records_per_s(servers, "small", SMALL_RECORDS)
     middle, late = synchronous_ms(servers, "small", SYNCHRONOUS)
     figures["synchronous p50 ms"], figures["synchronous p99 ms"] = middle, late
     return figures
+
+
+def produced(
+    system: System,
+    topic: str,
+    name: str,
+    settings: Mapping[str, object],
+    megabytes: int = MEGABYTES,
+) -> Figures:
+    """Megabytes per second, and the brokers' processor time for one, the second time."""
+    servers = system.bootstrap_servers
+    produce_megabytes_per_s(servers, topic, megabytes, settings)
+    with Processor(system) as processor:
+        rate = produce_megabytes_per_s(servers, topic, megabytes, settings)
+    cost = processor.ms_per_megabyte(megabytes)
+    return {f"produce {name} MB/s": rate, f"produce {name} ms/MB": cost}
+
+
+def c_consume(system: System) -> Figures:
+    """With librdkafka's own consumer in C: what goes first is not counted."""
+    create(system, "in-c", PARTITIONS)
+    produce_megabytes_per_s(system.bootstrap_servers, "in-c", MEGABYTES, {})
+    rates: list[float] = []
+    for _ in range(C_WARM_RUNS):
+        consume_in_c_megabytes_per_s(system.bootstrap_servers, "in-c", RECORDS)
+    with Processor(system) as processor:
+        for _ in range(C_RUNS):
+            rate = consume_in_c_megabytes_per_s(system.bootstrap_servers, "in-c", RECORDS)
+            if rate is None:
+                return {}
+            rates.append(rate)
+    return {
+        "C consume MB/s": statistics.median(rates),
+        "C consume ms/MB": processor.ms_per_megabyte(C_RUNS * MEGABYTES),
+    }
+
+
+def small_batches(system: System) -> Figures:
+    create(system, "batches", PARTITIONS)
+    return produced(system, "batches", "16 KB", {"batch.size": 16_384}, SOME_MEGABYTES)
+
+
+def thousand_partitions(system: System) -> Figures:
+    create(system, "thousand", MANY_PARTITIONS)
+    return produced(system, "thousand", "1000", {}, SOME_MEGABYTES)
+
+
+def crowd(system: System) -> Figures:
+    """100 producers and 100 consumers at once, from the first record sent to the last one read."""
+    create(system, "crowd", CROWD)
+    with Processor(system) as processor:
+        rate = crowd_megabytes_per_s(system.bootstrap_servers, "crowd", CROWD, CROWD_RECORDS)
+    cost = processor.ms_per_megabyte(CROWD * CROWD_RECORDS * 1024 / MEGABYTE)
+    return {"crowd MB/s": rate, "crowd ms/MB": cost}
+
+
+def transactional(system: System) -> Figures:
+    create(system, "transactions", PARTITIONS)
+    figures: Figures = {}
+    for records, count in TRANSACTIONS.items():
+        transactions(system.bootstrap_servers, "transactions", records, 2)
+        with Processor(system) as processor:
+            rate, commit = transactions(system.bootstrap_servers, "transactions", records, count)
+        figures[f"transactions of {records} records/s"] = rate
+        figures[f"transactions of {records} commit ms"] = commit
+        cost = processor.ms_per_megabyte(records * count * 100 / MEGABYTE)
+        figures[f"transactions of {records} ms/MB"] = cost
+    return figures
+
+
+def tls(system: System) -> Figures:
+    """Clients over TLS, brokers in plain text among themselves."""
+    assert system.tls is not None
+    create(system, "tls", PARTITIONS)
+    figures = produced(system, "tls", "TLS", system.tls.client, SOME_MEGABYTES)
+    servers = str(system.tls.client["bootstrap.servers"])
+    records = SOME_MEGABYTES * MEGABYTE // 1024
+    with Processor(system) as processor:
+        rate = consume_megabytes_per_s(servers, "tls", records, 1024, system.tls.client)
+    cost = processor.ms_per_megabyte(SOME_MEGABYTES)
+    return {**figures, "consume TLS MB/s": rate, "consume TLS ms/MB": cost}
 
 
 def catch_up(system: System) -> Figures:
@@ -142,3 +249,28 @@ def many_partitions(system: System) -> Figures:
         wait_until(partial(is_led, system, name, MANY_PARTITIONS), f"leaders of {name}", 180)
     wait_until(lambda: system.controller() not in (dead, -1), "a new controller")
     return {"create 1000 s": created, "controller death s": time.perf_counter() - began}
+
+
+def restart_of_many(system: System) -> Figures:
+    """The broker that was killed with its 5,000 replicas: until all of them are in sync again."""
+    (dead,) = set(IDS) - set(system.running())
+    names = [f"many-{number}" for number in range(TOPICS_OF_MANY)]
+    began = time.perf_counter()
+    system.brokers[dead].start()
+    for name in names:
+        wait_until(partial(is_in_sync, system, name), f"full ISRs of {name}", IN_SYNC_TIMEOUT_S)
+    return {"restart s": time.perf_counter() - began}
+
+
+def stop_of_many(system: System) -> Figures:
+    """A clean stop of a broker with 5,000 replicas that is not the controller."""
+    broker = next(broker for broker in IDS if broker != system.controller())
+    began = time.perf_counter()
+    system.brokers[broker].stop()
+    return {"stop s": time.perf_counter() - began}
+
+
+def is_in_sync(system: System, topic: str) -> bool:
+    """Some broker names all replicas of every partition as in sync."""
+    known = system.partitions(topic)
+    return bool(known) and all(len(part.isr_nodes) == len(IDS) for part in known)

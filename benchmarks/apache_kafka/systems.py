@@ -11,6 +11,7 @@ from tests.interop.harness.members import HOST, Members
 from tests.interop.harness.ours import OurBroker
 from tests.interop.harness.processes import Member, descendants
 
+from odradek.security.development import DevelopmentSecurity
 from odradek.store.zookeeper_server import ZooKeeperServer
 from odradek.testing.cluster import _free_ports as free_ports
 from odradek.testing.cluster import ask
@@ -24,6 +25,7 @@ COMMON: Mapping[str, object] = {
     "min.insync.replicas": 2,
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
     "group.initial.rebalance.delay.ms": 0,
     "auto.leader.rebalance.enable": "false",
 }
@@ -37,11 +39,16 @@ class System(Members[Member]):
     """Three brokers that start together and end with the block, and their metadata store."""
 
     def __init__(
-        self, name: str, brokers: Mapping[int, Member], zookeeper: ZooKeeperServer | None = None
+        self,
+        name: str,
+        brokers: Mapping[int, Member],
+        zookeeper: ZooKeeperServer | None = None,
+        tls: "Tls | None" = None,
     ) -> None:
         super().__init__(brokers)
         self.name = name
         self.zookeeper = zookeeper
+        self.tls = tls
 
     def start(self, *ids: int) -> None:
         if self.zookeeper is not None and not ids:
@@ -68,6 +75,11 @@ class System(Members[Member]):
             guard = self.zookeeper.process_id
             ids += [guard, *descendants(guard)]
         return sum(map(proportional_set_bytes, ids))
+
+    def processor_seconds(self) -> float:
+        """What the running brokers have taken of the processors since they started."""
+        ids = [self.brokers[broker].process_id for broker in self.running()]
+        return sum(map(processor_ticks, ids)) / os.sysconf("SC_CLK_TCK")
 
     def log_bytes(self, broker: int, topic: str) -> int:
         homes = self.brokers[broker].directory.glob(f"{topic}-*")
@@ -97,6 +109,44 @@ class Kraft(System):
         return -1
 
 
+class Tls:
+    """A second listener for clients; the brokers speak in plain text to each other."""
+
+    def __init__(self, home: Path) -> None:
+        files = DevelopmentSecurity(home / "security")
+        files.create_in(files.directory, [HOST])
+        self._store = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": files.directory / "broker.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": files.authority_file,
+        }
+        both = free_ports(2 * len(IDS))  # at once, lest one be given out twice
+        self.plain_ports = dict(zip(IDS, both, strict=False))
+        self._ports = dict(zip(IDS, both[len(IDS) :], strict=True))
+        servers = ",".join(f"{HOST}:{port}" for port in self._ports.values())
+        self.client: Mapping[str, object] = {
+            "bootstrap.servers": servers,
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(files.authority_file),
+        }
+
+    def settings(self, broker: int) -> dict[str, object]:
+        plain = f"PLAINTEXT://{HOST}:{self.plain_ports[broker]}"
+        return {
+            "listeners": f"{plain},TLS://{HOST}:{self._ports[broker]}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL",
+            "inter.broker.listener.name": "PLAINTEXT",
+            **{f"listener.name.tls.{name}": value for name, value in self._store.items()},
+        }
+
+
+def processor_ticks(process: int) -> int:
+    """User and system time of a process, all threads."""
+    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(words[11]) + int(words[12])
+
+
 def proportional_set_bytes(process: int) -> int:
     for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
@@ -104,16 +154,28 @@ def proportional_set_bytes(process: int) -> int:
     raise AssertionError(f"no Pss of process {process}")
 
 
-def ours_embedded(home: Path) -> System:
+def ours_embedded(home: Path, tls: Tls | None = None) -> System:
     """Ours with the metadata in SQLite, as it comes."""
     store = f"sqlite:{home / 'metadata.db'}"
     return System(
         OURS,
         {
-            broker: OurBroker(broker, port, store, home_of(home, broker), SETTINGS, is_url=True)
-            for broker, port in ports().items()
+            broker: OurBroker(
+                broker,
+                port,
+                store,
+                home_of(home, broker),
+                {**SETTINGS, **(tls.settings(broker) if tls else {})},
+                is_url=True,
+            )
+            for broker, port in (tls.plain_ports if tls else ports()).items()
         },
+        tls=tls,
     )
+
+
+def ours_with_tls(home: Path) -> System:
+    return ours_embedded(home, Tls(home))
 
 
 def zookeeper_of(home: Path) -> ZooKeeperServer:
@@ -133,7 +195,7 @@ def ours_on_zookeeper(home: Path) -> System:
     )
 
 
-def apache(home: Path) -> System:
+def apache(home: Path, tls: Tls | None = None) -> System:
     """Apache Kafka 3.9 on ZooKeeper, with its own protocol and the JVM settings of its scripts."""
     zookeeper = zookeeper_of(home)
     return System(
@@ -144,14 +206,19 @@ def apache(home: Path) -> System:
                 port,
                 zookeeper.address,
                 home_of(home, broker),
-                SETTINGS,
+                {**SETTINGS, **(tls.settings(broker) if tls else {})},
                 jvm=STOCK,
                 protocol=None,
             )
-            for broker, port in ports().items()
+            for broker, port in (tls.plain_ports if tls else ports()).items()
         },
         zookeeper,
+        tls,
     )
+
+
+def apache_with_tls(home: Path) -> System:
+    return apache(home, Tls(home))
 
 
 def kraft(home: Path) -> System:

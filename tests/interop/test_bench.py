@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from benchmarks.apache_kafka import __main__ as bench
 from benchmarks.apache_kafka import measures, report
 from benchmarks.apache_kafka.systems import APACHE, OURS, apache
 from tests.interop.harness.kafka import KafkaBroker
@@ -67,3 +68,30 @@ def test_a_page_written_again_has_the_date_of_its_figures() -> None:
 def test_a_page_says_how_far_the_runs_are_apart() -> None:
     page = report.page(FIGURES, {}, "")
     assert "| start to first acknowledged record, s | 0.3 to 0.5 | 6 to 8 | – |" in page
+
+
+def test_a_measure_that_fails_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(system: Any) -> measures.Figures:
+        return {"start s": 1.0}
+
+    def broken(system: Any) -> measures.Figures:
+        raise TimeoutError("no record came")
+
+    def sound(system: Any) -> measures.Figures:
+        return {"crowd MB/s": 2.0}
+
+    monkeypatch.setattr(measures, "start", start)
+    system: Any = SimpleNamespace(name=OURS)
+    failures: list[str] = []
+    found = list(bench.run(system, (broken, sound), failures))
+    assert found == [{"start s": 1.0}, {"crowd MB/s": 2.0}]
+    assert failures == ["ours, broken: TimeoutError: no record came"]
+    assert f"\nNot measured: {failures[0]}.\n" in report.page(FIGURES, {}, "", failures)
+
+
+def test_processor_time_is_that_of_the_load_alone() -> None:
+    taken = iter([10.0, 12.5])
+    system: Any = SimpleNamespace(processor_seconds=lambda: next(taken))
+    with measures.Processor(system) as processor:
+        pass
+    assert processor.ms_per_megabyte(100) == 25.0
