@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import select
+import socket
 import struct
 from pathlib import Path
 
@@ -274,6 +276,20 @@ async def test_coroutines_run_one_at_a_time(tmp_path: Path) -> None:
         responses = await asyncio.gather(*pending)
         assert [response.topics[0].name for response in responses] == names
         assert [response.topics[0].error_code for response in responses] == [0] * 5
+
+
+async def test_a_burst_of_connections_finds_room_in_the_queue(tmp_path: Path) -> None:
+    """Kafka's 50 places are full before the loop comes round, and a SYN is dropped for a second."""
+    async with cluster(tmp_path) as made:
+        address = ("127.0.0.1", made.brokers[1].endpoints[0].port)
+        burst = [socket.socket() for _ in range(300)]
+        for each in burst:
+            each.setblocking(False)
+            each.connect_ex(address)  # nothing is accepted before the next turn of the loop
+        _, connected, _ = select.select([], burst, [], 0)
+        assert len(connected) == len(burst)
+        for each in burst:
+            each.close()
 
 
 async def test_too_many_connections(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from tests.security.certificates import Authority, Identity, common_name
 
-from odradek.security.key_material import InvalidStore
+from odradek.security.key_material import InvalidStore, KeyMaterial
 from odradek.security.tls import (
+    ClientAuth,
     TlsSettings,
+    _shake_hands,
     client_context,
     handshake_succeeds,
     openssl_cipher,
@@ -423,3 +425,15 @@ async def test_each_step_of_a_handshake_has_a_turn_of_the_loop() -> None:
     queue.submit(done.set)
     await done.wait()
     assert steps == sorted(set(steps)), "each step has a turn of its own"
+
+
+def test_sessions_of_tls_1_3_are_not_resumed(authority: Authority, broker: Identity) -> None:
+    """A client whose certificate has expired would come in again without showing it."""
+    material = KeyMaterial(broker.chain_pem, broker.key_pem)
+    server = server_context(TlsSettings(material, authority.pem, ClientAuth.REQUESTED))
+    client = client_context(TlsSettings(material, authority.pem))
+    side = _shake_hands(server, client, "localhost")
+    assert side.version() == "TLSv1.3"
+    with pytest.raises(ssl.SSLWantReadError):
+        side.read(1)  # tickets would come now
+    assert side.session is None or not side.session.has_ticket
