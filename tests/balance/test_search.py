@@ -16,12 +16,30 @@ from hypothesis import strategies as st
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from benchmarks.planner import skewed
 from tests.balance.clusters import Node, Part, moved, tables
 
 from odradek.balance import search
-from odradek.balance.model import Cluster, InvalidModel, Scope, build
-from odradek.balance.rules import CPU, DIMENSIONS, DISK, IN, OUT, Thresholds, outside
+from odradek.balance.explain import Facts, explain
+from odradek.balance.load import LoadModel
+from odradek.balance.model import Cluster, InvalidModel, Scope, assemble, build
+from odradek.balance.proposal import propose
+from odradek.balance.rules import (
+    COPY_PRICE,
+    CPU,
+    DIMENSIONS,
+    DISK,
+    FEWER_MOVES_PRICE,
+    IN,
+    OUT,
+    Thresholds,
+    outside,
+)
 from odradek.balance.search import Budget, Outcome, find, new_state
+from odradek.balance.settings import Settings
 
 GB = 10**9
 MB = 10**6
@@ -405,3 +423,75 @@ def test_tables_that_do_not_fit_are_refused() -> None:
         build(*tables([Part("t", 0, (0,))], [Node(0, state="dead")]))
     empty, found, _ = solve([], [Node(0)])
     assert found.is_like(empty)
+
+
+def test_each_broker_leads_as_many_of_a_topic_as_it_must() -> None:
+    """By leaderships where a replica is there, else by moving a leader; racks are kept, and the
+    topic then stays as it is."""
+    nodes = [Node(id, rack="ab"[id % 2]) for id in range(6)]
+    canary = [Part("canary", n, (0, 1), 10**6, 100) for n in range(7)]
+    parts = [*level(6), *canary]
+    scope = Scope(leaders_min={"canary": 1})
+    cluster, found, after = solve(parts, nodes, scope=scope)
+    led = Counter(after["canary", n][0] for n in range(7))
+    assert all(led[id] >= 1 for id in range(6)), led
+    check_hard_rules(parts, nodes, after)
+    _, _, again = solve(moved(parts, after), nodes, scope=scope)
+    assert again == after
+    plan = explain(cluster, found, Facts("p", 0, 0, 1.0), 0)
+    (result,) = [of for of in plan.rules if of.rule == "minimum of leaders"]
+    assert (result.state, result.outside_before, result.outside_after) == ("met", 5, 0)
+    assert {move.rule for move in plan.moves if move.topic == "canary"} == {"minimum of leaders"}
+
+
+def test_a_minimum_of_leaders_that_cannot_be_met_is_proven() -> None:
+    nodes = [Node(id) for id in range(3)]
+    parts = [Part("canary", n, (0, 1)) for n in range(2)]
+    cluster, found, after = solve(parts, nodes, scope=Scope(leaders_min={"canary": 1}))
+    assert len({after["canary", n][0] for n in range(2)}) == 2
+    plan = explain(cluster, found, Facts("p", 0, 0, 1.0), 0)
+    assert not plan.is_attainable
+    assert "canary has 2 partitions, and 3 brokers with 1 each need 3" in [
+        of.proof for of in plan.rules
+    ]
+
+
+def test_fewer_moves_are_larger_ones() -> None:
+    table = skewed(100, 100_000, 1_000)
+    plans = []
+    for price in (COPY_PRICE, FEWER_MOVES_PRICE):
+        cluster = assemble(*table, Thresholds(copy_price=price))
+        found = find(cluster)
+        assert within(cluster, found, CPU, IN, OUT, DISK)
+        plans.append(cluster.problem.size[search.copied(cluster, found.broker)])
+    usual, fewer = plans
+    assert 0 < len(fewer) < 0.8 * len(usual)
+    assert fewer.mean() > usual.mean()
+
+
+def test_with_two_of_five_brokers_silent_there_is_a_plan_that_says_what_it_knows() -> None:
+    """Sizes of all are known, rates of those that publish. What is measured is levelled."""
+    nodes = [Node(id) for id in range(5)]
+    parts = [Part("t", n, (n % 2 if n < 20 else n % 5,), GB, MB) for n in range(50)]
+    replicas, brokers = tables(parts, nodes)
+    silent = pc.is_in(replicas["broker"], pa.array([3, 4], pa.int32()))
+    for name, nothing in (("in", 0), ("coverage", 0.0), ("source", "size")):
+        column = replicas[name]
+        masked = pc.if_else(silent, pa.scalar(nothing, column.type), column)
+        replicas = replicas.set_column(replicas.column_names.index(name), name, masked)
+    covered = float(np.mean(replicas["coverage"].to_numpy()))
+    assert 0.5 < covered < 1
+    load = LoadModel(replicas, brokers, as_of_ms=1, coverage=covered)
+    plan = propose(load, Settings(), Budget(), Facts("20261117-1", 1, 1, load.coverage))
+    assert plan.coverage == covered
+    assert plan.moves
+    by_rule = {of.rule: of for of in plan.rules}
+    assert by_rule["in"].state == by_rule["disk"].state == by_rule["replicas"].state == "met"
+
+
+def test_a_replica_takes_less_than_two_hundred_bytes() -> None:
+    parts = [Part(f"t{n % 20}", n, (n % 9, 9 + n % 9, 18 + n % 9)) for n in range(2_000)]
+    cluster = build(*tables(parts, [Node(id) for id in range(27)]))
+    kept = (*cluster.problem, *new_state(cluster))
+    arrays = {id(of): of for of in kept if isinstance(of, np.ndarray)}
+    assert sum(of.nbytes for of in arrays.values()) < 200 * len(cluster.problem.home)

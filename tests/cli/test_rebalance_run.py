@@ -181,6 +181,8 @@ def test_the_watcher_replaces_a_broker_that_stays_away(
     doomed, other = [broker for broker in (1, 2, 3) if broker != controller]
     odradek("topics", "create", "healed", "--replicas", f"{doomed}:{controller}")
     odradek("produce", "healed", input="kept\n")
+    # Telemetry is gone with the broker, and healing does not wait for it.
+    odradek("topics", "create", "__odradek_telemetry", "--replicas", str(doomed))
     waits = ["--broker-after", "1s", "--controller-after", "0s", "--interval", "1s"]
     watcher = subprocess.Popen(
         [sys.executable, "-m", "odradek", "rebalance", "watch", *waits, "--json"],

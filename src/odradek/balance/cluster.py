@@ -54,12 +54,17 @@ async def read_frames(
     topic: str = TELEMETRY_TOPIC,
     progress: Callable[[int, int], None] = _no_op,
 ) -> list[bytes | None]:
-    """The values of all records since then; none where there is no such topic. `progress` is told
-    how many records were read, of how many."""
+    """The values of all records since then; none where there is no such topic, nor of partitions
+    that have no leader now: what is known of the others is an answer, too. `progress` is told how
+    many records were read, of how many."""
     metadata = await client.refresh(None)
     if topic not in metadata.topics:
         return []
-    tps = [TopicPartition(topic, partition) for partition in metadata.topics[topic].partitions]
+    tps = [
+        TopicPartition(topic, partition.id)
+        for partition in metadata.topics[topic].partitions.values()
+        if partition.leader >= 0
+    ]
     ends = await offsets_at(client, dict.fromkeys(tps, LATEST))
     found = await offsets_at(client, dict.fromkeys(tps, since_ms))
     first = await offsets_at(client, dict.fromkeys(tps, EARLIEST))

@@ -12,6 +12,7 @@ import numpy as np
 
 from odradek.balance import kernels
 from odradek.balance.bound import least_bytes
+from odradek.balance.minimum import MINIMUM, lacking, too_few_partitions
 from odradek.balance.model import Cluster
 from odradek.balance.plan import (
     COPY,
@@ -168,6 +169,8 @@ def _hard_rule(
     f = cluster.problem
     if any(f.must_leave[slot] and int(f.home[slot]) not in after for slot in slots):
         return ALLOWED
+    if int(f.topic[p]) in cluster.leaders_min:
+        return MINIMUM
     racks_before = {int(f.rack[broker]) for broker in before}
     racks_after = {int(f.rack[broker]) for broker in after}
     return RACKS if len(racks_after) > len(racks_before) else ""
@@ -245,6 +248,8 @@ def _reason(cluster: Cluster, sums: Array, change: Change, fall: Array) -> tuple
         gone = sorted(set(change.before) - set(change.after))
         names = ", ".join(str(cluster.broker_id(broker)) for broker in gone)
         return ALLOWED, f"leaves broker {names}"
+    if change.hard_rule == MINIMUM:
+        return MINIMUM, f"broker {cluster.broker_id(change.after[0])} leads one more of its topic"
     if change.hard_rule == RACKS:
         racks = len({int(cluster.problem.rack[broker]) for broker in change.after})
         return RACKS, f"in {racks} racks instead of {racks - 1}"
@@ -321,6 +326,7 @@ def _rules(cluster: Cluster, before: Array, found: Outcome) -> list[RuleResult]:
         _hard(ALLOWED, int(f.must_leave.sum()), found.stuck, _stranded(cluster, found)),
         _hard(RACKS, _crowded(cluster, f.home), _crowded(cluster, found.broker), NOT_PROVEN),
     ]
+    results += _minimum_rule(cluster, found)
     walls_before = beyond_wall(before, cluster.bounds).sum(axis=0)
     walls_after = beyond_wall(found.sums, cluster.bounds).sum(axis=0)
     for dimension, name in WALLS.items():
@@ -353,6 +359,23 @@ def _soft(name: str, were: int, are: int, improved: bool, proof: str) -> RuleRes
     if proof:
         return RuleResult(name, UNATTAINABLE, were, are, proof)
     return RuleResult(name, IMPROVED if improved else NOT_FOUND, were, are, NOT_PROVEN)
+
+
+def _minimum_rule(cluster: Cluster, found: Outcome) -> list[RuleResult]:
+    """Whether brokers lead as many as they must of the topics that have a minimum."""
+    f = cluster.problem
+    rows = [
+        (
+            lacking(cluster, topic, least, f.home, f.first),
+            lacking(cluster, topic, least, found.broker, found.leader),
+            too_few_partitions(cluster, topic, least),
+        )
+        for topic, least in cluster.leaders_min.items()
+    ]
+    if not rows:
+        return []
+    proof = next((proof for _, _, proof in rows if proof), NOT_PROVEN)
+    return [_hard(MINIMUM, sum(row[0] for row in rows), sum(row[1] for row in rows), proof)]
 
 
 def _topic_rule(cluster: Cluster, found: Outcome) -> RuleResult:

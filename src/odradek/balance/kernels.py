@@ -33,9 +33,8 @@ EVALUATIONS, SEED = range(2)
 IMPOSSIBLE = 1e300
 # A step must lower the pull by this: a distance of 0.03 % of a share, and far above rounding.
 WORTHWHILE = 1e-7
-# A copy costs its bytes and ten mean sizes; giving leadership away, or moving what moves anyway,
+# A copy costs its bytes and some mean sizes; giving leadership away, or moving what moves anyway,
 # next to nothing. In units of the mean size.
-COPY_PRICE = 10.0
 FREE_PRICE = 0.02
 
 TARGETS = 8
@@ -97,6 +96,7 @@ class Problem(NamedTuple):
     topic_scale: Array
     crowd_stride: int  # the number of brokers, or 0 where topics are not spread
     mean_size: float
+    copy_price: float  # of each copy beside its bytes, in units of the mean size
 
 
 class State(NamedTuple):
@@ -290,7 +290,7 @@ def price(f: Number, s: Number, slot: Number, taker: Number) -> Number:
     """What moving a slot costs: nothing more if it goes home or had moved before."""
     if s.broker[slot] != f.home[slot] or f.home[slot] == taker:
         return FREE_PRICE
-    return f.size[slot] / f.mean_size + COPY_PRICE
+    return f.size[slot] / f.mean_size + f.copy_price
 
 
 @inlined

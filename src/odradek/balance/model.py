@@ -51,13 +51,14 @@ class Scope:
 
     `remove` brokers shall end up empty; `only` brokers, if any are given, are the ones to use.
     `excluded` topics stay where they are unless their broker is gone. `sets` limits topics to
-    brokers.
+    brokers. Each broker leads at least so many partitions of the topics in `leaders_min`.
     """
 
     remove: frozenset[int] = frozenset()
     only: frozenset[int] = frozenset()
     excluded: Collection[str] = ()
     sets: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    leaders_min: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ class Cluster:
     bounds: Limits
     rack_names: Sequence[str | None]
     thresholds: Thresholds
+    excluded: Array  # of each topic whether it stays where it is
+    leaders_min: Mapping[int, int]  # of some topics, by index
 
     def broker_id(self, index: int) -> int:
         return int(self.brokers.ids[index])
@@ -227,6 +230,11 @@ def assemble(
     partition = np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start))
     group, allowed = _groups(replicas.topics, brokers, receives, scope)
     frozen = np.array([name in scope.excluded for name in replicas.topics], np.uint8)
+    leaders_min = {
+        at: scope.leaders_min[name]
+        for at, name in enumerate(replicas.topics)
+        if scope.leaders_min.get(name)
+    }
     bounds = limits(_totals(replicas), brokers.capacity, receives, thresholds)
     share = np.maximum(bounds.share, 1).astype(np.float64)
     live = receives[:, None]
@@ -243,7 +251,7 @@ def assemble(
         home=replicas.broker,
         first=start[:-1].copy(),
         must_leave=_must_leave(replicas, partition, brokers, allowed[group], frozen, scope),
-        frozen=frozen,
+        frozen=frozen | np.isin(np.arange(len(frozen)), list(leaders_min)),
         group=group,
         allowed=allowed,
         rack=racks,
@@ -263,9 +271,18 @@ def assemble(
         topic_scale=topic_scale,
         crowd_stride=len(brokers.ids) if topic_scale.any() else 0,
         mean_size=float(max(replicas.size.mean(), 1.0)) if len(partition) else 1.0,
+        copy_price=float(thresholds.copy_price),
     )
     return Cluster(
-        problem, replicas.topics, replicas.number, brokers, bounds, rack_names, thresholds
+        problem,
+        replicas.topics,
+        replicas.number,
+        brokers,
+        bounds,
+        rack_names,
+        thresholds,
+        frozen,
+        leaders_min,
     )
 
 

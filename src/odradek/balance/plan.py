@@ -178,6 +178,7 @@ class Plan:
 HARD_RULES = (
     "allowed brokers",
     "racks",
+    "minimum of leaders",
     "cpu capacity",
     "in capacity",
     "out capacity",

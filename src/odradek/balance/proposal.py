@@ -52,6 +52,12 @@ def model_of(
             for pattern, brokers in settings.sets.items()
             if re.fullmatch(pattern, topic)
         },
+        leaders_min={
+            topic: least
+            for topic in topics
+            for pattern, least in settings.leaders_min.items()
+            if re.fullmatch(pattern, topic)
+        },
     )
     thresholds = Thresholds(**settings.thresholds)
     brokers = with_capacities(load.brokers, settings.capacity)

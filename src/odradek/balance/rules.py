@@ -26,6 +26,9 @@ TOPIC_WEIGHT = 0.3
 # A wall pulls a thousand times as hard as a band.
 WALL_WEIGHT = 1000.0
 HAIR = 0.0008
+# What a copy costs beside its bytes, in mean sizes; the second makes plans of fewer, larger copies.
+COPY_PRICE = 10.0
+FEWER_MOVES_PRICE = 100.0
 # No limit: so far from the largest number that nothing which is added to it runs over.
 UNLIMITED = 2**61
 
@@ -51,6 +54,7 @@ class Thresholds:
     topic_gap_max: int = 40
     disk_while_moving: float = 0.95
     strict_racks: bool = False
+    copy_price: float = COPY_PRICE
     off: frozenset[str] = field(default_factory=frozenset)
 
 

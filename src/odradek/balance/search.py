@@ -16,6 +16,7 @@ import numpy as np
 
 from odradek.balance import kernels
 from odradek.balance.kernels import EVALUATIONS, SEED, Problem, State
+from odradek.balance.minimum import meet_minimum
 from odradek.balance.model import Cluster
 from odradek.balance.rules import DISK, HAIR, Array, beyond_wall, outside
 
@@ -191,8 +192,8 @@ def _search(cluster: Cluster, width: int, budget: Budget) -> Outcome:
     """One search from the placement as it is. What it gains beside repairs must be worth it."""
     f = cluster.problem
     state = new_state(cluster)
-    stuck = _repair(f, state)
-    repaired = state.broker.copy()
+    stuck = _repair(cluster, state)
+    repaired, led = state.broker.copy(), state.leader.copy()
     start = _total_pull(cluster, state)
     try:
         _improve(cluster, state, width, budget)
@@ -202,20 +203,24 @@ def _search(cluster: Cluster, width: int, budget: Budget) -> Outcome:
     reached = _total_pull(cluster, state)
     if start - reached <= max(PULL_MIN, start * LEAST_GAIN):
         state.broker[:] = repaired
-        state.leader[:] = f.first
+        state.leader[:] = led
         kernels.count_up(f, state)
         reached = start
     cost = _cost(cluster, state.broker, state.leader)
     return Outcome(state.broker, state.leader, state.sums, reached, cost, stuck)
 
 
-def _repair(f: Problem, state: State) -> int:
+def _repair(cluster: Cluster, state: State) -> int:
     """Move what breaks a hard rule; how many replicas found no place."""
+    f = cluster.problem
     # The largest first: what is small fits in later.
     leaving = np.flatnonzero(f.must_leave)
     leaving = leaving[np.argsort(-f.size[leaving], kind="stable")]
     stuck = int(kernels.repair_places(f, state, leaving))
-    kernels.repair_racks(f, state)
+    # A topic with a minimum of leaders is moved for hard rules alone, and excluded ones are not.
+    kernels.repair_racks(f._replace(frozen=cluster.excluded), state)
+    for topic, minimum in cluster.leaders_min.items():
+        meet_minimum(cluster, state, topic, minimum)
     return stuck
 
 
@@ -261,10 +266,11 @@ def _relieve(cluster: Cluster, state: State, width: int, budget: Budget) -> None
 
 def _take_back(f: Problem, state: State) -> None:
     """Undo what the placement does as well without, the largest first."""
+    stays = f.frozen[f.topic].astype(bool)
     for _ in range(ROUNDS_COMPARED):
-        slots = np.flatnonzero(state.broker != f.home)
+        slots = np.flatnonzero((state.broker != f.home) & ~stays[f.partition])
         slots = slots[np.argsort(-f.size[slots], kind="stable")]
-        partitions = np.flatnonzero(state.leader != f.first)
+        partitions = np.flatnonzero((state.leader != f.first) & ~stays)
         if not kernels.take_back(f, state, slots, partitions):
             return
 
@@ -302,5 +308,5 @@ def copied(cluster: Cluster, broker: Array) -> Array:
 def _cost(cluster: Cluster, broker: Array, leader: Array) -> float:
     f = cluster.problem
     slots = copied(cluster, broker)
-    copies = f.size[slots].sum() / f.mean_size + kernels.COPY_PRICE * len(slots)
+    copies = f.size[slots].sum() / f.mean_size + f.copy_price * len(slots)
     return float(copies + kernels.FREE_PRICE * int((leader != f.first).sum()))

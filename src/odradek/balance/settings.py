@@ -15,6 +15,8 @@
     excluded = ["audit-.*"]
     [topics.sets]
     "payments-.*" = [1, 2, 3]
+    [topics.minimum-leaders]
+    "canary" = 1                       # each broker leads at least so many
 
 Everything is optional. A name that is not known is refused with the nearest that is.
 """
@@ -76,6 +78,13 @@ class Settings:
     capacity: Mapping[int | None, Mapping[str, float]] = field(default_factory=dict)
     excluded: Sequence[str] = ()
     sets: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    leaders_min: Mapping[str, int] = field(default_factory=dict)
+
+    def with_fewer_moves(self) -> "Settings":
+        """These settings, for a plan of fewer and larger copies."""
+        from odradek.balance.rules import FEWER_MOVES_PRICE
+
+        return replace(self, thresholds={**self.thresholds, "copy_price": FEWER_MOVES_PRICE})
 
     def excluding(self, patterns: Iterable[str]) -> "Settings":
         """These settings with more topics excluded."""
@@ -103,12 +112,16 @@ def parse_settings(text: str) -> Settings:
             raise InvalidSettings(f"[{section}] is a section, not a value")
     topics = found.get("topics", {})
     for name in topics:
-        _known(name, ("excluded", "sets"), "setting of [topics]")
+        _known(name, ("excluded", "sets", "minimum-leaders"), "setting of [topics]")
     return Settings(
         thresholds=_thresholds(found.get("rules", {})),
         capacity=_capacities(found.get("capacity", {})),
         excluded=[_pattern(each) for each in _texts(topics.get("excluded", []), "excluded")],
         sets={_pattern(name): _ids(name, ids) for name, ids in topics.get("sets", {}).items()},
+        leaders_min={
+            _pattern(name): int(_number(f"minimum-leaders: {name}", value, 1, 1000))
+            for name, value in topics.get("minimum-leaders", {}).items()
+        },
     )
 
 

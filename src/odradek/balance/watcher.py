@@ -159,7 +159,12 @@ class Watcher:
             from odradek.balance.cluster import read_frames
         except ImportError:
             return  # without pyarrow there is healing, and no telemetry
-        values = await read_frames(self._admin.client, self._heard_ms)
+        try:
+            values = await read_frames(self._admin.client, self._heard_ms)
+        except (KafkaError, OSError, TimeoutError) as error:
+            # Repairs must not wait for telemetry: what is being repaired may be the reason.
+            logger.warning("telemetry could not be read: %s", error)
+            return
         self._heard_ms = now_ms - OVERLAP_MS
         samples = []
         for value in values:

@@ -96,6 +96,7 @@ def _ids(context: click.Context, parameter: click.Parameter, value: str | None) 
 )
 @click.option("--budget", callback=_seconds, metavar="TIME", help="Search so long, such as 60s.")
 @click.option("--evaluations", type=click.IntRange(1), help="Search so far: gives a plan again.")
+@click.option("--fewer-moves", is_flag=True, help="Fewer and larger copies, if more bytes.")
 @click.option("--check", is_flag=True, help="Exit with 1 if something should move.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the plan to a file.")
 @json_option
@@ -108,6 +109,7 @@ def make_plan(
     settings: Path | None,
     budget: float | None,
     evaluations: int | None,
+    fewer_moves: bool,
     check: bool,
     output: Path | None,
     as_json: bool,
@@ -119,6 +121,8 @@ def make_plan(
     that it has found so far, and exit code 130.
     """
     chosen = usable_settings(settings, exclude_topic)
+    if fewer_moves:
+        chosen = chosen.with_fewer_moves()
     found = plan_for(
         cluster, chosen, remove=remove, only=only, seconds=budget, evaluations=evaluations
     )
