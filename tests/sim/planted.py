@@ -33,7 +33,7 @@ from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.plan_scheduler import PlanScheduler
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
-from odradek.log import recovery, tail
+from odradek.log import recovery, retention, tail
 from odradek.log.log import Log
 from odradek.log.producers import Origin, ProducerStates
 from odradek.log.shutdown_record import Differences
@@ -99,7 +99,7 @@ class Bug:
             return replace(plan, faults=faults, protocols=(), later_protocol=str(self.protocol))
         # What was drawn later only for the bugs in it: the seeds of the others stay what they are.
         faults = [fault for fault in faults if fault.kind not in DRAWN_LATER]
-        load = replace(plan.load, plans=self.plan is levelled, pipelining=0.0)
+        load = replace(plan.load, plans=self.plan is levelled, pipelining=0.0, cleaning=False)
         settings = {name: plan.settings[name] for name in plan.settings if name == FETCH_BYTES}
         return replace(
             plan,
@@ -330,6 +330,15 @@ def cut_clients(seed: int) -> Plan:
     return replace(plan, load=Load(3, 1.0, 1, 0, 0, admin=False))
 
 
+def cleaned(seed: int) -> Plan:
+    """A compacted and a trimmed topic, and brokers that are killed."""
+    rng = random.Random(seed)
+    faults = [Fault(at, Kind.KILL, rng.randint(1, 3), 1, 2.0) for at in (8.0, 14.0)]
+    plan = _of_three(seed, faults, 0.0002, {})
+    load = replace(Load(1, 1.0, 0, 0, 0, admin=False), cleaning=True)
+    return replace(plan, load=load, seconds=30.0)
+
+
 def _of_three(
     seed: int,
     faults: Sequence[Fault],
@@ -505,6 +514,20 @@ def refuse_some_batches() -> Patches:
         return original(self, buffer, acks, origin, guard)
 
     return attribute(LeaderRole, "append", append)
+
+
+def tell_keys_by_their_first_bytes() -> Patches:
+    return [mock.patch("odradek.log.compaction._short", lambda key: key[:4])]
+
+
+def keep_nothing() -> Patches:
+    """Retention takes everything that is replicated."""
+    original = retention.expired
+
+    def expired(segments: Any, config: Any, **options: Any) -> Any:
+        return original(segments, replace(config, retention_bytes=0), **options)
+
+    return [mock.patch.object(retention, "expired", expired)]
 
 
 def listen_before_registering() -> Patches:
@@ -827,7 +850,7 @@ def end_a_move_early() -> Patches:
 
 
 # Plans with what seeds have drawn since the other hunts were made; and what that is.
-NEWER = (pipelined, cut_clients)
+NEWER = (pipelined, cut_clients, cleaned)
 DRAWN_LATER = {*CLIENT_LINKS, *TWO}
 
 BUGS = [
@@ -1005,6 +1028,20 @@ BUGS = [
         know_no_duplicates,
         1,
         cut_clients,
+    ),
+    Bug(
+        "compaction takes keys that begin alike for one",
+        frozenset({"LatestValueKept"}),
+        tell_keys_by_their_first_bytes,
+        1,
+        cleaned,
+    ),
+    Bug(
+        "retention deletes more than it should",
+        frozenset({"OnlyOldIsDeleted"}),
+        keep_nothing,
+        1,
+        cleaned,
     ),
     Bug(
         "a broker obeys control requests before it has registered",

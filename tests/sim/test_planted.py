@@ -10,6 +10,7 @@ from tests.sim import planted, planted_transactions
 from tests.sim.planted import Bug, lose_topic_ids, seeds_to_find, set_aside_by_id_alone
 
 from odradek.sim.checkers import CHECKERS
+from odradek.sim.cleaned_topics import CLEANING_CHECKERS
 from odradek.sim.history import Violation
 from odradek.sim.run import run
 from odradek.sim.transaction_checkers import TRANSACTION_CHECKERS
@@ -53,7 +54,7 @@ def test_topics_that_got_another_id_lose_nothing_but_their_service(repeatable: E
 
 
 def test_every_invariant_has_a_bug_that_it_finds() -> None:
-    checkers = (*CHECKERS, *TRANSACTION_CHECKERS)
+    checkers = (*CHECKERS, *TRANSACTION_CHECKERS, *CLEANING_CHECKERS)
     every = {checker.name for checker in checkers} | SEEN_BY_CLIENTS
     assert every <= {name for bug in BUGS for name in bug.invariants}
     assert any(not bug.invariants for bug in BUGS), "liveness"

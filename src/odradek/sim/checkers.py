@@ -20,11 +20,11 @@ from odradek.log.log import Log
 from odradek.replica.leader.partition_counts import walk_counts
 from odradek.store import paths
 from odradek.store.memory import MemoryStore
-from odradek.store.payloads import LeaderAndIsr, TopicNode
+from odradek.store.payloads import TopicNode
 from odradek.wire.topics import TopicPartition
 
 from .history import History
-from .observation import batches_of, hosted, leaders, records_of
+from .observation import StateWrite, batches_of, hosted, leaders, records_of
 from .world import Host, World
 
 NON_EXISTENT = "NON_EXISTENT"
@@ -46,13 +46,7 @@ class Checker:
         """After everything has healed."""
         self.look()
 
-    def written(
-        self,
-        writer: MemoryStore,
-        of: TopicPartition,
-        before: LeaderAndIsr | None,
-        after: LeaderAndIsr,
-    ) -> None:
+    def written(self, write: StateWrite) -> None:
         """A partition's state was written."""
 
     def assigned(self, topic: str, before: TopicNode | None, after: TopicNode) -> None:
@@ -125,13 +119,8 @@ class LeaderCompleteness(Checker):
         # What had been acknowledged when an epoch was decided.
         self._before: dict[tuple[TopicPartition, int], int] = {}
 
-    def written(
-        self,
-        writer: MemoryStore,
-        of: TopicPartition,
-        before: LeaderAndIsr | None,
-        after: LeaderAndIsr,
-    ) -> None:
+    def written(self, write: StateWrite) -> None:
+        of, after = write.of, write.after
         acknowledged = self.history.last_acknowledged.get(of, -1)
         self._before.setdefault((of, after.leader_epoch), acknowledged)
 
@@ -233,13 +222,8 @@ class IsrWithinAssignment(Checker):
             if node is not None and not set(state.isr) <= set(replicas):
                 self.violated(f"{of} has ISR {list(state.isr)} of replicas {sorted(replicas)}")
 
-    def written(
-        self,
-        writer: MemoryStore,
-        of: TopicPartition,
-        before: LeaderAndIsr | None,
-        after: LeaderAndIsr,
-    ) -> None:
+    def written(self, write: StateWrite) -> None:
+        of, before, after = write.of, write.before, write.after
         if not after.isr:
             self.violated(f"{of} has an empty ISR in epoch {after.leader_epoch}")
         elif before is not None and not set(before.isr) & set(after.isr):
@@ -274,13 +258,8 @@ class EpochsOnlyGrow(Checker):
                 )
             self._hosted[key] = partition.leader_epoch
 
-    def written(
-        self,
-        writer: MemoryStore,
-        of: TopicPartition,
-        before: LeaderAndIsr | None,
-        after: LeaderAndIsr,
-    ) -> None:
+    def written(self, write: StateWrite) -> None:
+        of, before, after = write.of, write.before, write.after
         if before is not None and (
             after.leader_epoch < before.leader_epoch
             or after.controller_epoch < before.controller_epoch
@@ -310,16 +289,11 @@ class FencedControllerChangesNothing(Checker):
         super().__init__(world, history)
         self._heard: dict[tuple[str, int], int] = {}
 
-    def written(
-        self,
-        writer: MemoryStore,
-        of: TopicPartition,
-        before: LeaderAndIsr | None,
-        after: LeaderAndIsr,
-    ) -> None:
+    def written(self, write: StateWrite) -> None:
+        of, before, after = write.of, write.before, write.after
         active = self.world.ledger.controller_epoch
         decided = before is None or after.leader_epoch > before.leader_epoch
-        if decided and after.controller_epoch < active and not self._is_leaving(writer):
+        if decided and after.controller_epoch < active and not self._is_leaving(write.writer):
             self.violated(
                 f"{of} was decided by the controller of epoch {after.controller_epoch} while "
                 f"{active} is active: {after}"
@@ -352,20 +326,15 @@ class OnlyTheRegisteredBrokerWrites(Checker):
 
     name = "OnlyTheRegisteredBrokerWrites"
 
-    def written(
-        self,
-        writer: MemoryStore,
-        of: TopicPartition,
-        before: LeaderAndIsr | None,
-        after: LeaderAndIsr,
-    ) -> None:
-        host = writing_host(self.world, writer)
+    def written(self, write: StateWrite) -> None:
+        of, before, after = write.of, write.before, write.after
+        host = writing_host(self.world, write.writer)
         registration = self.world.server.tree.exists(paths.broker(host.id))
-        if registration is None or registration.owner != writer.session_id:
+        if registration is None or registration.owner != write.writer.session_id:
             holder = "no session" if registration is None else f"session {registration.owner}"
             self.violated(
-                f"{of} was written by {host.name} in session {writer.session_id}, while {holder} "
-                f"has broker id {host.id}: {before} to {after}"
+                f"{of} was written by {host.name} in session {write.writer.session_id}, while "
+                f"{holder} has broker id {host.id}: {before} to {after}"
             )
 
 
@@ -598,13 +567,8 @@ class MovesKeepMinIsr(_PlanChecker):
     def begun(self, of: TopicPartition, adding: tuple[int, ...]) -> None:
         self._complete.discard(of)
 
-    def written(
-        self,
-        writer: MemoryStore,
-        of: TopicPartition,
-        before: LeaderAndIsr | None,
-        after: LeaderAndIsr,
-    ) -> None:
+    def written(self, write: StateWrite) -> None:
+        of, after = write.of, write.after
         if self._target(of) <= set(after.isr):
             self._complete.add(of)
 

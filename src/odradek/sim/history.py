@@ -20,6 +20,19 @@ class Violation:
 
 
 @dataclass(slots=True)
+class CleaningEvidence:
+    """What the clients of a compacted topic and of a trimmed one know."""
+
+    # The values that each key may have in the end: that of the last acknowledged record, and those
+    # sent since of which the client heard nothing. None is a deletion.
+    latest: dict[bytes, list[bytes | None]] = field(default_factory=dict)
+    # Acknowledged by the trimmed topic: offset to value.
+    placed: dict[int, bytes] = field(default_factory=dict)
+    # Up to where records were to be deleted.
+    delete_until: int = 0
+
+
+@dataclass(slots=True)
 class History:
     """One run's evidence, and what was found wrong with it."""
 
@@ -53,6 +66,8 @@ class History:
     deleted: dict[str, int] = field(default_factory=dict)
     # What transactional clients saw.
     transactions: TransactionEvidence = field(init=False)
+    # What the clients of topics that are compacted and trimmed know.
+    cleaning: CleaningEvidence = field(default_factory=CleaningEvidence)
     violations: list[Violation] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     transitions: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """What a checker can see: the store as it stands, written along; the brokers' partitions; logs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.server import Broker
 from odradek.log.log import Log
@@ -32,8 +32,15 @@ PLAN_NODES = PLAN_MOVES + "/"
 
 # Which topic, its assignment before and now.
 AssignmentListener = Callable[[str, TopicNode | None, TopicNode], None]
-# Who wrote, which partition, what was there before, what is there now.
-StateListener = Callable[[MemoryStore, TopicPartition, LeaderAndIsr | None, LeaderAndIsr], None]
+
+
+class StateWrite(NamedTuple):
+    """Who wrote a partition's state, what was there before, and what is there now."""
+
+    writer: MemoryStore
+    of: TopicPartition
+    before: LeaderAndIsr | None
+    after: LeaderAndIsr
 
 
 class Ledger:
@@ -44,7 +51,7 @@ class Ledger:
         self.topics: dict[str, TopicNode] = {}
         self.states: dict[TopicPartition, LeaderAndIsr] = {}
         self.controller_epoch = 0
-        self.listeners: list[StateListener] = []
+        self.listeners: list[Callable[[StateWrite], None]] = []
         self.assignment_listeners: list[AssignmentListener] = []
         self._plan_nodes: dict[str, PlanNode] = {}
 
@@ -82,7 +89,7 @@ class Ledger:
                 before = self.states.get(of)
                 self.states[of] = state
                 for listener in self.listeners:
-                    listener(writer, of, before, state)
+                    listener(StateWrite(writer, of, before, state))
 
     def _deleted(self, names: list[str]) -> None:
         match names:

@@ -85,6 +85,7 @@ class Plan:
             f"{load.committed_consumers} consumers with read_committed, "
             f"{'plans, ' if load.plans else ''}"
             f"{'pipelines, ' if load.pipelining else ''}"
+            f"{'topics that are compacted and trimmed, ' if load.cleaning else ''}"
             f"{f'flushes of {self.offload_s * 1000:.0f} ms, ' if self.offload_s else ''}"
             f"{len(self.faults)} faults"
         )
@@ -122,6 +123,7 @@ def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
         fills_topics=world.dice("full topics").random() < 0.5,
         plans=world.dice("plans").random() < PLANS_SHARE,
         pipelining=world.dice("pipelining").choice([0.0, 0.5, 1.0]),
+        cleaning=world.dice("cleaning").random() < 0.4,
     )
     apart = world.dice("transactions")
     if apart.random() < 0.5:

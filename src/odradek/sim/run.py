@@ -17,6 +17,7 @@ from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
 from odradek.wire.topics import TopicPartition
 
 from .checkers import CHECKERS
+from .cleaned_topics import BROKER_SETTINGS, CLEANING_CHECKERS, COMPACTED
 from .faults import Fault, FaultInjector, Kind
 from .history import History, Violation
 from .members import EXPECTED, Member, check_committed
@@ -77,6 +78,7 @@ def run(plan: Plan, until: Collection[str] = ()) -> Report:
             "odradek.moves.per.broker": "1",
             "odradek.moves.per.broker.max": "2",
             **(TRANSACTION_SETTINGS if plan.load.has_transactions else {}),
+            **(BROKER_SETTINGS if plan.load.cleaning else {}),
             **plan.settings,
         },
         log_dirs=plan.log_dirs,
@@ -127,7 +129,7 @@ class _Run:
         self.world = world
         self.history = history
         self.injector = FaultInjector(world)
-        checkers = (*CHECKERS, *TRANSACTION_CHECKERS)
+        checkers = (*CHECKERS, *TRANSACTION_CHECKERS, *CLEANING_CHECKERS)
         self.checkers = [checker(world, history) for checker in checkers]
         self.load = Workload(world, history, plan.replication, plan.min_isr)
         self.findings: list[str] = []
@@ -191,6 +193,8 @@ class _Run:
                 await self.load.create_topic(client, SOURCE, self.plan.partitions)
                 if self.plan.load.has_transactions:
                     await self.load.create_topic(client, DERIVED, self.plan.partitions)
+                if self.plan.load.cleaning:
+                    await self.load.create_cleaned_topics(client)
 
         try:
             async with asyncio.timeout(START_S):
@@ -350,7 +354,7 @@ class _Run:
             of
             for of in sorted(self.world.ledger.states)
             if of.topic in topics
-            and of.topic not in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+            and of.topic not in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, COMPACTED.topic)
             and not self.history.waits_for_an_operator(of)
         ]
         try:

@@ -37,11 +37,13 @@ from odradek.wire.messages.delete_topics import DeleteTopicsRequest
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from odradek.wire.topics import TopicPartition
 
+from . import cleaned_topics
 from .history import History
 from .members import EXPECTED, Member
 from .transactional_clients import Lives, Mover, TransactionalClient, Writer
 from .world import EPOCH_MS, World
 
+NO_SETTINGS: Mapping[str, str] = {}
 # How many records a consumer reads once more when it starts again.
 AGAIN = 50
 # From so many records on a log is long, and not often read from its start.
@@ -79,6 +81,8 @@ class Load:
     plans: bool = False
     # The share of producers that have several requests under way to one partition.
     pipelining: float = 0.0
+    # Whether there are topics that are compacted and trimmed.
+    cleaning: bool = False
 
     @property
     def has_transactions(self) -> bool:
@@ -105,10 +109,23 @@ class Workload:
             self.world.bootstrap, client_id=name, timeout_s=timeout_s, rng=self.world.dice(name)
         )
 
-    def _clock(self) -> int:
+    def clock(self) -> int:
         return EPOCH_MS + int(self.world.loop.time() * 1000)
 
-    async def create_topic(self, client: Client, name: str, partitions: int) -> None:
+    async def create_cleaned_topics(self, client: Client) -> None:
+        """Make the topics that only their own clients use."""
+        for of, settings in cleaned_topics.SETTINGS.items():
+            self.history.unprotected.add(of.topic)
+            await self.create_topic(client, of.topic, 1, settings)
+            self.topics.pop(of.topic, None)
+
+    async def create_topic(
+        self,
+        client: Client,
+        name: str,
+        partitions: int,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> None:
         """Make a topic; it counts once the controller has said so."""
         request = CreateTopicsRequest(
             topics=[
@@ -117,7 +134,11 @@ class Workload:
                     num_partitions=partitions,
                     replication_factor=self.replication,
                     configs=[
-                        CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_isr))
+                        CreatableTopicConfig(name=name, value=value)
+                        for name, value in {
+                            "min.insync.replicas": str(self.min_isr),
+                            **settings,
+                        }.items()
                     ],
                 )
             ],
@@ -140,6 +161,9 @@ class Workload:
         for index in range(load.groups * load.members):
             name, group = f"member-{index}", f"group-{index % load.groups}"
             self._run(name, self._belong(name, group))
+        if load.cleaning:
+            self._run("keeper", cleaned_topics.keep(self, "keeper"))
+            self._run("trimmer", cleaned_topics.trim(self, "trimmer"))
         if load.admin:
             self._run("admin", self._administer("admin"))
         if load.plans:
@@ -193,7 +217,7 @@ class Workload:
                 idempotent=idempotent,
                 linger_s=rng.choice([0.0, 0.005, 0.05]),
                 delivery_timeout_s=30.0,
-                clock=self._clock,
+                clock=self.clock,
                 # Batches of one record: those handed in together leave one behind the other.
                 batch_bytes=1 if pipelines else BATCH_BYTES,
             )
@@ -370,7 +394,7 @@ class Workload:
         """One record to each partition, and read back. Raises what a client would see."""
         value = b"%s:0" % name.encode()
         async with self.client(name) as client:
-            producer = Producer(client, clock=self._clock)
+            producer = Producer(client, clock=self.clock)
             sent = {
                 of: await producer.send(of.topic, value, partition=of.partition)
                 for of in partitions
@@ -506,7 +530,7 @@ class Workload:
     async def _fill(self, client: Client, topic: str, partitions: int) -> None:
         """A few records, of which each says how often the topic was to be deleted before."""
         value = b"%d" % self.history.deletions.get(topic, 0)
-        producer = Producer(client, clock=self._clock, batch_bytes=1, delivery_timeout_s=5.0)
+        producer = Producer(client, clock=self.clock, batch_bytes=1, delivery_timeout_s=5.0)
         deliveries = [
             await producer.send(topic, value, partition=partition)
             for partition in range(partitions)
