@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 
-from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.replica.control_decisions import (
     AwaitLeader,
     Decision,
@@ -21,6 +20,7 @@ from odradek.replica.control_decisions import (
     is_stale_log,
     must_not_lead,
 )
+from odradek.store.payloads import NO_LEADER
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
 from odradek.wire.topic_ids import NO_TOPIC_ID

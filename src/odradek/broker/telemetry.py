@@ -28,11 +28,11 @@ from odradek.broker.peers import Peers
 from odradek.broker.topics import NewTopic
 from odradek.log.disk import Disk
 from odradek.log.offload import Offload
-from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.replica.leader.role import LeaderRole
 from odradek.replica.partition import Partition
 from odradek.replica.traffic import PartitionCounters
 from odradek.store.api import StoreError
+from odradek.store.payloads import NO_LEADER
 from odradek.wire.api import ApiKey
 from odradek.wire.compression import Codec
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError

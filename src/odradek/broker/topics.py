@@ -25,11 +25,10 @@ from odradek.placement import (
     new_partitions,
     validate_manual_assignment,
 )
-from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.store.api import BadVersion, NodeExists, NoNode
 from odradek.store.cluster import ClusterStore
 from odradek.store.configs import NoController
-from odradek.store.payloads import TopicNode
+from odradek.store.payloads import NO_LEADER, TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topic_ids import NO_TOPIC_ID, new_topic_id
 from odradek.wire.topics import TopicPartition, metric_name, validate_topic_name

@@ -8,8 +8,8 @@ from odradek.coordinator.markers import MarkerSender
 from odradek.coordinator.transaction_coordinator import TransactionCoordinator
 from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
 from odradek.coordinator.verification import Verification
-from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.store.api import StoreError
+from odradek.store.payloads import NO_LEADER
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:

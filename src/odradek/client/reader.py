@@ -29,6 +29,8 @@ from odradek.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from odradek.wire.messages.list_offsets import EARLIEST as EARLIEST
+from odradek.wire.messages.list_offsets import LATEST as LATEST
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -39,8 +41,6 @@ from odradek.wire.records import ControlType, Record, decode_records, decode_tra
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
-LATEST = -1
-EARLIEST = -2
 CONSUMER = -1
 
 FETCH_BYTES = 16 * 1024 * 1024

@@ -1,10 +1,10 @@
-"""Control requests: what an operation wants told to the brokers, gathered and sent as one batch.
+"""The control requests of one operation, collected per broker and sent as one batch.
 
-Coalescing, BEHAVIOUR.md section 4.9. Per broker and partition the last word wins, except that "is
-new" and "delete" stick once said. Whatever goes into a LeaderAndIsr also goes into the
-UpdateMetadata of every broker. All brokers get the same partitions in UpdateMetadata, so these
-are built once. They go out in the order LeaderAndIsr, UpdateMetadata, StopReplica, to registered
-brokers only.
+Coalescing: docs/spec/controller-and-replication.md section 4.9. Per broker and partition the last
+update wins, except that "is new" and "delete" stay set. Whatever goes into a LeaderAndIsr also goes
+into the UpdateMetadata of every broker. All brokers get the same partitions in UpdateMetadata, so
+these are built once. They go out in the order LeaderAndIsr, UpdateMetadata, StopReplica, to
+registered brokers only.
 """
 
 from collections.abc import Collection, Iterable, Iterator

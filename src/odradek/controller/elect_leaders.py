@@ -1,6 +1,6 @@
 """Elections on request, and the automatic preferred election.
 
-BEHAVIOUR.md section 4.6.
+docs/spec/controller-and-replication.md section 4.6.
 """
 
 from collections.abc import Collection

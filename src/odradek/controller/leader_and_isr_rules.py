@@ -1,9 +1,9 @@
-"""Leadership: who leads a partition and who is in sync, and how each decision changes that.
+"""LeaderAndIsr: which replica leads a partition and which are in sync, and how decisions change it.
 
 The value is what the state node holds. Every decision of the controller raises the leader epoch
 by one, also when the leader stays: brokers ignore a LeaderAndIsr whose leader epoch they have
-seen, and replicas use the epoch to find where their logs diverge. BEHAVIOUR.md sections 2, 3 and
-4.7.
+seen, and replicas use the epoch to find where their logs diverge.
+docs/spec/controller-and-replication.md sections 2, 3 and 4.7.
 """
 
 from collections.abc import Collection
@@ -41,9 +41,10 @@ def raised(leader_and_isr: LeaderAndIsr, controller_epoch: int) -> LeaderAndIsr:
 def without_replica(
     leader_and_isr: LeaderAndIsr, replica: int, controller_epoch: int
 ) -> LeaderAndIsr:
-    """The leadership after a replica went offline. BEHAVIOUR.md section 2, the ISR removal rule.
+    """The state after a replica went offline: the ISR removal rule.
 
-    The last member of the ISR is never removed: it is the only one known to have everything.
+    docs/spec/controller-and-replication.md section 2. The last member of the ISR is never removed:
+    it is the only one known to have everything.
     """
     isr = leader_and_isr.isr
     if len(isr) > 1:
@@ -98,10 +99,11 @@ def elect(
 
 
 def has_preferred_leader(assignment: ReplicaAssignment, leader_and_isr: LeaderAndIsr) -> bool:
-    """Whether leadership is at home. BEHAVIOUR.md section 4.6, the imbalance metric.
+    """Whether the preferred replica leads: the imbalance metric.
 
-    A first replica that is still being added cannot lead before it is in the ISR, so until then
-    the partition counts as balanced, and from then on as imbalanced.
+    docs/spec/controller-and-replication.md section 4.6. A first replica that is still being added
+    cannot lead before it is in the ISR, so until then the partition counts as balanced, and from
+    then on as imbalanced.
     """
     first = assignment.replicas[0]
     if first in assignment.adding:

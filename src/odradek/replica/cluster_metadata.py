@@ -5,9 +5,7 @@ from typing import Protocol
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
 from odradek.wire.topics import TopicPartition
 
-__all__ = ["NO_LEADER", "ClusterMetadata"]
-
-NO_LEADER = -1
+__all__ = ["ClusterMetadata"]
 
 
 class ClusterMetadata(Protocol):

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 from odradek.log.config import LogConfig
-from odradek.replica.cluster_metadata import NO_LEADER, ClusterMetadata
+from odradek.replica.cluster_metadata import ClusterMetadata
 from odradek.replica.control_decisions import (
     AwaitLeader,
     Decision,
@@ -47,6 +47,7 @@ from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.replica.partition import NO_EPOCH, Partition
 from odradek.replica.replica_logs import ReplicaLogs
 from odradek.replica.role_changes import RoleChanges
+from odradek.store.payloads import EPOCH_DURING_DELETE, NO_LEADER
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -69,7 +70,6 @@ __all__ = ["ControlRequests", "TopicConfigs"]
 logger = logging.getLogger(__name__)
 
 EPOCH_UNKNOWN = -1
-EPOCH_DURING_DELETE = -2
 TOPIC_IDS_FROM_VERSION = 5
 
 TopicIds = Mapping[str, UUID]

@@ -22,6 +22,7 @@ from odradek.replica.leader.role import LeaderContext, LeaderRole
 from odradek.replica.local_replica import LocalReplica
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
+from odradek.wire.messages.list_offsets import EARLIEST, LATEST
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
@@ -29,8 +30,6 @@ __all__ = ["NO_EPOCH", "Partition"]
 
 NO_EPOCH = -1
 
-LATEST = -1
-EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 

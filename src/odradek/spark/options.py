@@ -22,10 +22,8 @@ from odradek.spark.client_settings import (
     whole_number,
 )
 from odradek.spark.errors import OptionError
+from odradek.wire.messages.list_offsets import EARLIEST, LATEST
 from odradek.wire.topics import TopicPartition
-
-EARLIEST = -2
-LATEST = -1
 
 FORBIDDEN_KAFKA = {
     "kafka.auto.offset.reset": "use startingOffsets instead",

@@ -1,7 +1,8 @@
 """Dynamic configurations and their change notifications.
 
-INTERCHANGE.md section B.1: a configuration is written only while there is a controller, under a
-check of ``/controller``, so that a cluster that moves to KRaft is not written behind its back.
+docs/spec/interchange-with-apache-kafka.md section B.1: a configuration is written only while there
+is a controller, under a check of ``/controller``, so that a cluster that is being migrated to KRaft
+is not changed.
 The writer then leaves a notification (`changes`: ``topics/t``, ``users/u/clients/c``...).
 """
 

@@ -57,6 +57,11 @@ _unpack_length = _LENGTH.unpack_from
 assert HEADER_BYTES == 61
 
 
+def attribute_bits(records: Buffer) -> int:
+    """The bits above of the first batch, without a look at anything else; 0 if it is too short."""
+    return records[ATTRIBUTES_OFFSET + 1] if len(records) >= HEADER_BYTES else 0
+
+
 class CorruptBatch(KafkaError):
     """Bytes that are no record batch, or one whose checksum is wrong."""
 

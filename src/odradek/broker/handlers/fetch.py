@@ -16,6 +16,7 @@ from odradek.broker.handler import Broker, RequestContext
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById, PartitionAnswer
 from odradek.replica.manager import ReplicaManager
 from odradek.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.wire.batch import CODEC_MASK, attribute_bits
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import (
@@ -34,8 +35,6 @@ from odradek.wire.topics import TopicPartition
 
 IDS_SINCE = 13
 LEADERS_SINCE = 16
-ATTRIBUTES_POSITION = 22
-CODEC_BITS = 7
 # A follower names every partition that it has from this leader.
 ELEMENTS_MAX = 100_000
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -247,14 +246,13 @@ def _withheld(
 
 
 def _refuse_zstd(data: PartitionData) -> None:
-    """A consumer older than zstd is told, instead of being given what it cannot read."""
+    """A consumer older than zstd gets an error instead of records that it cannot read."""
     records = data.records
     if isinstance(records, list):
         records = records[0]
     if (
         isinstance(records, bytes | memoryview)
-        and len(records) > ATTRIBUTES_POSITION
-        and records[ATTRIBUTES_POSITION] & CODEC_BITS == Codec.ZSTD
+        and attribute_bits(records) & CODEC_MASK == Codec.ZSTD
     ):
         data.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         data.records = b""

@@ -7,8 +7,8 @@ The leader of its partition of the state topic. The topic is created when it is 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
-from odradek.replica.cluster_metadata import NO_LEADER
 from odradek.security.acls import AclOperation, ResourceType
+from odradek.store.payloads import NO_LEADER
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.find_coordinator import (
     Coordinator,

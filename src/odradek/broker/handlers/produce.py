@@ -17,10 +17,13 @@ from odradek.log.producers import Guard
 from odradek.replica.leader.delayed_produce import ProduceResult
 from odradek.replica.leader.role import LeaderRole
 from odradek.wire.batch import (
+    CODEC_MASK,
     HEADER_BYTES,
     MAGIC,
+    MAGIC_OFFSET,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    attribute_bits,
     header_at,
 )
 from odradek.wire.compression import Codec
@@ -39,9 +42,6 @@ from odradek.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 Results = dict[TopicPartition, ProduceResult]
 
-MAGIC_POSITION = 16
-ATTRIBUTES_POSITION = 22
-CODEC_BITS = 7
 ADMIN_CLIENT_ID = "__admin_client"
 TRANSACTION_ABORTABLE_SINCE = 11
 
@@ -63,11 +63,11 @@ def handle(
                 refused[of] = ProduceResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
             elif not isinstance(records, memoryview) or not records:
                 refused[of] = ProduceResult(ErrorCode.INVALID_RECORD, message="no record batch")
-            elif len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
+            elif len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < MAGIC:
                 refused[of] = ProduceResult(
                     ErrorCode.INVALID_RECORD, message="only record batches of magic 2 are allowed"
                 )
-            elif version < 7 and _is_zstd(records):
+            elif version < 7 and attribute_bits(records) & CODEC_MASK == Codec.ZSTD:
                 refused[of] = ProduceResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             else:
                 entries[of] = records
@@ -97,8 +97,8 @@ def _is_transactional(records: memoryview) -> bool:
     """Of what is too short, or no batch of today's format, the log says what is wrong."""
     return (
         len(records) >= HEADER_BYTES
-        and records[MAGIC_POSITION] == MAGIC
-        and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT)
+        and records[MAGIC_OFFSET] == MAGIC
+        and bool(attribute_bits(records) & TRANSACTIONAL_BIT)
     )
 
 
@@ -172,13 +172,6 @@ _NOT_IN_TRANSACTION = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-
-
-def _is_zstd(records: memoryview) -> bool:
-    return (
-        len(records) > ATTRIBUTES_POSITION
-        and records[ATTRIBUTES_POSITION] & CODEC_BITS == Codec.ZSTD
-    )
 
 
 def _finish(

@@ -46,6 +46,8 @@ from odradek.wire.messages.fetch import (
     ReplicaState,
 )
 from odradek.wire.messages.list_offsets import (
+    EARLIEST,
+    LATEST,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -67,8 +69,6 @@ NO_EPOCH = -1
 CONSUMER = -1
 # The first version of Fetch that says which incarnation of a broker it is from (KIP-903).
 INCARNATION_SINCE = 15
-LATEST = -1
-EARLIEST = -2
 # A leader often learns that it leads a moment after its followers: the first retries come quickly.
 BACKOFF_FIRST_S = 0.01
 THROTTLED_S = 0.1

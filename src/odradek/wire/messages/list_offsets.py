@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from ..schema import Message, Struct, int8, int16, int32, int64, since
 
+# What a timestamp means that is none.
+LATEST = -1
+EARLIEST = -2
+
 
 class ListOffsetsPartition(Struct):
     partition_index: int32 = since(0)
     current_leader_epoch: int32 = since(4, default=-1, ignorable=True)
-    timestamp: int64 = since(0)  # -1 asks for the end of the log, -2 for its start
+    timestamp: int64 = since(0)  # or LATEST, the end of the log, or EARLIEST, its start
     max_num_offsets: int32 = since(0, until=0, default=1)
 
 
