@@ -1,6 +1,7 @@
 """May it? The authorizer's decisions."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -179,6 +180,28 @@ def test_write_on_any_topic(rules: list[tuple[str, PatternType, AclEntry]], expe
     made = authorizer(*rules)
     assert made.allows_by_type(ALICE, HOST, WRITE, TOPIC) is expected
     assert made.allows_by_type(Principal("root"), HOST, WRITE, TOPIC)
+
+
+def test_write_on_any_topic_is_decided_once_until_acls_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looks at every ACL, and each InitProducerId asks, of users without permission too."""
+    made = authorizer(("t", LITERAL, allow("User:bob", WRITE)))
+    asked: list[Principal] = []
+    decide = made._decide_by_type
+
+    def counted(principal: Principal, *what: Any) -> bool:
+        asked.append(principal)
+        return decide(principal, *what)
+
+    monkeypatch.setattr(made, "_decide_by_type", counted)
+    for _ in range(3):
+        assert not made.allows_by_type(ALICE, HOST, WRITE, TOPIC)
+        assert made.allows_by_type(BOB, HOST, WRITE, TOPIC)
+    assert asked == [ALICE, BOB]
+    made.update(ResourcePattern(TOPIC, "t"), {allow("User:alice", WRITE)})
+    assert made.allows_by_type(ALICE, HOST, WRITE, TOPIC)
+    assert not made.allows_by_type(BOB, HOST, WRITE, TOPIC)
 
 
 def test_authorized_operations_are_bits() -> None:

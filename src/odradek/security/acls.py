@@ -154,6 +154,7 @@ class Authorizer:
         # once for each length.
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
         self._decisions: dict[_Decision, bool] = {}
+        self._decisions_by_type: dict[tuple[str, str, AclOperation, ResourceType], bool] = {}
         self.refusals = RefusalLog()
         # Rises with every change: what was decided at another number is to be decided again.
         self.version = 0
@@ -174,6 +175,7 @@ class Authorizer:
             if not lengths[len(pattern.name)]:
                 del lengths[len(pattern.name)]
         self._decisions.clear()
+        self._decisions_by_type.clear()
         self.version += 1
 
     def replace(self, entries: Mapping[ResourcePattern, Iterable[AclEntry]]) -> None:
@@ -244,9 +246,22 @@ class Authorizer:
     ) -> bool:
         """Whether some resource of the type allows it: an idempotent producer without a topic.
 
-        Exact operation or All, without implication. A pattern's ALLOW counts unless a DENY prefix
-        (for a literal also the same literal) covers it.
+        Remembered like any other decision: it looks at every ACL there is, 2 ms for 10,000.
         """
+        key = (principal.text, host, operation, type_)
+        decision = self._decisions_by_type.get(key)
+        if decision is None:
+            decision = self._decide_by_type(principal, host, operation, type_)
+            if len(self._decisions_by_type) >= DECISIONS_MAX:
+                self._decisions_by_type.clear()
+            self._decisions_by_type[key] = decision
+        return decision
+
+    def _decide_by_type(
+        self, principal: Principal, host: str, operation: AclOperation, type_: ResourceType
+    ) -> bool:
+        """Exact operation or All, without implication. An ALLOW counts unless a DENY of a prefix of
+        its name (for a literal also of the same literal) covers it."""
         if principal in self._super_users:
             return True
         wanted = {operation, _O.ALL}
