@@ -26,6 +26,8 @@ from odradek.wire.schema import Message
 
 PRODUCE_VERSION = 7
 CREATE_TOPICS_VERSION = 4
+# Tens of thousands of partitions take a while.
+CREATE_TIMEOUT_MS = 600_000
 SMALL = encode_batch([Record(0, 0, None, b"x" * 100, ())])
 LARGE = encode_batch([Record(i, 0, None, b"x" * 1024, ()) for i in range(900)])
 
@@ -68,14 +70,17 @@ async def connect(cluster: Cluster, broker: int) -> Connection:
     return await Connection.open("127.0.0.1", cluster.port_of(broker), client_id="bench")
 
 
-async def create(cluster: Cluster, topic: str, partitions: int) -> None:
+async def create(cluster: Cluster, topic: str, partitions: int, copies: int = 3) -> None:
     controller = cluster.controller_id()
     assert controller is not None
     connection = await connect(cluster, controller)
+    connection.timeout = CREATE_TIMEOUT_MS / 1000
     response = await connection.request(
         CreateTopicsRequest(
-            topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=3)],
-            timeout_ms=30_000,
+            topics=[
+                CreatableTopic(name=topic, num_partitions=partitions, replication_factor=copies)
+            ],
+            timeout_ms=CREATE_TIMEOUT_MS,
         ),
         CREATE_TOPICS_VERSION,
     )

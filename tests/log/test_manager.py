@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.log.managers import CONFIG, TP, A, B, make, put, started, tps
 
-from odradek.log.checkpoints import InconsistentMetaProperties
+from odradek.log.checkpoints import InconsistentMetaProperties, OffsetCheckpoint
 from odradek.log.cleaner import CleanerConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
 from odradek.log.log_dirs import NoDirectoryLeft
@@ -132,6 +132,31 @@ async def test_a_partition_in_two_directories_is_fatal(world: Any) -> None:
 # Deletion
 
 
+async def test_a_topic_is_deleted_with_one_checkpoint_not_one_for_each_partition(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = await started(world)
+    for topic_partition in tps(20):
+        put(manager.get_or_create(topic_partition))
+    manager.checkpoint_recovery_points()
+    written: list[str] = []
+    write = OffsetCheckpoint.write
+
+    def counted(self: OffsetCheckpoint, offsets: Any) -> None:
+        written.append(self.path)
+        write(self, offsets)
+
+    monkeypatch.setattr(OffsetCheckpoint, "write", counted)
+    for topic_partition in tps(20):
+        manager.async_delete(topic_partition)
+    await asyncio.sleep(0)  # a turn of the loop
+    assert sorted(written) == [f"{path}/recovery-point-offset-checkpoint" for path in (A, B)]
+    written.clear()
+    manager.get_or_create(TP)  # no checkpoint names it any more
+    assert written == []
+    await manager.close()
+
+
 async def test_deletion_renames_at_once_and_removes_later(world: Any) -> None:
     manager = await started(world)
     for topic_partition in tps(3):
@@ -141,6 +166,7 @@ async def test_deletion_renames_at_once_and_removes_later(world: Any) -> None:
     assert log is not None and manager.get(TP) is None
     assert log.directory.startswith(f"{A}/t-0.") and log.directory.endswith("-delete")
     assert len(log.directory) == len(A) + 1 + len("t-0.") + 32 + len("-delete")
+    await asyncio.sleep(0)  # a turn of the loop
     assert b"t 0" not in world.disk().read_bytes(f"{A}/recovery-point-offset-checkpoint")
     with pytest.raises(KafkaError) as caught:
         put(log)

@@ -123,6 +123,8 @@ class LogManager:
             before_swap=self._flush_and_checkpoint,
         )
         self.to_flush: set[Log] = set()
+        # Directories from which logs were deleted in this turn of the loop.
+        self._to_checkpoint: set[str] = set()
         # Logs with a topic id that is not on disk yet, in the order they got it.
         self.without_id_on_disk: dict[Log, None] = {}
         self.upkeep = Upkeep(self, config.upkeep)
@@ -434,9 +436,9 @@ class LogManager:
     def _disown(self, directory: LogDirectory, tp: TopicPartition) -> None:
         """Rule 2: drop what the checkpoints know of a deleted partition of the same name."""
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
-            offsets = dict(directory.offsets(name))
-            if offsets.pop(tp, None) is not None:
-                directory.write(name, offsets)
+            offsets = directory.offsets(name)
+            if tp in offsets:  # else nothing is copied: there may be thousands, for each new log
+                directory.write(name, {each: at for each, at in offsets.items() if each != tp})
         if tp not in self.logs:
             self.cleaner.forget(tp)
             self.cleaner.checkpoint(directory.path)
@@ -498,7 +500,10 @@ class LogManager:
             logger.error("cannot delete %s: %s", log, error.message)
             return log
         del logs[tp]
-        self._checkpoint_directories([changed])
+        if stray:
+            self._checkpoint_directories([changed])
+        else:
+            self._checkpoint_soon(changed)
         return log
 
     def _rename_for_deletion(self, log: Log, *, stray: bool = False) -> str:
@@ -532,6 +537,21 @@ class LogManager:
     def checkpoint_start_offsets(self) -> None:
         for path in self.live_dirs:
             self._write_checkpoints(path, (LOG_START_OFFSETS,))
+
+    def _checkpoint_soon(self, path: str) -> None:
+        """When this turn of the loop is over: a topic is deleted with all its partitions, and each
+        checkpoint names every log. A crash before leaves the directory that is to be removed, by
+        which a start knows that its log is not lost."""
+        if self._loop is None:
+            self._checkpoint_directories([path])
+            return
+        if not self._to_checkpoint:
+            self._loop.call_soon(self._checkpoint_now)
+        self._to_checkpoint.add(path)
+
+    def _checkpoint_now(self) -> None:
+        due, self._to_checkpoint = self._to_checkpoint, set()
+        self._checkpoint_directories(due)
 
     def _checkpoint_directories(self, paths: Iterable[str]) -> None:
         for path in sorted(paths):

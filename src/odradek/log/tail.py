@@ -19,7 +19,7 @@ from odradek.wire.schema import Buffer, Records
 
 __all__ = ["Tail", "Tails"]
 
-TAIL_BYTES_MAX = 32 * 1024 * 1024
+TAIL_BYTES_MAX = 16 * 1024 * 1024
 # What keeping a batch costs besides its bytes.
 ENTRY_BYTES = 512
 # Many batches below this are read from the file, with one system call, for less than it costs to

@@ -242,7 +242,7 @@ class Cluster:
         if broker in self.running():
             raise ClusterError(f"broker {broker} is running")
         self._spawn(broker)
-        self.wait_until(lambda: self._is_known(broker), f"broker {broker}")
+        self.wait_until(lambda: self._is_known(broker), f"broker {broker}", START_TIMEOUT_S)
 
     def kill(self, broker: int) -> None:
         """SIGKILL, without a controlled shutdown. The process has ended when this returns."""
