@@ -39,7 +39,7 @@ format: $(READY)  ## rewrite the code the way check wants it
 test: $(READY)  ## all tests, fast ones first
 	$(PYTEST) --group "in one process" --dist worksteal -m "not process and not spark"
 	$(PYTEST) --group "with processes" --dist loadfile -m "process and not spark"
-	$(PYTEST) --group "with Spark" --dist loadfile -m spark
+	$(PYTEST) --group "with Spark" --dist loadfile --no-loadscope-reorder -m spark
 
 docs: $(READY)  ## draw diagrams, list metrics and make the dashboard, from the tables they stand in
 	$(BIN)/python tools/diagrams.py

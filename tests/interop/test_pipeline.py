@@ -8,10 +8,12 @@ from tests.interop.harness.kafka import KafkaCluster
 from tests.spark.conftest import Cluster3, sessions, spark_cluster  # noqa: F401  # fixtures
 from tests.spark.pipeline.test_formats import *  # noqa: F403
 from tests.spark.pipeline.test_kills import (  # noqa: F401
-    test_exactly_once_through_the_death_of_the_driver_between_every_two_steps,
+    test_exactly_once_through_the_death_of_java_and_of_the_driver,
 )
 from tests.spark.pipeline.test_pipeline import (  # noqa: F401
     test_a_query_that_fails_says_so_in_one_sentence,
+)
+from tests.spark.test_on_cluster import (  # noqa: F401
     test_stopped_here_and_gone_on_with_on_a_cluster_without_this_package,
 )
 

@@ -7,6 +7,20 @@ import pytest
 from confluent_kafka import Producer as TransactionalProducer
 from tests.interop.harness.kafka import KafkaCluster
 from tests.spark.conftest import Cluster3, sessions  # noqa: F401  # a fixture
+from tests.spark.test_exactly_once import (  # noqa: F401
+    sink,  # a fixture
+    test_a_failed_attempt_leaves_nothing_that_readers_wait_for,
+    test_a_mark_that_is_gone_or_ahead_is_noticed,
+    test_a_repeated_batch_with_other_rows_is_noticed,
+    test_of_two_attempts_at_once_one_is_fenced_or_finds_the_mark,
+    test_tasks_that_are_killed_before_each_of_their_steps,
+    test_the_coordinator_dies_before_the_commit,
+)
+from tests.spark.test_on_cluster import (  # noqa: F401
+    test_a_batch_write_is_exactly_once,
+    test_a_leader_dies_while_a_batch_is_read,
+    test_a_leader_dies_while_rows_are_written,
+)
 from tests.spark.test_sink import *  # noqa: F403
 from tests.spark.test_spark import *  # noqa: F403
 from tests.spark.test_stream_reader import *  # type: ignore[assignment]  # noqa: F403
@@ -20,7 +34,7 @@ def cluster() -> Iterator[Cluster3]:
         yield Cluster3(brokers)
 
 
-@pytest.fixture(scope="module")  # type: ignore[no-redef]
+@pytest.fixture(scope="module")
 def spark(sessions: Any) -> Any:  # noqa: F811
     """In a session only: where executors run is no matter of the brokers."""
     return sessions.on("local[2]")

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.interop.harness.processes import bound_to_us
+from tests.spark.short_lived import JAVA_OPTIONS, environment
 
 from odradek.client.blocking_client import Blocking
 from odradek.client.producer import Producer
@@ -27,6 +28,14 @@ from odradek.wire.topics import TopicPartition
 
 LOCAL = "local[2]"
 TIMEOUT_S = 60.0
+# The files that take longest, in the order in which they begin: a long one that begins last would
+# keep one process waiting for the other. The first wants a Spark that has done nothing else.
+LONGEST_FIRST = ("test_memory.py", "test_on_cluster.py", "test_kills.py", "test_spark_tables.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 def wait_until(holds: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -180,6 +189,10 @@ class SparkCluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def executors(self) -> set[Path]:
+        """The directories of all there have been."""
+        return {path for path in self.home.glob("worker-*/app-*/*") if path.is_dir()}
+
     def _start(self, main: str, *arguments: str) -> None:
         import pyspark
 
@@ -191,7 +204,7 @@ class SparkCluster:
                     *("--host", "127.0.0.1", "--webui-port", "0", *arguments),
                 ]
             ),
-            env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
+            env={**environment(), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -219,9 +232,8 @@ class Sessions:
             self.close()
             settings = {
                 "spark.sql.python.filterPushdown.enabled": "true",
-                # A short life is not worth a compiler.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-                "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+                "spark.executor.extraJavaOptions": JAVA_OPTIONS,
                 "spark.executor.memory": "512m",
                 "spark.sql.codegen.wholeStage": "false",
                 "spark.eventLog.enabled": "true",

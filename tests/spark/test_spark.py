@@ -1,6 +1,7 @@
-"""The format in a real Spark session and on a real Spark cluster, against a real cluster.
+"""The format in a real Spark session, against a real cluster.
 
-`tests/interop/test_spark.py` runs all of this against Apache Kafka.
+`test_on_cluster` has what executors do, `tests/interop/test_spark.py` runs all of this against
+Apache Kafka.
 """
 
 import json
@@ -8,13 +9,9 @@ import os
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -24,16 +21,6 @@ from odradek.spark.sink import StreamWriter
 from odradek.spark.source import OdradekSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module", params=["session", "cluster"])
-def spark(request: pytest.FixtureRequest, sessions: Any) -> Iterator[Any]:
-    """Everything here holds in a session of this machine, and on a cluster with executors."""
-    if request.param == "session":
-        yield sessions.on("local[2]")
-        return
-    yield sessions.on(request.getfixturevalue("spark_cluster").address)
-    sessions.close()
 
 
 def values(frame: Any) -> list[str]:
@@ -99,86 +86,6 @@ def test_what_is_wrong_is_one_sentence(spark: Any, cluster: Any) -> None:
         spark.read.format("odradek").schema("a int").options(
             **cluster.options(subscribe="t")
         ).load().collect()
-
-
-class Hold:
-    """Lets the rows of a job wait in its tasks while something is done to the cluster."""
-
-    def __init__(self, directory: Path) -> None:
-        self.reached = directory / "reached"
-        self.over = directory / "over"
-
-    def after(self, batches: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """For mapInArrow: everything as it is, but so many batches of a task go first."""
-        reached, over = self.reached, self.over
-
-        def wait(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number, batch in enumerate(rows):
-                if number == batches:
-                    reached.touch()
-                    deadline = time.monotonic() + 60
-                    while not over.exists() and time.monotonic() < deadline:
-                        time.sleep(0.01)
-                yield batch
-
-        return wait
-
-    def during(self, cluster: Any, job: Callable[[], Any], do: Callable[[], object]) -> Any:
-        """The result of `job`, in the middle of which `do` was done."""
-
-        def meanwhile() -> None:
-            cluster.wait_until(self.reached.exists, "the first rows")
-            do()
-            self.over.touch()
-
-        # The job stays on this thread: Spark finds Python's sources only where its session is.
-        with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(meanwhile)
-            result = job()
-            done.result()
-        return result
-
-
-def test_a_leader_dies_while_a_batch_is_read(spark: Any, cluster: Any, tmp_path: Path) -> None:
-    topic = cluster.create(partitions=2)
-    # More than all the buffers between a broker and the last worker can take.
-    rows = [b"%d" % i * 600 for i in range(1000, 10_000)]
-    for partition in range(2):
-        cluster.fill(topic, rows, partition, kafka__batch__size=50_000)
-    given = cluster.options(subscribe=topic, kafka__fetch__max__bytes=100_000)
-    read = (
-        spark.read.format("odradek").options(**given).load().select("partition", "offset", "value")
-    )
-    hold = Hold(tmp_path)
-    frame = read.mapInArrow(hold.after(0), read.schema).selectExpr(
-        "partition", "offset", "value = repeat(cast(1000 + offset AS string), 600) AS is_right"
-    )
-    victim = cluster.brokers.leader(topic, 0)
-    try:
-        found = hold.during(cluster, frame.collect, lambda: cluster.brokers.kill(victim))
-    finally:
-        cluster.revive(victim)
-    assert all(row.is_right for row in found)
-    assert sorted((row.partition, row.offset) for row in found) == [
-        (partition, offset) for partition in range(2) for offset in range(len(rows))
-    ]
-
-
-def test_a_leader_dies_while_rows_are_written(spark: Any, cluster: Any, tmp_path: Path) -> None:
-    topic = cluster.create()
-    hold = Hold(tmp_path)
-    rows = spark.range(0, 60_000, 1, 2).selectExpr("repeat(cast(id AS string), 100) AS value")
-    # Spark makes batches of 10,000 rows; the first of each task, some 5 MB, is on its way.
-    held = rows.mapInArrow(hold.after(1), rows.schema)
-    writer = held.write.format("odradek").options(**cluster.options(topic=topic)).mode("append")
-    victim = cluster.brokers.leader(topic, 0)
-    try:
-        hold.during(cluster, writer.save, lambda: cluster.brokers.kill(victim))
-    finally:
-        cluster.revive(victim)
-    read = spark.read.format("odradek").options(**cluster.options(subscribe=topic)).load()
-    found = read.selectExpr("cast(value AS string) AS value").collect()
-    assert sorted(row.value for row in found) == sorted(str(i) * 100 for i in range(60_000))
 
 
 def start(spark: Any, cluster: Any, topic: str, where: Path, sink: Any, **options: object) -> Any:
@@ -353,27 +260,6 @@ def test_a_stream_is_exactly_once_although_all_who_write_it_die(
 
 def is_cluster(spark: Any) -> bool:
     return bool(spark.sparkContext.master.startswith("spark:"))
-
-
-def test_a_batch_write_is_exactly_once(spark: Any, cluster: Any) -> None:
-    topic = cluster.create()
-    rows = spark.sql("SELECT cast(id AS string) AS value FROM range(0, 10, 1, 3)")
-
-    def write(frame: Any, **more: object) -> None:
-        given = cluster.options(topic=topic, exactlyOnce="true", **more)
-        frame.write.format("odradek").options(**given).mode("append").save()
-
-    for _ in range(2):
-        write(rows, txnAppId=topic, txnVersion=20260101)
-    assert sorted(cluster.read_committed(topic)) == raw(0, 10)
-    fewer = rows.where("value < 4").coalesce(2)
-    with pytest.raises(Exception, match=r"task \d of batch 20260101 of odradek\..* are committed"):
-        write(fewer, txnAppId=topic, txnVersion=20260101)
-    write(rows.where("value = 4"), txnAppId=topic, txnVersion=20260102)
-    # Without a name, two writes are two writes.
-    for _ in range(2):
-        write(rows.where("value = 5"))
-    assert sorted(cluster.read_committed(topic)) == sorted([*raw(0, 10), b"4", b"5", b"5"])
 
 
 def test_registration_for_those_who_prefer_it(spark: Any, cluster: Any) -> None:

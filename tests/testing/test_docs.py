@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.spark.short_lived import JAVA_OPTIONS
 
 pytestmark = pytest.mark.process
 
@@ -26,7 +27,10 @@ def test_the_example(pytester: pytest.Pytester, example: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("example", [text for text in EXAMPLES if "spark" in text], ids=title_of)
-def test_the_spark_example(pytester: pytest.Pytester, example: str) -> None:
+def test_the_spark_example(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, example: str
+) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
     pytester.makeini("[pytest]\nmarkers = spark: needs Java")
     pytester.makepyfile(example)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:asyncio")

@@ -1,12 +1,14 @@
 """What the tests of pipelines share: a file, its table as others see it, a topic's records."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from tests.spark.short_lived import JAVA_OPTIONS
 
 from odradek.client.reader import LATEST, Isolation, PartitionReader, offsets_at
 from odradek.wire.records import Record
@@ -14,11 +16,10 @@ from odradek.wire.topics import TopicPartition
 
 DRIVER = Path(__file__).parent / "driver.py"
 
-SPARK = """
+SPARK = f"""
 [spark]
-# A short life is not worth a compiler.
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"
+"spark.executor.extraJavaOptions" = "{JAVA_OPTIONS}"
 "spark.sql.codegen.wholeStage" = false
 "spark.executor.memory" = "512m"
 "spark.executor.cores" = 1
@@ -103,6 +104,7 @@ class Driver:
     def __init__(self, file: Path, moment: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, DRIVER, file, moment],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -3,7 +3,9 @@
     python crash.py DIRECTORY KILLS SEED
 
 Each life is a child that repeats the last batch, as Spark does after a crash, goes on with the next
-ones, compacts, and is killed after a random time. At last one life ends by itself.
+ones and compacts. The first few die after each step of a landing in turn, and a line says how many
+batches more than Spark knows of were then in the table. The others are killed after a random time,
+until at last one life ends by itself.
 """
 
 import os
@@ -11,6 +13,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,17 +21,29 @@ from typing import Any
 import deltalake  # noqa: F401  # before the children, which then need not
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.spark.tables.rows import schema_of
+from tests.spark.dying import die_after, die_before
+from tests.spark.tables.rows import found, schema_of
 
+import odradek.spark.tables.merge as merging
+from odradek.spark.tables import compaction
 from odradek.spark.tables.append import Staging, append, open_for
 from odradek.spark.tables.compaction import compact
 from odradek.spark.tables.location import Location
 from odradek.spark.tables.merge import merge
-from odradek.spark.tables.table import Batch
+from odradek.spark.tables.table import Batch, Table
 
 EVENTS, COUNTS = schema_of(x="long", page="string"), schema_of(page="string", n="long")
 ROWS, BATCHES = 30, 25
 WRITER = "q/s"
+# What dies, and how many batches it leaves in the table that Spark does not know of.
+MOMENTS: dict[str, tuple[Callable[[], None], int]] = {
+    "staged": (lambda: die_after(Staging, "_stage"), 0),
+    "placed": (lambda: die_after(Staging, "_place"), 0),
+    "put": (lambda: die_before(Table, "_make_durable"), 1),
+    "merged": (lambda: die_before(merging, "_sync_added"), 1),
+    "rewritten": (lambda: die_after(compaction, "_merged"), 1),
+    "compacted": (lambda: die_after(compaction, "_rewrite"), 1),
+}
 
 
 class Frame:
@@ -65,14 +80,19 @@ def numbers_of(batch: int) -> list[int]:
     return list(range(batch * ROWS, (batch + 1) * ROWS))
 
 
-def live(root: Path, done: Path, until: int) -> None:
+def noted(root: Path) -> int:
+    """How many batches Spark has noted as done."""
+    done = root / "done"
+    return int(done.read_text() or 0) if done.exists() else 0
+
+
+def live(root: Path, until: int) -> None:
     """One life of the driver: from the last batch that Spark has noted as done."""
     events = open_for(Location.of(root / "events"), EVENTS, ["page"])
     counts = open_for(Location.of(root / "counts"), COUNTS)
     staging = Staging(root / "events", WRITER, ["page"])
     staging.clear()
-    first = int(done.read_text() or 0) if done.exists() else 0
-    for batch in range(first, until):
+    for batch in range(noted(root), until):
         numbers = numbers_of(batch)
         rows = pa.table({"x": numbers, "page": [f"p {n % 3}" for n in numbers]})
         identity = Batch(WRITER, batch)
@@ -82,17 +102,35 @@ def live(root: Path, done: Path, until: int) -> None:
         merge(counts, identity, changed, ["page"])
         if batch % 4 == 3:
             list(compact(events, min_files=3))
-        done.write_text(str(batch + 1))
+        (root / "done").write_text(str(batch + 1))
+
+
+def die_at_each_moment(root: Path) -> None:
+    """The library cannot be used on both sides of a fork: each child tells of the one before."""
+    last = ""
+    for moment in (*MOMENTS, ""):
+        child = os.fork()
+        if child == 0:
+            if last:
+                extra = len(found(root / "events")) / ROWS - noted(root)
+                print(last, f"{extra:g}", flush=True)
+            if moment:
+                MOMENTS[moment][0]()
+                live(root, BATCHES)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) == bool(moment), f"{moment}: the child ended with {status}"
+        last = moment
 
 
 def main() -> None:
     root, kills, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
-    done = root / "done"
+    die_at_each_moment(root)
     died = 0
     while True:
         child = os.fork()
         if child == 0:
-            live(root, done, BATCHES)
+            live(root, BATCHES)
             os._exit(0)
         if died < kills:
             time.sleep(rng.uniform(0.0, 0.35))

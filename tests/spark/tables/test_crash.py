@@ -1,4 +1,4 @@
-"""Killed in random places, a table has every row once, the right counts, and readers all along."""
+"""Killed at each step and in random places, a table has every row once, and readers all along."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tests.spark.tables.crash import BATCHES, COUNTS, EVENTS, ROWS
+from tests.spark.tables.crash import BATCHES, COUNTS, EVENTS, MOMENTS, ROWS
 from tests.spark.tables.rows import found, numbers, readers
 
 from odradek.spark.tables.inspection import check
@@ -33,7 +33,7 @@ def read_all_along(root: Path, stop: threading.Event, wrong: list[str]) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.slow
-def test_every_row_once_after_kills_in_random_places(tmp_path: Path) -> None:
+def test_every_row_once_after_kills_at_each_step_and_in_random_places(tmp_path: Path) -> None:
     numbers(tmp_path / "events", EVENTS, partition_by=["page"])
     numbers(tmp_path / "counts", COUNTS)
     stop = threading.Event()
@@ -51,6 +51,8 @@ def test_every_row_once_after_kills_in_random_places(tmp_path: Path) -> None:
     reader.join()
     assert done.returncode == 0, done.stderr
     assert not wrong
+    left = [f"{moment} {batches}" for moment, (_, batches) in MOMENTS.items()]
+    assert done.stdout.splitlines()[: len(left)] == left
     assert found(tmp_path / "events") == list(range(BATCHES * ROWS))
     rows = DeltaTable(tmp_path / "events").to_pyarrow_table().to_pylist()
     assert all(row["page"] == f"p {row['x'] % 3}" for row in rows)
