@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,8 @@ def test_a_spark_that_does_not_come_up_is_one_line(
         open_session("p", "local[1]", log=log)
     assert str(told.value) == f"Java did not start Spark: {reason} (see {log})"
     assert (log.exists() and log.read_text() == REFUSAL) == logged
+
+
+def test_what_transform_with_state_wants_is_installed() -> None:
+    """Generated code, for which Spark does not install a protobuf as new as its compiler."""
+    import_module("pyspark.sql.streaming.proto.StateMessage_pb2")
