@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.console.drills import told
+from odradek.console.drills import steps_of
 from odradek.console.probe import Pulse, Verdict, judge
 from odradek.controller.journal import Entry, EntryKind
 from odradek.testing.cluster import Cluster
@@ -45,7 +45,7 @@ def test_the_journal_tells_of_death_election_and_return() -> None:
         Entry(3_000, 1, EntryKind.CONTROLLER, "", "", "BrokerChange new=[3]"),
         leadership(4_000, "leader=1 epoch=5 isr=[1]", "leader=1 epoch=5 isr=[1,3]"),
     ]
-    steps = sorted(told(entries, 3, 1_000.0))
+    steps = sorted(steps_of(entries, 3, 1_000.0))
     assert [(step.at_ms, step.what) for step in steps] == [
         (4.0, "controller: BrokerChange dead=[3]"),
         (9.0, "1 of its partitions have other leaders"),

@@ -332,7 +332,7 @@ class TestZooKeeper:
     async def test_an_unreachable_ensemble_is_logged_once_until_the_store_is_closed(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(zookeeper, "PATIENCE_S", 0.05)
+        monkeypatch.setattr(zookeeper, "COMPLAIN_AFTER_S", 0.05)
         monkeypatch.setattr(zookeeper, "RETRY_DELAY_S", 0.01)
         store = open_store("zookeeper://127.0.0.1:1,127.0.0.1:2/c", session_timeout_ms=1000)
 

@@ -142,9 +142,9 @@ def test_each_lie_has_its_reason() -> None:
         (changed(64, b"\na"), "empty"),
         (changed(73, struct.pack("<d", math.nan)), "processor times"),
         (changed(69 + 92, billions), "4294967295 log directories"),
-        (changed(69 + 92, struct.pack("<I", 2)), "cut off"),
+        (changed(69 + 92, struct.pack("<I", 2)), "truncated"),
         (changed(69 + 92, struct.pack("<I", 0)), "behind the log directories"),
-        (changed(69 + 96 + 17, b"\xff\xff"), "path of a log directory is cut off"),
+        (changed(69 + 96 + 17, b"\xff\xff"), "path of a log directory is truncated"),
     ):
         with pytest.raises(InvalidFrame, match=reason):
             decode_frame(frame)

@@ -369,9 +369,9 @@ def _finished(table: pa.Table, found: Peaks, growth_h: float) -> pa.Table:
 
 def _sizes(table: pa.Table, windows: Array, growth_h: float) -> Array:
     """The latest, of its own broker if it says, and what it grows by at the pace it had."""
-    own, told = _floats(table, "own_size"), _floats(table, "size")
+    own, reported = _floats(table, "own_size"), _floats(table, "size")
     # A silent broker's replica is as large as its partition's largest.
-    size = np.where(np.isnan(own), told, own)
+    size = np.where(np.isnan(own), reported, own)
     keys = table.select(["topic", "partition"]).append_column("size", pa.array(size))
     largest = keys.group_by(["topic", "partition"]).aggregate([("size", "max")])
     known = keys.append_column("row", pa.array(np.arange(table.num_rows)))
@@ -429,13 +429,13 @@ def broker_load(measured: pa.Table, known: pa.Table | None = None) -> pa.Table:
         last[row["broker"]] = row
     rows = {row["broker"]: row for row in ([] if known is None else known.to_pylist())}
     for broker, row in last.items():
-        told = rows.get(broker, {"broker": broker, "rack": None, "state": "live"})
+        described = rows.get(broker, {"broker": broker, "rack": None, "state": "live"})
         taken = {name: row[name] for name in BROKER_LOAD.names[2:7]}
         if row["is_estimated"]:
-            taken = {name: value or told.get(name, value) for name, value in taken.items()}
+            taken = {name: value or described.get(name, value) for name, value in taken.items()}
         source = "estimated" if row["is_estimated"] else "measured"
         if broker in rows or known is None:
-            rows[broker] = {**told, **taken, "source": source}
+            rows[broker] = {**described, **taken, "source": source}
     return pa.Table.from_pylist([rows[broker] for broker in sorted(rows)], BROKER_LOAD)
 
 

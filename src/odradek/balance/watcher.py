@@ -175,7 +175,7 @@ class Watcher:
         self._health.add(samples)
 
     async def _report_strain(self, plan: str, brokers: frozenset[int]) -> None:
-        """The controller sees ISRs itself; of latency and disks it hears from here."""
+        """The controller sees ISRs itself; latency and disks are reported to it from here."""
         if await self._admin.knows_plans():
             await self._admin.report_strain(plan, sorted(brokers))
 

@@ -500,7 +500,7 @@ class ClientConnection(FrameProtocol):
                 answer = self._refused(route, request, context, error)
             finally:
                 self._task = None
-            # What a coroutine worked is not told from what it waited, and is not counted.
+            # How long a coroutine worked and how long it waited is not known apart: not counted.
             route.answered(answer, context, now := self._loop.time(), now)
             if self.is_open:
                 self._settle(slot, answer, context)

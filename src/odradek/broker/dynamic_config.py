@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SettingsReceivers:
-    """What hears of changed settings: of topics, users and addresses. `decode` opens the passwords
+    """Listeners to changed settings of topics, users and addresses. `decode` decrypts the passwords
     among a broker's."""
 
     topic: Callable[[str, LogConfig], None]

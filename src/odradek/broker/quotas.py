@@ -46,7 +46,7 @@ REQUEST_SHARE = "request_percentage"
 MUTATION_RATE = "controller_mutation_rate"
 QUOTA_NAMES = frozenset({PRODUCER_RATE, CONSUMER_RATE, REQUEST_SHARE, MUTATION_RATE})
 WHOLE_QUOTAS = frozenset({PRODUCER_RATE, CONSUMER_RATE})
-# A client whose requests take too long is asked for patience in small portions.
+# A client whose requests take too long is throttled in small steps.
 REQUEST_THROTTLE_S_MAX = WINDOW_S
 THROTTLE_MS_MAX = 2**31 - 1
 CLIENTS_MAX = 10_000

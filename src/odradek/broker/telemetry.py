@@ -12,7 +12,7 @@ Rules
    the failed one was written. Of two frames with one number readers take the later.
 3. What cannot be published is logged once, until it works again.
 
-A crash loses what was counted since the last frame. The next incarnation, told apart by its broker
+A crash loses what was counted since the last frame. The next incarnation, recognized by its broker
 epoch, starts from nothing at tick 0, with a whole frame. Frames have acks=1: those that a leader
 had not passed on are lost with it, which readers see as time that is not covered.
 """

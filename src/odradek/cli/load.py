@@ -204,10 +204,10 @@ def _model(cluster: "Blocking", minutes: int, topic: str) -> "tuple[LoadModel, i
     with progress(unit_is_bytes=False) as bar:
         task = bar.add_task("reading telemetry", total=None)
 
-        def told(done: int, total: int) -> None:
+        def show_progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        values = cluster.run(read_frames(cluster.client, since_ms, topic, told))
+        values = cluster.run(read_frames(cluster.client, since_ms, topic, show_progress))
         bar.update(task, description="asking brokers for sizes", total=None)
         placement, brokers = cluster.run(read_placement(cluster.admin))
     decoded = decode_frames(values)

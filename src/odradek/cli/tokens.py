@@ -38,7 +38,7 @@ def create(
     max_lifetime_hours: float | None,
     as_json: bool,
 ) -> None:
-    """Create a token, for oneself unless told otherwise. Its hmac is a secret."""
+    """Create a token, for the caller by default. Its hmac is a secret."""
     made = cluster.run(
         cluster.tokens.create(
             owner=None if owner is None else _principal(owner),

@@ -202,7 +202,7 @@ class Drills:
             # The journal's times are whole milliseconds.
             if int(started) <= entry.time_ms <= until
         ]
-        steps += told(entries, drill.broker, started)
+        steps += steps_of(entries, drill.broker, started)
         written = drill.probe.written_again_after(started)
         if written is not None:
             what = "every partition can be written again"
@@ -213,7 +213,7 @@ class Drills:
         )[:STEPS_MAX]
 
 
-def told(entries: list[Entry], broker: int, started_ms: float) -> list[Step]:
+def steps_of(entries: list[Entry], broker: int, started_ms: float) -> list[Step]:
     """What the controllers' journals say of a broker's end and return."""
     steps: list[Step] = []
     elected, returned = [], []

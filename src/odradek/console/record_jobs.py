@@ -531,5 +531,5 @@ def _base64(data: bytes | None) -> str | None:
 
 
 def _moment(text: str) -> str:
-    """Milliseconds are told from ISO 8601 by being digits alone."""
+    """Digits alone are milliseconds; anything else is ISO 8601."""
     return f"@{text}" if text.isdecimal() else text

@@ -1,4 +1,4 @@
-"""Elections: who leads. Each rule is one function over values and answers a broker id, or None.
+"""Election rules: which replica leads. Each is one function over values; returns an id or None.
 
 "Live" means: the broker is registered and not shutting down, and the replica is not on an offline
 directory. Order is preference: the first in the list that satisfies the rule wins.
@@ -17,7 +17,7 @@ class ElectionType(IntEnum):
 
 
 class Strategy(Enum):
-    """Which rule elects, and so which brokers are told and what becomes of the ISR."""
+    """Which rule elects, and so which brokers are informed and what becomes of the ISR."""
 
     OFFLINE = "offline"  # the leader is gone
     OFFLINE_UNCLEAN = "offline, unclean allowed"  # the same, and an operator accepts loss

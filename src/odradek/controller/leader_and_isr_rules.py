@@ -19,7 +19,7 @@ INITIAL_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """What an election decides: the new state, and the brokers that are told of it."""
+    """What an election decides: the new state, and the brokers that are informed of it."""
 
     leader_and_isr: LeaderAndIsr
     recipients: tuple[int, ...]

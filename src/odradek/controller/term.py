@@ -71,7 +71,7 @@ class Watches:
 
 
 class RequestsNotSent(Exception):
-    """An operation failed after it had decided something that brokers have not been told.
+    """An operation failed after it had decided something that brokers have not been informed of.
 
     The store then knows more than the brokers do. The only cure is to resign: the next controller
     reads everything and tells it.

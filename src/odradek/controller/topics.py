@@ -102,7 +102,7 @@ async def deletion_requested(active: ActiveController) -> None:
 
 
 async def isr_changed(active: ActiveController) -> None:
-    """IsrChangeNotification: leaders changed the ISR of partitions; every broker is told."""
+    """IsrChangeNotification: leaders changed the ISR of partitions; every broker is informed."""
     names = await active.store.notifications.isr_notifications(
         active.watches[WatchKind.ISR_CHANGES]
     )

@@ -5,7 +5,7 @@ docs/spec/transactions.md, section 2.1.
 Rules
 1. Only this module says which transition is legal.
 2. An id has at most one pending transition: it is prepared, written to the log on every in-sync
-   replica, and only then taken over. While it is pending, every other request for the id is told
+   replica, and only then taken over. While it is pending, every other request for the id gets
    CONCURRENT_TRANSACTIONS.
 3. DEAD and PREPARE_EPOCH_FENCE are only ever pending: the log never has them.
 

@@ -157,7 +157,7 @@ async def set_held(admin: Admin, held: Sequence[HeldSetting]) -> None:
 
 async def restore(admin: Admin, held: Sequence[HeldSetting]) -> list[HeldSetting]:
     """Give each setting back what it was; returns those that stay: they were changed meanwhile, or
-    their broker is away and has to be told when it is back."""
+    their broker is down and gets them when it is back."""
     now = await _own_values(admin, {setting.resource for setting in held})
     changes: dict[Resource, list[ConfigChange]] = {}
     left = []

@@ -1,1 +1,1 @@
-"""The replica layer: this broker's copies of partitions, kept the same as everybody's."""
+"""The replica layer: this broker's copies of partitions, kept in sync with their leaders."""

@@ -107,7 +107,7 @@ class TimeoutWheel:
         self._sweep_at = max(BUCKETS_MIN, 2 * len(self._ticks))
 
     def close(self) -> None:
-        """Forget all time-outs; who still waits is not told."""
+        """Drop all time-outs; operations that still wait are not completed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -78,7 +78,7 @@ def check_columns(schema: StructType, topic: str | None) -> list[str]:
 class _Writer:
     """What a batch and a stream write have in common: all but Spark's names for it.
 
-    `reached` is told before each step of a write that is exactly once."""
+    `reached` is called before each step of a write that is exactly once."""
 
     def __init__(
         self, options: dict[str, str], schema: StructType, reached: Reached = tell

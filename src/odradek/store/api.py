@@ -9,8 +9,8 @@ Rules, the same for every store (tests/store/contract keeps them):
 3. A watch is a callback for one event. A read leaves it; the first change after that read calls it,
    once, on the loop, before anybody on this session can read the changed value. The same callback
    left twice on one node is called once.
-4. A watch survives a lost connection: what changed meanwhile is told on return. It does not survive
-   the session: after ``EXPIRED`` nothing left before is called, and the owner reads afresh.
+4. A watch survives a lost connection: what changed meanwhile is reported on return. It does not
+   survive the session: after ``EXPIRED`` nothing left before is called, and the owner reads afresh.
 5. A lost connection makes callers wait, not fail: operations are sent again on return. So a write
    may meet its own earlier success (``NodeExists``, ``BadVersion``), as in Kafka.
    Only a lost session (``SessionExpired``) or ``close`` ends the waiting.

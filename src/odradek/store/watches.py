@@ -95,7 +95,7 @@ class WatchTable:
 
 
 def missed(seen: Seen, path: str, now: Marks | None, since: int) -> WatchEvent | None:
-    """What a watch was not told of, if it saw its node not later than transaction ``since``."""
+    """What a watch has not seen, if it saw its node not later than transaction ``since``."""
     if seen is Seen.ABSENCE:
         return WatchEvent(EventKind.CREATED, path) if now is not None else None
     if now is None:
@@ -108,7 +108,7 @@ def missed(seen: Seen, path: str, now: Marks | None, since: int) -> WatchEvent |
 
 
 class SessionListeners:
-    """Those who are told of every change of the session."""
+    """The listeners to changes of the session."""
 
     def __init__(self) -> None:
         self._listeners: list[SessionListener] = []

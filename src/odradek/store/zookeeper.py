@@ -63,7 +63,7 @@ T = TypeVar("T")
 REQUESTS_IN_FLIGHT = 128
 READS_PER_REQUEST = 100
 RETRY_DELAY_S, RETRY_DELAY_MAX_S = 0.1, 2.0
-PATIENCE_S = 1.0  # how long an ensemble may be out of reach before we say so
+COMPLAIN_AFTER_S = 1.0  # how long an ensemble may be unreachable before a warning
 
 # Where ACLs are set, everybody may read all but these; old consumers add their own to the last.
 SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
@@ -531,7 +531,7 @@ class ZooKeeperStore(SingleWrites):
 
     def _await_connection(self) -> None:
         if self._complaint is None:
-            self._complaint = self._loop.call_later(PATIENCE_S, self._complain)
+            self._complaint = self._loop.call_later(COMPLAIN_AFTER_S, self._complain)
 
     def _complain(self) -> None:
         logger.warning(

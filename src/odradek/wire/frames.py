@@ -14,8 +14,8 @@ with `drain` until the operating system has all of it.
 
 Bounds. A size below zero or above `frame_bytes_max` ends the connection before anything is
 allocated. A claimed size costs nothing: a frame's buffer begins small and grows with what has
-really arrived. A subclass hears of every change of these buffers and of what waits to be sent, so
-that it can keep a budget over many connections.
+really arrived. A subclass is notified of every change of these buffers and of what waits to be
+sent, so that it can keep a budget over many connections.
 """
 
 import asyncio

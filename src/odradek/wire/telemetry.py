@@ -258,12 +258,12 @@ def _decode_load(view: memoryview) -> tuple[BrokerLoad, tuple[Directory, ...]]:
     directories, position = [], _LOAD.size
     for _ in range(count):
         if len(view) < position + _DIRECTORY.size:
-            raise InvalidFrame("a log directory is cut off")
+            raise InvalidFrame("a log directory is truncated")
         capacity, free, failed, length = _DIRECTORY.unpack_from(view, position)
         position += _DIRECTORY.size
         path = view[position : position + length]
         if len(path) < length:
-            raise InvalidFrame("the path of a log directory is cut off")
+            raise InvalidFrame("the path of a log directory is truncated")
         directories.append(Directory(str(path, "utf-8", "replace"), capacity, free, failed != 0))
         position += length
     if position != len(view):

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (34), v0–v2. Moves replicas between this broker's log directories (KIP-113).
 
-A replica that is not here yet is told REPLICA_NOT_AVAILABLE, and will be made in the directory
+A replica that is not here yet gets REPLICA_NOT_AVAILABLE, and will be made in the directory
 named.
 """
 

@@ -58,7 +58,7 @@ async def _delete(
 ) -> DeletableTopicResult:
     try:
         name = _name(broker, topic)
-        # A name behind an id is told only to those who may describe the topic.
+        # A name behind an id is returned only to clients that may describe the topic.
         if topic.name is None:
             error = context.may.check(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
             if error is not None:

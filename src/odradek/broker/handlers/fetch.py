@@ -237,7 +237,7 @@ def _by_topic(answers: list[PartitionAnswer]) -> list[FetchableTopicResponse]:
 def _withheld(
     fetch_set: FetchSet, session: FetchSession | None, answers: list[PartitionAnswer]
 ) -> FetchResponse:
-    """Nothing yet: the client is over its quota. What it was not told it is told next time."""
+    """Nothing yet: the client is over its quota. What was not sent is sent next time."""
     if session is None or session.is_new:
         fetch_set.close()
         return FetchResponse()

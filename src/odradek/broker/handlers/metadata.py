@@ -1,4 +1,4 @@
-"""Metadata (3), v0–v12. Brokers, topics and leaders as the controller last told them.
+"""Metadata (3), v0–v12. Brokers, topics and leaders as of the controller's last UpdateMetadata.
 
 A topic that does not exist is created if the request and the broker allow it, and told as
 LEADER_NOT_AVAILABLE unless its leaders are found within a moment. v12 takes topic ids. In the

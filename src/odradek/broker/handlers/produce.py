@@ -196,8 +196,8 @@ def _finish(
     context.may_have_errors = has_errors
     response = ProduceResponse(
         responses=[
-            TopicProduceResponse(name=topic, partition_responses=told)
-            for topic, told in topics.items()
+            TopicProduceResponse(name=topic, partition_responses=partitions)
+            for topic, partitions in topics.items()
         ]
     )
     if has_errors and context.header.api_version >= 10:
@@ -230,16 +230,16 @@ def _close_on_error(results: Results, context: RequestContext) -> None:
 
 
 def _add_leaders(broker: Broker, response: ProduceResponse, context: RequestContext) -> None:
-    """Tells who asked the wrong broker whom to ask (KIP-951)."""
+    """Adds the present leader to the errors of a client that asked the wrong broker (KIP-951)."""
     endpoints: dict[int, NodeEndpoint] = {}
     for topic in response.responses:
-        for told in topic.partition_responses:
-            if told.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        for found in topic.partition_responses:
+            if found.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 continue
-            known = broker.cache.partition(topic.name, told.index)
+            known = broker.cache.partition(topic.name, found.index)
             if known is None:
                 continue
-            told.current_leader = LeaderIdAndEpoch(
+            found.current_leader = LeaderIdAndEpoch(
                 leader_id=known.leader, leader_epoch=known.leader_epoch
             )
             leader = broker.cache.broker(known.leader)

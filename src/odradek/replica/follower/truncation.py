@@ -1,10 +1,10 @@
-"""Where a follower cuts its log so that it agrees with its leader's.
+"""Where a follower truncates its log so that it agrees with its leader's.
 
 docs/spec/controller-and-replication.md section 5.2.
 
 A follower that meets a leader epoch for the first time asks where its own last epoch ended at the
-leader, and cuts there. The high watermark alone is not enough: it may be behind, and two logs may
-differ below it (KIP-101, KIP-279).
+leader, and truncates there. The high watermark alone is not enough: it may be behind, and two logs
+may differ below it (KIP-101, KIP-279).
 """
 
 from typing import NamedTuple, Protocol
@@ -21,7 +21,7 @@ class EpochHistory(Protocol):
 
 
 class Truncation(NamedTuple):
-    """Cut to `offset`; if not `complete`, ask again with the epoch that is then the last."""
+    """Truncate to `offset`; if not `complete`, ask again with the epoch that is then the last."""
 
     offset: int
     complete: bool

@@ -60,7 +60,7 @@ class NamedById(NamedTuple):
     topic_id: UUID
 
 
-# Partitions are told apart by name, or by id and number, in the whole of one fetch or session.
+# Partitions are identified by name, or by id and number, in the whole of one fetch or session.
 FetchKey = TopicPartition | tuple[UUID, int]
 PartitionAnswer = tuple[TopicPartition | NamedById, PartitionData]
 
@@ -152,7 +152,7 @@ class FollowerLink:
 
 
 class FetchItem:
-    """One partition of a fetch: from where, how much, and what the asker was last told."""
+    """One partition of a fetch: from where, how much, and what was last sent to the fetcher."""
 
     __slots__ = (
         "bytes_seen",
@@ -309,12 +309,12 @@ class FetchSet:
         return list(self.dirty if self.is_incremental else self.items.values())
 
     def answer(self, results: list[ReadResult]) -> list[PartitionAnswer]:
-        """What goes out of what was read, remembering what the asker is told thereby."""
+        """The part of what was read that is sent, remembered as known to the fetcher."""
         answers: list[PartitionAnswer] = []
         incremental = self.is_incremental
         self.is_incremental = self.is_session
         for item, data, held_back in results:
-            told = (
+            is_changed = (
                 item.told_high_watermark != data.high_watermark
                 or item.told_log_start != data.log_start_offset
             )
@@ -331,12 +331,12 @@ class FetchSet:
                 if has_records or is_special:
                     # At the end of the queue, so that a busy partition does not starve the others.
                     self.dirty[item] = None
-            if not incremental or has_records or is_special or told:
+            if not incremental or has_records or is_special or is_changed:
                 answers.append((item.name, data))
         return answers
 
     def untell(self, answers: list[PartitionAnswer]) -> None:
-        """The asker was not told this after all."""
+        """This was not sent to the fetcher after all."""
         for named, _ in answers:
             item = self.items[key_of_answer(named)]
             item.told_high_watermark = item.told_log_start = -1

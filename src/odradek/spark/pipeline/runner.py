@@ -89,7 +89,7 @@ class RowsOut:
 class Run:
     """The queries of a pipeline on a session, from `start` until `stop` or their end.
 
-    `tell` hears what is being done until the first batches report for themselves."""
+    `tell` is called with progress until the first batches report."""
 
     def __init__(
         self,
