@@ -366,6 +366,24 @@ def test_a_broker_that_others_would_refuse_is_warned(
             assert caplog.text.count(f"this broker is User:{user} to other brokers") == count
 
 
+@pytest.mark.parametrize(
+    ("listeners", "authorizer", "warned"),
+    [
+        ("PLAINTEXT://10.0.0.1:9092", "", True),
+        ("PLAINTEXT://:9092", "", True),
+        ("PLAINTEXT://[::]:9092", "", True),
+        ("PLAINTEXT://127.0.0.1:9092", "", False),
+        ("PLAINTEXT://[::1]:9092", "", False),
+        ("PLAINTEXT://10.0.0.1:9092", ACL_AUTHORIZER, False),
+    ],
+)
+def test_a_listener_that_is_open_to_other_machines_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture, listeners: str, authorizer: str, warned: bool
+) -> None:
+    security_of(**{"listeners": listeners, "authorizer.class.name": authorizer})
+    assert caplog.text.count("listener PLAINTEXT is open to other machines") == warned
+
+
 def test_a_jaas_setting_without_a_mechanism_is_ignored_and_said_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
