@@ -422,6 +422,17 @@ def test_processes_are_not_called_persons() -> None:
     assert found.keys() <= UNWANTED_WORDS_IN, found
 
 
+def test_tests_have_names_in_the_same_words() -> None:
+    unwanted = re.compile(rf"{UNWANTED_WORDS.pattern}|\b(told|patience)\b")
+    found = [
+        f"{path.relative_to(ROOT)} {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+        if unwanted.search(name.replace("_", " "))
+    ]
+    assert not found, "\n".join(found)
+
+
 # The repository
 
 
