@@ -8,7 +8,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 MAVEN := --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format docs site screenshots vendor wheel bench clean peers peers-test suites peers-bench torment
+.PHONY: help setup run test check format docs site screenshots vendor wheel bench clean peers peers-test suites peers-bench plans-test torment
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,6 +78,9 @@ suites: $(READY)  ## franz-go's and librdkafka's own tests against three brokers
 
 peers-bench: $(READY)  ## ours and Apache Kafka in turns, written to docs/benchmark.md (ONLY="consume tls")
 	$(BIN)/python -m benchmarks.apache_kafka $(if $(ONLY),--only $(ONLY))
+
+plans-test: $(READY)  ## plans by load on real brokers under load, with deaths
+	$(BIN)/python -m pytest tests/soak/plans.py
 
 torment: $(READY)  ## an hour of killing, pausing and moving (SECONDS=, SEED=)
 	$(BIN)/python -m tests.soak $(or $(SECONDS),3600) $(SEED)

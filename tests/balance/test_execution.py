@@ -16,6 +16,7 @@ from odradek.balance.execution import (
     compare,
     next_batch,
     replica_bytes,
+    settled,
     standing_of,
     way_back,
 )
@@ -207,3 +208,18 @@ def test_a_controller_that_does_not_pace_is_asked_for_a_few_moves_at_a_time() ->
     standing = standing_of(plan, run, where, {}, {}, 10**9)
     assert standing.waiting == 9
     assert not standing.has_ended(10**9), "nothing is under way, but there is more to ask for"
+
+
+def test_a_leader_that_died_after_its_move_was_done_does_not_stop_the_plan() -> None:
+    plan = replace(PLAN, moves=(move(T0, (1, 2), (3, 2), 10), move(T1, (1, 2), (2, 1), 0)))
+    where: Where = {T0: ((3, 2), 2), T1: ((2, 1), 1)}
+    standing = standing_of(plan, RUN, where, {}, {}, 10**9)
+    assert standing.failed == ("t-0", "t-1"), "not led as planned"
+    waits = settled(standing, where, 1)
+    assert (waits.waiting, waits.failed) == (2, ()), "the controller still has to elect"
+    assert not waits.has_ended(10**9)
+    done = settled(standing, where, 0)
+    assert (done.done, done.failed) == (2, ())
+    assert done.has_ended(10**9)
+    elsewhere = settled(standing, {**where, T0: ((1, 2), 1)}, 0)
+    assert (elsewhere.done, elsewhere.failed) == (1, ("t-0",))

@@ -90,6 +90,7 @@ async def test_moves_wait_for_room_on_their_brokers_and_plain_ones_do_not(cluste
     await cluster.make("t", (1, 2), (3, 4), (1, 3), (5, 6))
     await ask(cluster, {T0: (1, 5), T1: (3, 6), T2: (1, 4)})
     assert await moving(cluster) == {0: (5,), 1: (6,)}, "1 sends already"
+    assert cluster.controller().moves_of_plans == 3
     listed = await cluster.controller().list_reassignments(None)
     assert {tp: (of.adding, of.removing) for tp, of in listed.items()} == {
         T0: ((5,), (2,)),

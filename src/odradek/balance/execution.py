@@ -158,6 +158,21 @@ def standing_of(
     )
 
 
+def settled(standing: Standing, where: Where, left: int) -> Standing:
+    """How a plan stands of which nothing moves, although partitions are not led as planned, and
+    the controller has so many moves of plans left.
+
+    Those that it has left wait for their leader to be elected, whose broker may be away. Otherwise
+    they were led as planned, and that leader has died since: leadership returns by itself, and the
+    plan is done where the replicas are its own.
+    """
+    if left:
+        return replace(standing, waiting=len(standing.failed), unmoved=standing.run.dropped)
+    there = {str(of.tp) for of in standing.plan.moves if where.get(of.tp, ((), 0))[0] == of.after}
+    unmoved = tuple(name for name in standing.unmoved if name not in there)
+    return replace(standing, done=len(there), unmoved=unmoved)
+
+
 def _arrived(move: Move, sizes: Mapping[int, int]) -> int:
     """How many bytes of a move's new replicas are there."""
     new = set(move.after) - set(move.before)
@@ -424,7 +439,10 @@ async def _standing(admin: Admin, stored: StoredPlans, id: str, now_ms: int) -> 
     where = await find(admin, plan)
     copying = [tp for tp, state in ongoing.items() if tp in where and state.adding]
     sizes: Sizes = await replica_sizes(admin, copying) if copying else {}
-    return standing_of(plan, stored.run(id), where, ongoing, sizes, now_ms)
+    standing = standing_of(plan, stored.run(id), where, ongoing, sizes, now_ms)
+    if standing.failed and not standing.is_active:
+        return settled(standing, where, await admin.moves_of_plans())
+    return standing
 
 
 def _described(settings: Iterable[HeldSetting]) -> Iterator[str]:

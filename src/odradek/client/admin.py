@@ -357,11 +357,7 @@ class Admin:
                 ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
                 for name, indexes in by_topic(partitions).items()
             ]
-        request = ListPartitionReassignmentsRequest(topics=topics, timeout_ms=self.timeout_ms)
-        response: ListPartitionReassignmentsResponse = await self.client.ask_controller(
-            request, lambda answer: answer.error_code
-        )
-        _raise(response.error_code, response.error_message, "reassignments")
+        response = await self._list_reassignments(topics)
         return {
             TopicPartition(topic.name, part.partition_index): Ongoing(
                 part.replicas, part.adding_replicas, part.removing_replicas
@@ -369,6 +365,20 @@ class Admin:
             for topic in response.topics
             for part in topic.partitions
         }
+
+    async def moves_of_plans(self) -> int:
+        """How many moves of plans the controller has not done; a Kafka controller has none."""
+        return (await self._list_reassignments([])).plan_moves
+
+    async def _list_reassignments(
+        self, topics: list[ListPartitionReassignmentsTopics] | None
+    ) -> ListPartitionReassignmentsResponse:
+        request = ListPartitionReassignmentsRequest(topics=topics, timeout_ms=self.timeout_ms)
+        response: ListPartitionReassignmentsResponse = await self.client.ask_controller(
+            request, lambda answer: answer.error_code
+        )
+        _raise(response.error_code, response.error_message, "reassignments")
+        return response
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Iterable[TopicPartition] | None = None

@@ -138,6 +138,12 @@ class Controller:
             states = [context.replica_state(partition.tp, broker) for broker in replicas]
             yield partition.state, states
 
+    @property
+    def moves_of_plans(self) -> int:
+        """How many moves of plans are not done; 0 where this is not the active controller."""
+        active = self._active
+        return 0 if active is None else len(active.reassigner.plans.queue)
+
     def statistics(self) -> dict[str, object]:
         active = self._active
         return {

@@ -46,4 +46,5 @@ async def handle(
             )
             for topic, group in groupby(sorted(ongoing), lambda of: of.topic)
         ],
+        plan_moves=broker.controller.moves_of_plans,
     )

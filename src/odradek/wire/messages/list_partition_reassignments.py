@@ -1,8 +1,14 @@
-"""ListPartitionReassignments (46), v0: the partitions that are being moved."""
+"""ListPartitionReassignments (46), v0: the partitions that are being moved.
+
+The tagged field is ours: how many moves of plans are not done. A move that waits for its leader to
+be elected is no reassignment, and is not listed.
+"""
 
 from __future__ import annotations
 
 from ..schema import Message, Struct, int16, int32, since
+
+PLAN_MOVES_TAG = 20_299
 
 
 class ListPartitionReassignmentsTopics(Struct):
@@ -33,3 +39,4 @@ class ListPartitionReassignmentsResponse(Message, api_key=46, versions=(0, 0), f
     error_code: int16 = since(0)
     error_message: str | None = since(0)
     topics: list[OngoingTopicReassignment] = since(0)
+    plan_moves: int32 = since(0, tag=PLAN_MOVES_TAG)
