@@ -2,7 +2,9 @@
 
 The brokers are played by this process, which answers the console's questions from tables; the
 console is the real process, asked over HTTP. Figures are beside the budgets of
-docs/spec/console.md section 7, which are for an otherwise idle machine with two cores.
+docs/spec/console.md section 7 (points 4, 5, 6, 7, 8, 9, 23, 24 and 26), which are for an otherwise
+idle machine with two cores. What the clock of a busy machine makes worthless stands beside the
+processor time.
 """
 
 import http.client
@@ -256,7 +258,7 @@ def main() -> None:
         time.sleep(max(0.0, ROUND_S - (time.perf_counter() - begun)))
         seconds = time.perf_counter() - calm_s
         share_of_one = (sum(cluster.busy_s.values()) - spent_s) / seconds / BROKERS
-        row("share of a broker's time, while nobody looks", share_of_one * 100, "%", 1)
+        row("share of a broker's time, while no page is open", share_of_one * 100, "%", 1)
         row("lag of the group read longest ago", oldest_s(page) or -1.0, "s", 60)
         row("longest stall of its loop, last minute", stall_ms(page), "ms", 50)
         row("console process after that, resident", resident_mb(pid), "MB", 100)

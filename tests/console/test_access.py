@@ -1,6 +1,7 @@
 """Who gets in, and from where."""
 
 import stat
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.console.consoles import HOST, ORIGIN, TOKEN, Browser
 from odradek.console.accounts import Accounts, add_user
 from odradek.console.app import application
 from odradek.console.console import Console
+from odradek.console.events import STREAMS_MAX
 from odradek.console.options import InvalidOptions, Options
 from odradek.console.server import link, read_token
 
@@ -58,6 +60,26 @@ async def test_a_token_is_exchanged_for_a_cookie_that_scripts_cannot_read(tmp_pa
     assert (await browser.ask("POST", "/api/v1/logout", {})).status == 204
     browser.cookie = answer.headers["set-cookie"].split(";")[0]
     assert (await browser.ask("GET", "/api/v1/session")).status == 401
+    # A cookie that somebody has planted before does not become the session.
+    again = await browser.ask("POST", "/api/v1/login", {"token": TOKEN})
+    assert again.headers["set-cookie"].split(";")[0] != answer.headers["set-cookie"].split(";")[0]
+
+
+async def test_tabs_beyond_the_limit_are_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    console, browser = browser_of(tmp_path)
+    await browser.log_in()
+    async with AsyncExitStack() as stack:
+        streams = [
+            await stack.enter_async_context(browser.stream("/events", watch="overview"))
+            for _ in range(STREAMS_MAX)
+        ]
+        for stream in streams:
+            await stream.next("hello")
+        answer = await browser.ask("GET", "/api/v1/events", watch="overview")
+        assert answer.status == 429
+        console.hub.touch("overview")
+        await streams[-1].next("picture")
+    console.end_streams()
 
 
 async def test_every_answer_has_the_headers_that_contain_what_gets_through(tmp_path: Path) -> None:
@@ -67,6 +89,8 @@ async def test_every_answer_has_the_headers_that_contain_what_gets_through(tmp_p
         assert "script-src 'self'" in headers["content-security-policy"], path
         assert "require-trusted-types-for 'script'" in headers["content-security-policy"], path
         assert headers["x-content-type-options"] == "nosniff", path
+        assert "frame-ancestors 'none'" in headers["content-security-policy"], path
+        assert headers["x-frame-options"] == "DENY" and headers["referrer-policy"] == "no-referrer"
     for path in ("/static/../app.py", "/static/..%2fapp.py", "/static//etc/passwd"):
         assert (await browser.ask("GET", path)).status == 404, path
 

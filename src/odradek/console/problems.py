@@ -51,6 +51,7 @@ _ACTIONS = {
     "disk-nearly-full": ["plan"],
 }
 _PARTITION_KINDS = ("offline-partition", "under-min-isr", "under-replicated", "move-stalled")
+_WITH_TREND = ("offline-partition", "under-min-isr", "under-replicated")
 _MANY = {
     "offline-partition": "{} partitions offline",
     "under-min-isr": "{} partitions have fewer replicas in sync than they need",
@@ -236,7 +237,7 @@ def _row(found: list[Problem], console: "Console") -> ProblemRow:
         "text": many.format(count) if many is not None and count > 1 else first.text,
         "reason": first.reason,
         "since_ms": first.since_ms,
-        "trend": console.trends.of(first.kind) if first.kind in _MANY else None,
+        "trend": console.trends.of(first.kind) if first.kind in _WITH_TREND else None,
         "left_s": None,
         "journal_reason": first.cause or None,
         "advice": ADVICE.get(first.kind, ""),

@@ -108,7 +108,7 @@ class JournalHistory:
 
         def is_wrong(state: LeaderEpochIsr) -> bool:
             if problem.kind == "offline-partition":
-                return state.leader not in now.brokers
+                return state.leader < 0
             if problem.kind == "under-min-isr":
                 return len(state.isr) < now.min_insync.get(tp.topic, 1)
             return len(state.isr) < len(partition.replicas)
@@ -119,6 +119,9 @@ class JournalHistory:
             if state is None or not is_wrong(state):
                 break
             first = entry
+        if first is None and problem.kind == "offline-partition":
+            down = [id for id in partition.isr or partition.replicas if id not in now.brokers]
+            return self._death(down[0]) if down else None
         return None if first is None else Onset(first.time_ms, first.why or first.after)
 
     def _death(self, broker: int) -> Onset | None:
@@ -144,7 +147,9 @@ class JournalHistory:
             for _, entry in self._book
             if entry.kind is EntryKind.REASSIGNMENT and entry.partition == tp
         ]
-        cause = steps[-1].why if steps else ""
+        # Who asked for it says more than what has happened to it since.
+        asked = [entry for entry in steps if "Reassignment" in entry.why or "Plan" in entry.why]
+        cause = (asked or steps)[-1].why if steps else ""
         for broker in ongoing.adding if ongoing is not None else ():
             if broker not in now.brokers and (death := self._death(broker)) is not None:
                 return Onset(death.time_ms, cause or death.cause)

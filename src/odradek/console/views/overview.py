@@ -53,7 +53,6 @@ class OverviewAnswer(TypedDict):
     problems: list[ProblemRow]
     rates: Rates
     spark: dict[str, list[float]]
-    unanswered: list[str]
 
 
 def state(console: Console) -> dict[str, Any]:
@@ -91,7 +90,6 @@ def state(console: Console) -> dict[str, Any]:
             name: console.charts.last(f"cluster.{name}", now_s, SPARK_SAMPLES)
             for name in ("bytes_in", "bytes_out", "requests")
         },
-        "unanswered": [] if collector.failure is None else [collector.failure],
     }
 
 

@@ -76,10 +76,10 @@ export function Overview() {
       html`<b>${count(now.groups)}</b> groups`,
     ]}>
     ${now.known === false && html`<${Notice} level="warn">The journal does not cover this moment: the state then is not known.<//>`}
-    ${now.unanswered?.length > 0 && html`<${Notice} level="warn">No answer from ${now.unanswered.length === 1 ? "broker" : "brokers"} ${now.unanswered.join(", ")}: what is shown of ${now.unanswered.length === 1 ? "it" : "them"} is the last that was known.<//>`}
+    ${now.failure && html`<${Notice} level="warn">No broker answers. ${now.age_s === null ? "Nothing is known of the cluster yet." : `What is shown is as it was ${duration(now.age_s * 1000)} ago.`}<//>`}
     <${Section} title="Problems" aside=${now.problems.length ? `${now.problems.length}, worst first` : null}>
       ${now.problems.length === 0
-        ? html`<div class="boxed problem"><span class="glyph good" aria-hidden="true">●</span><div>${
+        ? now.failure ? null : html`<div class="boxed problem"><span class="glyph good" aria-hidden="true">●</span><div>${
             now.known === false ? "Nothing is known of this moment." : "Nothing is wrong: every partition has a leader and all its replicas are in sync."}</div></div>`
         : html`<ul class="boxed" aria-label="Problems">${now.problems.map((each) => html`<${Problem} key=${`${each.kind} ${each.subject}`} problem=${each} />`)}</ul>`}
     <//>
@@ -99,7 +99,7 @@ export function Overview() {
         <ul class="boxed plain" aria-label="Brokers">${[...now.brokers.alive.map((id) => [id, true]), ...now.brokers.down.map((id) => [id, false])]
           .sort(([a], [b]) => a - b)
           .map(([id, alive]) => html`<li key=${id}><span>broker <${BrokerLink} id=${id} row /></span>
-            ${alive ? html`<${State} level="good">${id === now.controller ? "up, controller" : "up"}<//>` : html`<${State} level="bad">down<//>`}</li>`)}</ul>
+            ${alive && now.failure ? html`<${State} level="warn">last seen up<//>` : alive ? html`<${State} level="good">${id === now.controller ? "up, controller" : "up"}<//>` : html`<${State} level="bad">down<//>`}</li>`)}</ul>
       <//>
       <${Section} title="Latest decisions" aside="journal" actions=${html`<${Link} to="controller">all<//>`}><${Latest} at=${at} /><//>
     </div><//>`}<//>`;
