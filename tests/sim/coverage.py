@@ -7,6 +7,7 @@ as slowly as without.
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
@@ -113,9 +114,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no seed later")
     options = parser.parse_args()
+    deadline = time.monotonic() + 60 * options.minutes
     coverage = LineCoverage([ROOT / package for package in PACKAGES])
     for seed in range(options.first, options.first + options.seeds):
+        if time.monotonic() > deadline:
+            break
         with coverage:
             outcome = try_seed((seed, options.seconds))
         verdict = "passed" if outcome.reason is None else f"failed: {outcome.reason}"
