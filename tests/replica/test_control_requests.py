@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.replica.conftest import Node, Simulation, World
 
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode
@@ -17,7 +18,7 @@ from odradek.wire.topics import TopicPartition
 T0 = TopicPartition("t", 0)
 
 
-async def send(world: Any, node: Any, *, of: TopicPartition = T0, **changes: Any) -> ErrorCode:
+async def send(world: World, node: Node, *, of: TopicPartition = T0, **changes: Any) -> ErrorCode:
     """LeaderAndIsr with the stored state, some of it changed."""
     is_new = changes.pop("is_new", False)
     request = world.request(of, is_new=is_new)
@@ -43,9 +44,9 @@ class TestLeaderAndIsr:
         ],
     )
     def test_only_a_higher_leader_epoch_is_taken(
-        self, simulate: Any, epoch: int, error: ErrorCode
+        self, simulate: Simulation, epoch: int, error: ErrorCode
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             await world.elect(1, [1], [1])
             await world.elect(1, [1])
@@ -54,8 +55,8 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_a_broker_that_is_no_replica_refuses(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_broker_that_is_no_replica_refuses(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             await world.elect(2, [2], [2, 3])
             assert await send(world, node) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -63,8 +64,8 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_an_older_controller_is_refused_an_equal_one_is_not(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_an_older_controller_is_refused_an_equal_one_is_not(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             world.controller_epoch = 5
             await world.elect(1, [1], [1])
@@ -76,8 +77,10 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_what_was_meant_for_an_earlier_incarnation_is_refused(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_what_was_meant_for_an_earlier_incarnation_is_refused(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             await world.elect(1, [1], [1])
             own = node.epoch
@@ -94,8 +97,8 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_a_leader_that_stays_leader_keeps_its_followers(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_leader_that_stays_leader_keeps_its_followers(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             await leader.produce(b"a")
@@ -110,8 +113,10 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_a_state_older_than_what_we_wrote_ourselves_is_ignored(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_state_older_than_what_we_wrote_ourselves_is_ignored(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1, 2], [1, 2])
             leader.role().partition_epoch = 7
@@ -120,8 +125,8 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_listeners_hear_of_every_change_of_role(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_listeners_hear_of_every_change_of_role(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             node, _ = await world.start(1, 2)
             heard: list[tuple[list[str], list[str]]] = []
             node.replicas.roles.listeners.append(
@@ -139,10 +144,10 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_no_replica_leads(self, simulate: Any) -> None:
+    def test_no_replica_leads(self, simulate: Simulation) -> None:
         """Leader -1: the log is made, nothing else; the partition serves no one."""
 
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             await world.elect(-1, [2], [1, 2])
             assert node.log().end_offset == 0
@@ -151,8 +156,8 @@ class TestLeaderAndIsr:
 
         simulate(story)
 
-    def test_settings_of_the_topic_reach_its_log(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_settings_of_the_topic_reach_its_log(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             world.topic_configs["t"] = LogConfig(segment_bytes=12345)
             (node,) = await world.start(1)
             await world.elect(1, [1], [1])
@@ -172,8 +177,8 @@ class TestStopReplica:
             (2, ErrorCode.NONE),
         ],
     )
-    def test_epochs(self, simulate: Any, epoch: int, error: ErrorCode) -> None:
-        async def story(world: Any) -> None:
+    def test_epochs(self, simulate: Simulation, epoch: int, error: ErrorCode) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             await world.elect(1, [1], [1])
             await world.elect(1, [1])
@@ -183,8 +188,8 @@ class TestStopReplica:
 
         simulate(story)
 
-    def test_stopping_ends_the_following(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_stopping_ends_the_following(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             await leader.produce(b"a")
@@ -196,9 +201,9 @@ class TestStopReplica:
         simulate(story)
 
     def test_deleting_takes_the_log_away_and_a_new_topic_starts_from_nothing(
-        self, simulate: Any
+        self, simulate: Simulation
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             await world.elect(1, [1], [1])
             node.append(b"a")
@@ -217,9 +222,9 @@ class TestStopReplica:
         simulate(story)
 
     def test_one_that_cannot_be_deleted_does_not_spoil_the_others(
-        self, simulate: Any, monkeypatch: pytest.MonkeyPatch
+        self, simulate: Simulation, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             broken, fine = (TopicPartition("t", index) for index in range(2))
             for of in (broken, fine):
@@ -252,8 +257,10 @@ class TestStopReplica:
 
         simulate(story)
 
-    def test_what_is_not_hosted_is_deleted_from_disk_all_the_same(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_what_is_not_hosted_is_deleted_from_disk_all_the_same(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             await world.elect(1, [1], [1])
             await node.stop()
@@ -267,8 +274,8 @@ class TestStopReplica:
 
         simulate(story)
 
-    def test_an_older_controller_is_refused(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_an_older_controller_is_refused(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             world.controller_epoch = 5
             await world.elect(1, [1], [1])
@@ -280,8 +287,8 @@ class TestStopReplica:
 
 
 class TestUpdateMetadata:
-    def test_an_older_controller_is_refused(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_an_older_controller_is_refused(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1)
             world.controller_epoch = 5
             await world.elect(1, [1], [1])
@@ -293,8 +300,8 @@ class TestUpdateMetadata:
 
         simulate(story)
 
-    def test_a_postponed_state_gives_way_to_a_newer_one(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_postponed_state_gives_way_to_a_newer_one(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             first, second = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2], without=[2])
             await second.replicas.control_requests.leader_and_isr(world.request(T0, is_new=True))
@@ -307,8 +314,10 @@ class TestUpdateMetadata:
 
         simulate(story)
 
-    def test_a_partition_that_was_moved_away_meanwhile_is_given_up(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_partition_that_was_moved_away_meanwhile_is_given_up(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             away, first, second, third = await world.start(1, 2, 3, 4)
             await world.elect(1, [1, 2], [1, 2, 3])
             assert away.partition().is_leader
@@ -329,8 +338,8 @@ class TestUpdateMetadata:
 
 
 class TestHighWatermarkCheckpoint:
-    def test_it_is_written_and_survives_a_restart(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_it_is_written_and_survives_a_restart(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             for _ in range(5):
@@ -346,8 +355,8 @@ class TestHighWatermarkCheckpoint:
 
         simulate(story)
 
-    def test_it_is_not_rewritten_when_nothing_moved(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_it_is_not_rewritten_when_nothing_moved(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1], [1])
             leader.append(b"x")

@@ -6,10 +6,12 @@ docs/spec/controller-and-replication.md section 5.6, KIP-113.
 import asyncio
 import errno
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.replica.conftest import Node, Simulation, World
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
@@ -21,17 +23,21 @@ T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 
 
-def directory_of(node: Any, of: TopicPartition = T0) -> str:
+def is_in(node: Node, tp: TopicPartition, directory: str) -> bool:
+    return directory_of(node, tp) == directory
+
+
+def directory_of(node: Node, of: TopicPartition = T0) -> str:
     path: str = node.log(of).directory
     return path.rsplit("/", 1)[0]
 
 
-def other_directory(node: Any, of: TopicPartition = T0) -> str:
+def other_directory(node: Node, of: TopicPartition = T0) -> str:
     (other,) = {str(path) for path in node.dirs} - {directory_of(node, of)}
     return other
 
 
-def begin_move(node: Any) -> Any:
+def begin_move(node: Node) -> Any:
     """To the other directory, and no further: the copy stays empty."""
     node.replicas.log_dir_moves.quota.bytes_per_second = 1
     node.replicas.log_dir_moves.quota.record(10**9)
@@ -41,9 +47,9 @@ def begin_move(node: Any) -> Any:
 
 class TestFailure:
     def test_its_partitions_go_offline_the_others_serve_and_the_controller_is_notified(
-        self, simulate: Any
+        self, simulate: Simulation
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             await world.elect(1, [1], [1], of=T1)
@@ -62,9 +68,9 @@ class TestFailure:
         simulate(story)
 
     def test_a_deletion_that_the_disk_refuses_is_reported(
-        self, simulate: Any, monkeypatch: pytest.MonkeyPatch
+        self, simulate: Simulation, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             await world.elect(1, [1], [1], of=T1)
@@ -83,8 +89,8 @@ class TestFailure:
 
         simulate(story)
 
-    def test_listeners_learn_that_a_partition_is_gone(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_listeners_learn_that_a_partition_is_gone(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             await world.elect(1, [1], [1], of=T1)
@@ -99,8 +105,8 @@ class TestFailure:
 
         simulate(story)
 
-    def test_an_append_that_meets_the_error_is_answered_with_it(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_an_append_that_meets_the_error_is_answered_with_it(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             node.append(b"a")
@@ -116,8 +122,8 @@ class TestFailure:
 
         simulate(story)
 
-    def test_a_waiting_produce_gets_an_error(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_waiting_produce_gets_an_error(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1, 2], [1, 2])
             waiting = node.append(b"x", acks=-1)
@@ -127,8 +133,8 @@ class TestFailure:
 
         simulate(story)
 
-    def test_a_follower_drops_the_partition(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_follower_drops_the_partition(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2, dirs=2)
             await world.elect(1, [1, 2], [1, 2])
             await leader.produce(b"a")
@@ -139,8 +145,10 @@ class TestFailure:
 
         simulate(story)
 
-    def test_with_a_failed_directory_only_new_partitions_get_a_log(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_with_a_failed_directory_only_new_partitions_get_a_log(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             node.logs.fail_directory(other_directory(node), OSError(5, "gone"))
@@ -160,8 +168,8 @@ class TestFailure:
 
 
 class TestMoving:
-    def test_a_replica_moves_under_load_and_loses_nothing(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_replica_moves_under_load_and_loses_nothing(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             for number in range(200):
@@ -185,8 +193,10 @@ class TestMoving:
 
         simulate(story)
 
-    def test_a_follower_moves_too_and_is_truncated_with_its_copy(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_follower_moves_too_and_is_truncated_with_its_copy(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2, dirs=2)
             await world.elect(1, [1, 2], [1, 2])
             for _ in range(100):
@@ -206,9 +216,9 @@ class TestMoving:
         simulate(story)
 
     def test_a_log_that_starts_within_a_batch_moves_with_the_whole_of_it(
-        self, simulate: Any
+        self, simulate: Simulation
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             node.append(b"gone", b"a", b"b")
@@ -228,8 +238,8 @@ class TestMoving:
 
         simulate(story)
 
-    def test_errors(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_errors(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             alter = node.replicas.log_dir_moves.alter
@@ -244,8 +254,8 @@ class TestMoving:
 
         simulate(story)
 
-    def test_no_move_begins_while_a_directory_is_offline(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_no_move_begins_while_a_directory_is_offline(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=3)
             await world.elect(1, [1], [1])
             here = directory_of(node)
@@ -260,9 +270,9 @@ class TestMoving:
         simulate(story)
 
     def test_a_name_too_long_for_a_copy_is_refused_and_costs_no_directory(
-        self, simulate: Any
+        self, simulate: Simulation
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             longest, too_long = (TopicPartition("x" * length, 0) for length in (213, 214))
             for of in (longest, too_long):
@@ -273,14 +283,14 @@ class TestMoving:
                 assert len(node.logs.live_dirs) == 2
                 if of is longest:
                     assert error == ErrorCode.NONE
-                    await world.until(lambda path=target: directory_of(node, longest) == path)
+                    await world.until(partial(is_in, node, longest, target))
                 else:
                     assert error == ErrorCode.INVALID_TOPIC_EXCEPTION
 
         simulate(story)
 
-    def test_it_can_be_called_off(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_it_can_be_called_off(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             for _ in range(50):
@@ -297,8 +307,8 @@ class TestMoving:
 
         simulate(story)
 
-    def test_it_begins_again_after_a_restart(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_it_begins_again_after_a_restart(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             for _ in range(50):
@@ -312,7 +322,7 @@ class TestMoving:
             await world.restart(1)
             node.replicas.log_dir_moves.quota.bytes_per_second = 1000
             loaded = node.logs.get(T0, future=True)
-            assert loaded.end_offset > 0
+            assert loaded is not None and loaded.end_offset > 0
             await world.elect(1, [1])
             again = node.partition().replica.future_log
             assert again is not loaded and again is node.logs.get(T0, future=True)
@@ -325,9 +335,9 @@ class TestMoving:
 
     @pytest.mark.parametrize("leader", [1, 2])
     def test_a_copy_that_missed_a_truncation_is_not_trusted(
-        self, simulate: Any, leader: int
+        self, simulate: Simulation, leader: int
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             one, two = await world.start(1, 2, dirs=2)
             await world.elect(2, [1, 2], [1, 2])
             for _ in range(5):
@@ -354,9 +364,9 @@ class TestMoving:
         simulate(story)
 
     def test_a_copy_that_was_not_there_when_its_log_was_cleaned_is_not_trusted(
-        self, simulate: Any
+        self, simulate: Simulation
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
 
@@ -383,8 +393,8 @@ class TestMoving:
         compact = frozenset({"compact"})
         simulate(story, log_config=LogConfig(cleanup_policy=compact, delete_retention_ms=0))
 
-    def test_a_copy_beside_a_recreated_log_is_deleted(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_copy_beside_a_recreated_log_is_deleted(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             node.append(b"x")
@@ -402,9 +412,9 @@ class TestMoving:
         simulate(story)
 
     def test_when_the_target_fails_as_it_begins_again_the_replica_serves(
-        self, simulate: Any, monkeypatch: pytest.MonkeyPatch
+        self, simulate: Simulation, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             node.append(b"x")
@@ -426,9 +436,9 @@ class TestMoving:
         simulate(story)
 
     def test_a_restart_on_the_way_keeps_the_mark_of_the_log_and_not_the_copys(
-        self, simulate: Any
+        self, simulate: Simulation
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             for of in (T0, T1):  # one in each directory, so that either order is seen
                 await world.elect(1, [1, 2], [1, 2], of=of)
@@ -449,8 +459,8 @@ class TestMoving:
 
         simulate(story)
 
-    def test_the_mark_moves_with_the_log(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_the_mark_moves_with_the_log(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             node.append(b"x")
@@ -462,8 +472,10 @@ class TestMoving:
 
         simulate(story)
 
-    def test_when_the_target_fails_the_replica_stays_where_it_is(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_when_the_target_fails_the_replica_stays_where_it_is(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
             for _ in range(50):
@@ -482,11 +494,11 @@ class TestMoving:
 
     @pytest.mark.parametrize("is_restarted", [False, True])
     def test_when_the_target_fails_at_a_truncation_the_replica_is_truncated_and_follows(
-        self, simulate: Any, is_restarted: bool
+        self, simulate: Simulation, is_restarted: bool
     ) -> None:
         """Cut to what its leader has, or begun again because its leader starts later."""
 
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2, dirs=2)
             await world.elect(1, [1, 2], [1, 2])
             for _ in range(5):

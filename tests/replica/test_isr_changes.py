@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.replica.conftest import CONFIG
+from tests.replica.conftest import CONFIG, Simulation, World
 
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet
 from odradek.replica.leader.isr import Committed
@@ -36,7 +36,7 @@ class Puppet:
         return self.leader.replicas.fetch(params, self.fetch_set)
 
 
-async def led(world: Any, isr: list[int], *others: int) -> Any:
+async def led(world: World, isr: list[int], *others: int) -> Any:
     """Broker 1 leads with one record; the others are registered, and fetch nothing of their own."""
     leader, *_ = await world.start(1, *others)
     await world.elect(1, isr, [1, 2, 3], without=others)
@@ -45,8 +45,8 @@ async def led(world: Any, isr: list[int], *others: int) -> Any:
     return leader
 
 
-def test_a_follower_that_goes_silent_leaves_after_the_lag_time(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_follower_that_goes_silent_leaves_after_the_lag_time(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _, third = await world.start(1, 2, 3)
         await world.elect(1, [1, 2, 3], [1, 2, 3])
         await leader.produce(b"a")
@@ -64,8 +64,8 @@ def test_a_follower_that_goes_silent_leaves_after_the_lag_time(simulate: Any) ->
     simulate(story)
 
 
-def test_a_follower_that_is_level_never_leaves_however_quiet_it_is(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_follower_that_is_level_never_leaves_however_quiet_it_is(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"a")
@@ -78,10 +78,10 @@ def test_a_follower_that_is_level_never_leaves_however_quiet_it_is(simulate: Any
     simulate(story)
 
 
-def test_who_catches_up_while_it_is_taken_out_is_let_in_again(simulate: Any) -> None:
+def test_who_catches_up_while_it_is_taken_out_is_let_in_again(simulate: Simulation) -> None:
     """Its session does not name a partition again in which nothing moves."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1, 2], 2)
         puppet = Puppet(leader, 2)
         puppet.fetch(0)
@@ -104,8 +104,10 @@ def test_who_catches_up_while_it_is_taken_out_is_let_in_again(simulate: Any) -> 
     simulate(story)
 
 
-def test_a_follower_that_caught_up_joins_and_the_controller_is_notified(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_follower_that_caught_up_joins_and_the_controller_is_notified(
+    simulate: Simulation,
+) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1], [1, 2])
         leader.append(b"a")
@@ -122,8 +124,8 @@ def test_a_follower_that_caught_up_joins_and_the_controller_is_notified(simulate
     simulate(story)
 
 
-def test_many_changes_are_notified_together_once_a_second(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_many_changes_are_notified_together_once_a_second(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         parts = [TopicPartition("t", index) for index in range(10)]
         told_after = []
@@ -141,8 +143,8 @@ def test_many_changes_are_notified_together_once_a_second(simulate: Any) -> None
     simulate(story)
 
 
-def test_it_needs_the_high_watermark_and_the_epochs_start(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_it_needs_the_high_watermark_and_the_epochs_start(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1], 2)
         puppet = Puppet(leader, 2)
         for _ in range(5):
@@ -157,8 +159,8 @@ def test_it_needs_the_high_watermark_and_the_epochs_start(simulate: Any) -> None
     simulate(story)
 
 
-def test_a_broker_that_is_not_alive_is_not_let_in(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_broker_that_is_not_alive_is_not_let_in(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1], 2)
         world.update_metadata(without=[2])
         puppet = Puppet(leader, 2)
@@ -175,8 +177,8 @@ def test_a_broker_that_is_not_alive_is_not_let_in(simulate: Any) -> None:
     simulate(story)
 
 
-def test_while_a_change_is_under_way_the_mark_waits_for_the_newcomer(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_while_a_change_is_under_way_the_mark_waits_for_the_newcomer(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1], 2)
         puppet = Puppet(leader, 2)
         for _ in range(3):
@@ -197,10 +199,10 @@ def test_while_a_change_is_under_way_the_mark_waits_for_the_newcomer(simulate: A
     simulate(story)
 
 
-def test_the_controller_was_faster(simulate: Any) -> None:
+def test_the_controller_was_faster(simulate: Simulation) -> None:
     """A change refused for its version stays pending; nothing else is tried until we are told."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1], 2)
         partition = leader.partition()
         partition.role.partition_epoch = -5  # as if the controller had written since
@@ -222,8 +224,8 @@ def test_the_controller_was_faster(simulate: Any) -> None:
     simulate(story)
 
 
-def test_a_write_that_was_taken_but_not_answered_counts(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_write_that_was_taken_but_not_answered_counts(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1], 2)
         puppet = Puppet(leader, 2)
         written = leader.store.update_isr
@@ -243,8 +245,8 @@ def test_a_write_that_was_taken_but_not_answered_counts(simulate: Any) -> None:
     simulate(story)
 
 
-def test_a_lost_session_is_waited_out(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_lost_session_is_waited_out(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1], 2)
         puppet = Puppet(leader, 2)
         for _ in range(2):
@@ -260,8 +262,8 @@ def test_a_lost_session_is_waited_out(simulate: Any) -> None:
     simulate(story)
 
 
-def test_many_partitions_join_together(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_many_partitions_join_together(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         partitions = [TopicPartition("t", index) for index in range(40)]
         for of in partitions:
@@ -280,7 +282,7 @@ class TestIncarnations:
     """KIP-903: what a broker had before it came back with an empty disk does not count."""
 
     @staticmethod
-    async def come_back_empty(world: Any) -> None:
+    async def come_back_empty(world: World) -> None:
         node = world.nodes[2]
         old = node.epoch
         await node.stop()
@@ -292,8 +294,8 @@ class TestIncarnations:
         await world.restart(2)
         assert node.epoch > old
 
-    def test_decided_before_the_restart_written_after_it(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_decided_before_the_restart_written_after_it(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await led(world, [1], 2)
             puppet = Puppet(leader, 2)
             for _ in range(2):
@@ -314,8 +316,8 @@ class TestIncarnations:
 
         simulate(story)
 
-    def test_it_restarts_between_the_check_and_the_write(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_it_restarts_between_the_check_and_the_write(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await led(world, [1], 2)
             puppet = Puppet(leader, 2)
             written = leader.store.update_isr
@@ -342,12 +344,12 @@ class TestIncarnations:
 
     @pytest.mark.parametrize("landed", [True, False])
     def test_it_restarts_after_a_write_whose_answer_never_came(
-        self, simulate: Any, landed: bool
+        self, simulate: Simulation, landed: bool
     ) -> None:
         """What may stand in the store is taken back there, not only here; what does not, is never
         written again."""
 
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             leader = await led(world, [1], 2)
             puppet = Puppet(leader, 2)
             written = leader.store.update_isr
@@ -370,7 +372,7 @@ class TestIncarnations:
             for _ in range(3):
                 puppet.fetch(1)
                 await asyncio.sleep(0.01)
-            await world.until(lambda: stood and not leader.role().isr.in_flight)
+            await world.until(lambda: bool(stood) and not leader.role().isr.in_flight)
             assert stood == ([(1, 2), (1, 2), (1, 2), (1,)] if landed else [(1,), (1,)])
             state = await world.stored()
             assert state.isr == (1,)
@@ -378,8 +380,10 @@ class TestIncarnations:
 
         simulate(story)
 
-    def test_a_fetch_that_names_its_incarnation_needs_no_other_proof(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_fetch_that_names_its_incarnation_needs_no_other_proof(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             leader = await led(world, [1], 2)
             puppet, now = Puppet(leader, 2), world.nodes[2].epoch
             for _ in range(5):
@@ -394,11 +398,11 @@ class TestIncarnations:
         simulate(story)
 
     def test_a_fetch_left_over_from_a_dead_incarnation_admits_no_replica(
-        self, simulate: Any
+        self, simulate: Simulation
     ) -> None:
         """The old incarnation's last fetch is served after the new one's registration was read."""
 
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             leader = await led(world, [1], 2)
             puppet = Puppet(leader, 2)
             world.store_server.disconnect(leader.session)
@@ -414,8 +418,10 @@ class TestIncarnations:
 
         simulate(story)
 
-    def test_the_new_incarnation_is_let_in_once_it_has_caught_up(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_the_new_incarnation_is_let_in_once_it_has_caught_up(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             await leader.produce(b"a")
@@ -428,12 +434,12 @@ class TestIncarnations:
 
     @pytest.mark.parametrize("named_meanwhile", [False, True])
     def test_one_that_only_registered_again_is_let_in_without_naming_the_partition(
-        self, simulate: Any, named_meanwhile: bool
+        self, simulate: Simulation, named_meanwhile: bool
     ) -> None:
         """Its process and its fetch session go on; only its session with the store was lost. It may
         have named the partition while it was being let in, and so was no outsider."""
 
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             leader = await led(world, [1], 2)
             puppet = Puppet(leader, 2)
             registration = leader.store.broker
@@ -459,8 +465,10 @@ class TestIncarnations:
 
         simulate(story)
 
-    def test_an_empty_follower_takes_back_what_its_predecessor_claimed(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_an_empty_follower_takes_back_what_its_predecessor_claimed(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             leader = await led(world, [1, 2], 2)
             Puppet(leader, 2).fetch(1)
             assert leader.log().high_watermark == 1
@@ -473,8 +481,8 @@ class TestIncarnations:
 
 
 @pytest.mark.parametrize("sessions", [True, False])
-def test_a_follower_without_sessions_joins_as_well(simulate: Any, sessions: bool) -> None:
-    async def story(world: Any) -> None:
+def test_a_follower_without_sessions_joins_as_well(simulate: Simulation, sessions: bool) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         if not sessions:
             leader.sessions._slots = 0
@@ -487,8 +495,8 @@ def test_a_follower_without_sessions_joins_as_well(simulate: Any, sessions: bool
     simulate(story)
 
 
-def test_a_follower_for_whose_session_there_is_no_room_joins_as_well(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_follower_for_whose_session_there_is_no_room_joins_as_well(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, *_ = await world.start(1, 2, 3)
         leader.sessions._slots = 1
         await world.elect(1, [1], [1, 2, 3])
@@ -499,8 +507,10 @@ def test_a_follower_for_whose_session_there_is_no_room_joins_as_well(simulate: A
     simulate(story)
 
 
-def test_one_that_fetches_before_the_metadata_names_it_joins_when_it_does(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_one_that_fetches_before_the_metadata_names_it_joins_when_it_does(
+    simulate: Simulation,
+) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         leader.sessions._slots = 0
         await world.elect(1, [1], [1, 2])
@@ -516,13 +526,13 @@ def test_one_that_fetches_before_the_metadata_names_it_joins_when_it_does(simula
 
 
 def test_nothing_is_kept_of_what_was_asked_without_a_session_and_of_no_brokers_id_at_all(
-    simulate: Any,
+    simulate: Simulation,
 ) -> None:
     def fetch_sets() -> int:
         gc.collect()
         return sum(type(each) is FetchSet for each in gc.get_objects())
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1], [1])
         before = fetch_sets()
@@ -537,10 +547,10 @@ def test_nothing_is_kept_of_what_was_asked_without_a_session_and_of_no_brokers_i
     simulate(story)
 
 
-def test_an_outsider_that_is_waited_for_is_not_waited_for_ever(simulate: Any) -> None:
+def test_an_outsider_that_is_waited_for_is_not_waited_for_ever(simulate: Simulation) -> None:
     """It was caught up a moment ago, then went silent: the mark moves on without another append."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1], 2)
         leader.role().isr = leader.role().isr.expand(3)  # nobody else may join now
         puppet = Puppet(leader, 2)
@@ -555,10 +565,10 @@ def test_an_outsider_that_is_waited_for_is_not_waited_for_ever(simulate: Any) ->
     simulate(story)
 
 
-def test_a_proposal_of_a_deleted_partition_is_not_written(simulate: Any) -> None:
+def test_a_proposal_of_a_deleted_partition_is_not_written(simulate: Simulation) -> None:
     """A topic of the same name may have been created since, with the same version."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1], 2)
         puppet = Puppet(leader, 2)
         for _ in range(2):
@@ -590,10 +600,12 @@ async def test_on_the_embedded_store_over_real_sockets(reality: Any, tmp_path: A
         assert T0 in leader.replicas.fetchers
 
 
-def test_a_session_that_continues_without_the_partition_proves_nothing(simulate: Any) -> None:
+def test_a_session_that_continues_without_the_partition_proves_nothing(
+    simulate: Simulation,
+) -> None:
     """The follower gave this partition up, and goes on fetching others in the same session."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader = await led(world, [1, 2], 2)
         puppet = Puppet(leader, 2)
         puppet.fetch(1)

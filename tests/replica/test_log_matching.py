@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.replica.conftest import CONFIG
+from tests.replica.conftest import CONFIG, Node, Simulation, World
 
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode
@@ -37,7 +37,7 @@ STEPS = st.lists(
 class Story:
     """One run: what was committed so far, and the steps."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         self.committed = b""
         self.number = 0
@@ -50,7 +50,7 @@ class Story:
         self.number += count
         return [b"value %d" % (self.number - index) for index in range(count)]
 
-    def note_committed(self, node: Any) -> None:
+    def note_committed(self, node: Node) -> None:
         """Everything below a leader's mark is for ever, and continues what was."""
         if not node.partition().is_leader:
             return
@@ -115,13 +115,13 @@ class Story:
     protocol=st.sampled_from([ProtocolVersion.V2_6_IV0, ProtocolVersion.V2_7_IV1]),
 )
 def test_what_is_committed_stays(
-    simulate: Any,
+    simulate: Simulation,
     tmp_path_factory: Any,
     steps: list[tuple[str, Any]],
     seed: int,
     protocol: ProtocolVersion,
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         await world.start(*BROKERS)
         await world.elect(1, list(BROKERS), list(BROKERS))
         run = Story(world)

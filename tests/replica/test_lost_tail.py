@@ -4,6 +4,7 @@ import shutil
 from typing import Any
 
 import pytest
+from tests.replica.conftest import Simulation, World
 
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode
@@ -13,7 +14,7 @@ T0 = TopicPartition("t", 0)
 UNCLEAN = LogConfig(unclean_leader_election_enable=True)
 
 
-async def last_in_sync_loses_its_tail(world: Any, *, checkpoint: bool) -> tuple[Any, Any]:
+async def last_in_sync_loses_its_tail(world: World, *, checkpoint: bool) -> tuple[Any, Any]:
     """Ten records are committed on both; then only broker 1 is in sync, and loses the last five.
 
     Without a checkpoint it does not know how far it had been.
@@ -28,7 +29,7 @@ async def last_in_sync_loses_its_tail(world: Any, *, checkpoint: bool) -> tuple[
     return first, second
 
 
-async def loses_half(world: Any, first: Any, *, checkpoint: bool = True) -> None:
+async def loses_half(world: World, first: Any, *, checkpoint: bool = True) -> None:
     await first.stop(clean=False)
     if not checkpoint:
         (first.dirs[0] / "replication-offset-checkpoint").unlink()
@@ -40,8 +41,8 @@ async def loses_half(world: Any, first: Any, *, checkpoint: bool = True) -> None
     await world.restart(1)
 
 
-def test_it_refuses_to_lead_when_it_knows(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_it_refuses_to_lead_when_it_knows(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)
         errors = await world.elect(1, [1])
         assert errors[1] == ErrorCode.KAFKA_STORAGE_ERROR
@@ -51,8 +52,8 @@ def test_it_refuses_to_lead_when_it_knows(simulate: Any) -> None:
     simulate(story)
 
 
-def test_the_other_refuses_to_truncate_when_it_does_not_know(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_the_other_refuses_to_truncate_when_it_does_not_know(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=False)
         errors = await world.elect(1, [1])
         assert errors[1] == ErrorCode.NONE
@@ -70,9 +71,9 @@ def test_the_other_refuses_to_truncate_when_it_does_not_know(simulate: Any) -> N
 
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_where_unclean_elections_are_permitted_it_leads_and_the_other_cuts(
-    simulate: Any, checkpoint: bool
+    simulate: Simulation, checkpoint: bool
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=checkpoint)
         errors = await world.elect(1, [1])
         assert errors[1] == ErrorCode.NONE
@@ -82,8 +83,8 @@ def test_where_unclean_elections_are_permitted_it_leads_and_the_other_cuts(
     simulate(story, log_config=UNCLEAN)
 
 
-def test_a_second_loss_is_noticed_though_the_first_was_accepted(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_second_loss_is_noticed_though_the_first_was_accepted(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)
         await world.elect(1, [1])
         assert not first.partition().lost_tail
@@ -103,10 +104,10 @@ def test_a_second_loss_is_noticed_though_the_first_was_accepted(simulate: Any) -
     simulate(story, log_config=UNCLEAN)
 
 
-def test_an_election_outside_the_isr_is_followed(simulate: Any) -> None:
+def test_an_election_outside_the_isr_is_followed(simulate: Simulation) -> None:
     """An administrator elected broker 2, which had less: that was asked for."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         first, second = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await first.produce(b"both")
@@ -124,10 +125,10 @@ def test_an_election_outside_the_isr_is_followed(simulate: Any) -> None:
     simulate(story)
 
 
-def test_an_election_that_accepts_the_loss_counts(simulate: Any) -> None:
+def test_an_election_that_accepts_the_loss_counts(simulate: Simulation) -> None:
     """An operator confirmed it: the replica leads, and one that has more truncates to it."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)
         assert (await world.elect(1, [1]))[1] == ErrorCode.KAFKA_STORAGE_ERROR
         errors = await world.elect(1, [1], is_unclean=True)
@@ -140,8 +141,8 @@ def test_an_election_that_accepts_the_loss_counts(simulate: Any) -> None:
     simulate(story)
 
 
-def test_as_a_follower_it_heals(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_as_a_follower_it_heals(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         first, second = await last_in_sync_loses_its_tail(world, checkpoint=True)
         await world.elect(1, [1])
         assert first.partition().lost_tail
@@ -157,9 +158,9 @@ def test_as_a_follower_it_heals(simulate: Any) -> None:
 
 
 def test_the_last_in_sync_replica_that_lost_its_log_refuses_until_it_has_followed(
-    simulate: Any,
+    simulate: Simulation,
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         first, second = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         for number in range(3):
@@ -189,8 +190,8 @@ def test_the_last_in_sync_replica_that_lost_its_log_refuses_until_it_has_followe
     simulate(story)
 
 
-def test_a_restart_does_not_make_it_forget(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_restart_does_not_make_it_forget(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         first, _ = await last_in_sync_loses_its_tail(world, checkpoint=True)
         await world.elect(1, [1])
         assert first.partition().lost_tail
@@ -203,8 +204,8 @@ def test_a_restart_does_not_make_it_forget(simulate: Any) -> None:
     simulate(story)
 
 
-def test_with_no_other_replica_there_is_none_to_ask(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_with_no_other_replica_there_is_none_to_ask(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         (only,) = await world.start(1)
         await world.elect(1, [1], [1])
         for number in range(10):

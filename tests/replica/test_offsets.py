@@ -6,6 +6,7 @@ docs/spec/controller-and-replication.md sections 5.2, 5.5 and 5.6.
 from typing import Any
 
 import pytest
+from tests.replica.conftest import Node, Simulation, World
 
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -16,7 +17,7 @@ LATEST, EARLIEST, GREATEST, EARLIEST_LOCAL = -1, -2, -3, -4
 UNCOMMITTED, COMMITTED, REPLICA = 0, 1, None
 
 
-def listed(node: Any, timestamp: int, isolation: int | None = UNCOMMITTED, epoch: int = -1) -> Any:
+def listed(node: Node, timestamp: int, isolation: int | None = UNCOMMITTED, epoch: int = -1) -> Any:
     return node.partition().offset_for_timestamp(timestamp, isolation, epoch, leader_only=True)
 
 
@@ -27,8 +28,8 @@ def refused(call: Any, *arguments: Any, **options: Any) -> ErrorCode:
 
 
 class TestListOffsets:
-    def test_ends_of_the_log(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_ends_of_the_log(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1, 2], [1, 2])
             leader.append(b"a")
@@ -41,8 +42,10 @@ class TestListOffsets:
 
         simulate(story)
 
-    def test_by_time_and_the_greatest_time_among_what_may_be_read(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_by_time_and_the_greatest_time_among_what_may_be_read(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1], [1])
             for timestamp in (1000, 3000, 2000):
@@ -57,8 +60,10 @@ class TestListOffsets:
 
         simulate(story)
 
-    def test_a_new_leader_cannot_say_yet_where_the_committed_log_ends(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_new_leader_cannot_say_yet_where_the_committed_log_ends(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1, 2], [1, 2])
             leader.append(b"a")
@@ -72,8 +77,8 @@ class TestListOffsets:
 
         simulate(story)
 
-    def test_who_is_asked_must_lead_unless_it_is_a_tool(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_who_is_asked_must_lead_unless_it_is_a_tool(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             await leader.produce(b"a")
@@ -88,8 +93,8 @@ class TestListOffsets:
 
 
 class TestOffsetForLeaderEpoch:
-    def test_where_an_epoch_ended(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_where_an_epoch_ended(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1], [1, 2])
             leader.append(b"a", b"b")
@@ -108,8 +113,8 @@ class TestOffsetForLeaderEpoch:
 
 class TestDeleteRecords:
     @pytest.mark.parametrize(("before", "start"), [(2, 2), (-1, 3), (0, 0), (3, 3)])
-    def test_up_to_the_high_watermark(self, simulate: Any, before: int, start: int) -> None:
-        async def story(world: Any) -> None:
+    def test_up_to_the_high_watermark(self, simulate: Simulation, before: int, start: int) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1], [1])
             leader.append(b"a", b"b", b"c")
@@ -119,8 +124,8 @@ class TestDeleteRecords:
         simulate(story)
 
     @pytest.mark.parametrize("before", [4, -2])
-    def test_not_beyond_it(self, simulate: Any, before: int) -> None:
-        async def story(world: Any) -> None:
+    def test_not_beyond_it(self, simulate: Simulation, before: int) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1], [1])
             leader.append(b"a", b"b", b"c")
@@ -129,8 +134,8 @@ class TestDeleteRecords:
 
         simulate(story)
 
-    def test_not_from_a_compacted_log_and_not_at_a_follower(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_not_from_a_compacted_log_and_not_at_a_follower(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             found = refused(lambda: follower.partition().leader)
@@ -140,8 +145,8 @@ class TestDeleteRecords:
 
         simulate(story)
 
-    def test_a_dead_replica_does_not_hold_the_low_watermark(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_dead_replica_does_not_hold_the_low_watermark(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2, 3])
             for _ in range(3):
@@ -152,8 +157,8 @@ class TestDeleteRecords:
         simulate(story)
 
     @pytest.mark.parametrize("stopped", [True, False])
-    def test_losing_the_leadership_ends_the_wait(self, simulate: Any, stopped: bool) -> None:
-        async def story(world: Any) -> None:
+    def test_losing_the_leadership_ends_the_wait(self, simulate: Simulation, stopped: bool) -> None:
+        async def story(world: World) -> None:
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             partition = leader.partition()

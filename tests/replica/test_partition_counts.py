@@ -1,7 +1,8 @@
 """Running counts agree with a walk over all partitions, and counters of topics never fall."""
 
 from dataclasses import replace
-from typing import Any
+
+from tests.replica.conftest import Node, Simulation, World
 
 from odradek.replica.leader.partition_counts import walk_counts
 from odradek.replica.traffic import OTHER, Traffic
@@ -10,15 +11,15 @@ from odradek.wire.topics import TopicPartition
 T0 = TopicPartition("t", 0)
 
 
-def agree(node: Any) -> dict[str, int]:
+def agree(node: Node) -> dict[str, int]:
     replicas = node.replicas
     found: dict[str, int] = replicas.counts.statistics()
     assert found == walk_counts(replicas.partitions.led()).statistics()
     return found
 
 
-def test_counts_follow_elections_and_the_isr(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_counts_follow_elections_and_the_isr(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         (first,) = await world.start(1)
         assert agree(first)["leaders"] == 0
         await world.elect(1, [1], [1, 2, 3])
@@ -41,8 +42,8 @@ def test_counts_follow_elections_and_the_isr(simulate: Any) -> None:
     simulate(story)
 
 
-def test_min_insync_replicas_may_change_while_a_partition_is_led(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_min_insync_replicas_may_change_while_a_partition_is_led(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         (first,) = await world.start(1)
         await world.elect(1, [1], [1, 2])
         assert (agree(first)["under_min_isr"], agree(first)["at_min_isr"]) == (0, 1)
@@ -54,8 +55,8 @@ def test_min_insync_replicas_may_change_while_a_partition_is_led(simulate: Any) 
     simulate(story)
 
 
-def test_what_clients_write_is_counted_apart_from_replication(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_what_clients_write_is_counted_apart_from_replication(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         first, second = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await first.produce(b"one")

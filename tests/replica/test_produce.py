@@ -5,9 +5,9 @@ docs/spec/controller-and-replication.md 5.4.
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from tests.replica.conftest import Simulation, World
 
 from odradek.log.config import LogConfig
 from odradek.wire.errors import ErrorCode
@@ -19,8 +19,8 @@ TWO = LogConfig(min_insync_replicas=2)
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_acks_0_and_1_answer_at_once_whatever_the_isr(simulate: Any, acks: int) -> None:
-    async def story(world: Any) -> None:
+def test_acks_0_and_1_answer_at_once_whatever_the_isr(simulate: Simulation, acks: int) -> None:
+    async def story(world: World) -> None:
         (leader,) = await world.start(1)
         await world.elect(1, [1], [1, 2, 3])
         results = leader.append(b"x", acks=acks)
@@ -30,8 +30,8 @@ def test_acks_0_and_1_answer_at_once_whatever_the_isr(simulate: Any, acks: int) 
     simulate(story, log_config=TWO)
 
 
-def test_acks_all_alone_answers_at_once(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_acks_all_alone_answers_at_once(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         (leader,) = await world.start(1)
         await world.elect(1, [1], [1])
         results = leader.append(b"x", b"y", acks=-1)
@@ -42,8 +42,8 @@ def test_acks_all_alone_answers_at_once(simulate: Any) -> None:
     simulate(story, log_config=TWO)  # the minimum is never more than there are replicas
 
 
-def test_other_acks_are_refused(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_other_acks_are_refused(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         (leader,) = await world.start(1)
         await world.elect(1, [1], [1])
         assert leader.append(b"x", acks=2)[T0].error == ErrorCode.INVALID_REQUIRED_ACKS
@@ -52,8 +52,10 @@ def test_other_acks_are_refused(simulate: Any) -> None:
     simulate(story)
 
 
-def test_below_the_minimum_nothing_is_written_and_the_mark_stands_still(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_below_the_minimum_nothing_is_written_and_the_mark_stands_still(
+    simulate: Simulation,
+) -> None:
+    async def story(world: World) -> None:
         (leader,) = await world.start(1)
         await world.elect(1, [1], [1, 2, 3])
         results = leader.append(b"x", acks=-1)
@@ -66,8 +68,8 @@ def test_below_the_minimum_nothing_is_written_and_the_mark_stands_still(simulate
     simulate(story, log_config=TWO)
 
 
-def test_it_times_out_and_leaves_nothing_behind(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_it_times_out_and_leaves_nothing_behind(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         (leader,) = await world.start(1)
         await world.elect(1, [1, 2], [1, 2])
         before = leader.replicas.now()
@@ -80,8 +82,8 @@ def test_it_times_out_and_leaves_nothing_behind(simulate: Any) -> None:
     simulate(story)
 
 
-def test_losing_the_leadership_ends_the_wait(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_losing_the_leadership_ends_the_wait(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         world.nodes[1].deaf = True
         await world.elect(1, [1, 2], [1, 2])
@@ -93,10 +95,10 @@ def test_losing_the_leadership_ends_the_wait(simulate: Any) -> None:
     simulate(story)
 
 
-def test_too_few_replicas_after_the_append(simulate: Any) -> None:
+def test_too_few_replicas_after_the_append(simulate: Simulation) -> None:
     """The record is committed by an ISR that shrank below the minimum while it waited."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, _, third = await world.start(1, 2, 3)
         await world.elect(1, [1, 2, 3], [1, 2, 3])
         await leader.produce(b"warm")
@@ -114,8 +116,8 @@ def test_too_few_replicas_after_the_append(simulate: Any) -> None:
     simulate(story, log_config=TWO)
 
 
-def test_the_mark_passes_but_the_maximal_isr_is_too_small(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_the_mark_passes_but_the_maximal_isr_is_too_small(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"warm")
@@ -131,8 +133,8 @@ def test_the_mark_passes_but_the_maximal_isr_is_too_small(simulate: Any) -> None
     simulate(story)
 
 
-def test_one_bad_partition_does_not_stop_the_other(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_one_bad_partition_does_not_stop_the_other(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         results = leader.replicas.append(
@@ -149,12 +151,13 @@ def test_one_bad_partition_does_not_stop_the_other(simulate: Any) -> None:
     simulate(story)
 
 
-def test_several_partitions_time_out_where_they_must(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_several_partitions_time_out_where_they_must(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
-        await world.elect(1, [1, 3], [1, 3], of=T1)  # nobody is 3
+        await world.elect(1, [1, 3], [1, 3], of=T1)  # there is no broker 3
         results = leader.replicas.append(-1, 700, {T0: world.batch(b"a"), T1: world.batch(b"b")})
+        assert isinstance(results, asyncio.Future)
         done = await results
         assert done[T0].error == ErrorCode.NONE
         assert done[T1].error == ErrorCode.REQUEST_TIMED_OUT
@@ -163,8 +166,8 @@ def test_several_partitions_time_out_where_they_must(simulate: Any) -> None:
     simulate(story)
 
 
-def test_a_hosted_partition_that_we_do_not_lead(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_hosted_partition_that_we_do_not_lead(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         _, second, third = await world.start(1, 2, 3)
         await world.elect(1, [1, 2], [1, 2])
         assert second.append(b"x")[T0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.replica.conftest import Node, Simulation, World
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
@@ -21,16 +22,16 @@ from odradek.wire.topics import TopicPartition
 T0 = TopicPartition("t", 0)
 
 
-def values(world: Any, node: Any) -> list[bytes | None]:
+def values(world: World, node: Node) -> list[bytes | None]:
     contents = node.contents()
     return [record.value for h in world.scan(contents) for record in decode_records(contents, h)]
 
 
-def strays(node: Any) -> list[Path]:
+def strays(node: Node) -> list[Path]:
     return [path for at in node.dirs for path in at.iterdir() if path.name.endswith("-stray")]
 
 
-async def leave_behind(world: Any, *, alive: bool = False) -> tuple[Any, Any]:
+async def leave_behind(world: World, *, alive: bool = False) -> tuple[Any, Any]:
     """Broker 2 has records 0 to 2 of a partition that was then moved to broker 1 alone."""
     leader, away = await world.start(1, 2)
     await world.elect(1, [1, 2], [1, 2])
@@ -46,7 +47,7 @@ async def leave_behind(world: Any, *, alive: bool = False) -> tuple[Any, Any]:
     return leader, away
 
 
-async def delete_topic(world: Any, leader: Any) -> None:
+async def delete_topic(world: World, leader: Any) -> None:
     """Broker 2 need not be asked: nobody knows that it has anything."""
     assert world.stop(leader, epoch=-2, delete=True) == ErrorCode.NONE
     await leader.store.session.delete(paths.partition_state(T0))
@@ -55,9 +56,9 @@ async def delete_topic(world: Any, leader: Any) -> None:
 
 @pytest.mark.parametrize("alive", [False, True])
 def test_a_replica_added_to_a_new_topic_of_the_same_name_copies_all_of_it(
-    simulate: Any, alive: bool
+    simulate: Simulation, alive: bool
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, away = await leave_behind(world, alive=alive)
         await delete_topic(world, leader)
         await world.elect(1, [1], [1], without=[2])
@@ -78,9 +79,9 @@ def test_a_replica_added_to_a_new_topic_of_the_same_name_copies_all_of_it(
 
 @pytest.mark.parametrize("alive", [False, True])
 def test_the_leader_of_a_new_topic_of_the_same_name_begins_with_nothing(
-    simulate: Any, alive: bool, caplog: pytest.LogCaptureFixture
+    simulate: Simulation, alive: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, away = await leave_behind(world, alive=alive)
         await delete_topic(world, leader)
         if not alive:
@@ -106,8 +107,10 @@ def test_the_leader_of_a_new_topic_of_the_same_name_begins_with_nothing(
     simulate(story)
 
 
-def test_a_session_that_asked_for_what_was_left_behind_gets_what_is_new(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_session_that_asked_for_what_was_left_behind_gets_what_is_new(
+    simulate: Simulation,
+) -> None:
+    async def story(world: World) -> None:
         leader, away = await leave_behind(world, alive=True)
         params, fetch_set = FetchParams(may_read_follower=True), FetchSet(is_session=True)
         fetch_set.put(T0, 0, 1 << 20)
@@ -124,11 +127,11 @@ def test_a_session_that_asked_for_what_was_left_behind_gets_what_is_new(simulate
 
 
 def test_a_log_of_later_epochs_is_stale_though_the_partition_is_not_new(
-    simulate: Any,
+    simulate: Simulation,
 ) -> None:
     """Broker 2 was assigned while it was down: it is new, and hears only whom to follow."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, away = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await world.elect(1, [1, 2])
@@ -161,9 +164,9 @@ def test_a_log_of_later_epochs_is_stale_though_the_partition_is_not_new(
     ],
 )
 def test_records_that_may_be_needed_stay(
-    simulate: Any, is_new: bool, leader: int, isr: list[int], leader_epoch: int
+    simulate: Simulation, is_new: bool, leader: int, isr: list[int], leader_epoch: int
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         node, _ = await world.start(2, 1)
         await world.elect(2, [2], [2, 1])
         node.append(b"kept")
@@ -182,11 +185,11 @@ def test_records_that_may_be_needed_stay(
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_the_first_word_of_all_said_again_to_a_later_life_takes_nothing(
-    simulate: Any, is_known: bool
+    simulate: Simulation, is_known: bool
 ) -> None:
     """The controller did not hear the answer, and repeats it to whoever listens there now."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         (node,) = await world.start(1)
         await world.elect(1, [1], [1])
         node.append(b"kept")
@@ -203,8 +206,8 @@ def test_the_first_word_of_all_said_again_to_a_later_life_takes_nothing(
     simulate(story)
 
 
-def test_a_partition_that_is_only_stopped_keeps_its_log(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_partition_that_is_only_stopped_keeps_its_log(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         (node,) = await world.start(1)
         await world.elect(1, [1], [1])
         node.append(b"kept")
@@ -219,9 +222,9 @@ def test_a_partition_that_is_only_stopped_keeps_its_log(simulate: Any) -> None:
 
 
 def test_a_leftover_that_the_disk_will_not_let_go_is_not_served(
-    simulate: Any, monkeypatch: pytest.MonkeyPatch
+    simulate: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, away = await leave_behind(world)
         await delete_topic(world, leader)
         await world.restart(2)

@@ -5,11 +5,10 @@ docs/spec/protocol-ladder.md sections 2.2, 2.4 and 2.5.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.replica.conftest import CONFIG
+from tests.replica.conftest import CONFIG, Node, Simulation, World
 from tests.replica.test_stale_logs import delete_topic, strays, values
 
 from odradek.replica.follower.fetch_session import FollowerSession, Position
@@ -25,21 +24,21 @@ AT_3_9 = replace(CONFIG, protocol=ProtocolVersion.V3_9_IV0)
 AT_2_6 = replace(CONFIG, protocol=ProtocolVersion.V2_6_IV0)
 
 
-def file_of(node: Any) -> Path:
+def file_of(node: Node) -> Path:
     return Path(node.log().directory) / "partition.metadata"
 
 
-async def again(world: Any, node: Any) -> ErrorCode:
+async def again(world: World, node: Node) -> ErrorCode:
     """The present state once more: what a new controller sends to every replica."""
     request = world.request(T0, broker_epoch=node.epoch)
     response = await node.replicas.control_requests.leader_and_isr(request)
     return ErrorCode(response.partition_errors[0].error_code)
 
 
-def test_an_upgraded_controller_brings_ids_at_the_unchanged_epoch(simulate: Any) -> None:
+def test_an_upgraded_controller_brings_ids_at_the_unchanged_epoch(simulate: Simulation) -> None:
     """Acceptance 7: NONE, and the file is written; without an id a follower goes by name again."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"before")
@@ -66,10 +65,10 @@ def test_an_upgraded_controller_brings_ids_at_the_unchanged_epoch(simulate: Any)
     simulate(story, config=AT_3_9)
 
 
-def test_another_id_is_refused_at_any_epoch_and_nothing_changes(simulate: Any) -> None:
+def test_another_id_is_refused_at_any_epoch_and_nothing_changes(simulate: Simulation) -> None:
     """Acceptance 8."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         world.topic_ids["t"] = FIRST
         await world.elect(1, [1, 2], [1, 2])
@@ -85,12 +84,12 @@ def test_another_id_is_refused_at_any_epoch_and_nothing_changes(simulate: Any) -
 
 @pytest.mark.parametrize("in_isr", [False, True])
 def test_a_topic_made_again_while_a_broker_was_down(
-    simulate: Any, in_isr: bool, caplog: pytest.LogCaptureFixture
+    simulate: Simulation, in_isr: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Acceptance 11 and 12: out of the ISR the old log is set aside; in it, it may be the id that
     was lost, so it stays and the state is refused."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, away = await world.start(1, 2)
         world.topic_ids["t"] = FIRST
         await world.elect(1, [1, 2], [1, 2])
@@ -122,10 +121,10 @@ def test_a_topic_made_again_while_a_broker_was_down(
     simulate(story, config=AT_3_9)
 
 
-def test_an_id_that_was_lost_and_made_again_sets_no_log_aside(simulate: Any) -> None:
+def test_an_id_that_was_lost_and_made_again_sets_no_log_aside(simulate: Simulation) -> None:
     """Acceptance 12, on all replicas at once, after they restarted."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         nodes = await world.start(1, 2)
         world.topic_ids["t"] = FIRST
         await world.elect(1, [1, 2], [1, 2])
@@ -146,9 +145,9 @@ def test_an_id_that_was_lost_and_made_again_sets_no_log_aside(simulate: Any) -> 
 
 
 def test_the_log_with_the_same_id_is_this_partitions_however_new_it_is_called(
-    simulate: Any,
+    simulate: Simulation,
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, away = await world.start(1, 2)
         world.topic_ids["t"] = FIRST
         await world.elect(1, [1, 2], [1, 2])
@@ -163,8 +162,8 @@ def test_the_log_with_the_same_id_is_this_partitions_however_new_it_is_called(
     simulate(story, config=AT_3_9)
 
 
-def test_below_2_8_ids_are_passed_over(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_below_2_8_ids_are_passed_over(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         world.topic_ids["t"] = FIRST
         await world.elect(1, [1, 2], [1, 2])
@@ -177,17 +176,17 @@ def test_below_2_8_ids_are_passed_over(simulate: Any) -> None:
     simulate(story, config=AT_2_6)
 
 
-def fetches(node: Any) -> list[int]:
+def fetches(node: Node) -> list[int]:
     """The versions of the fetches that a leader got since this was last asked."""
     found = [version for key, version in node.versions if key == ApiKey.FETCH]
     node.versions.clear()
     return found
 
 
-def test_a_follower_fetches_by_id_where_every_partition_has_one(simulate: Any) -> None:
+def test_a_follower_fetches_by_id_where_every_partition_has_one(simulate: Simulation) -> None:
     """Acceptance 7 and 13: after each change of the kind it goes on without a refusal."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         world.topic_ids["t"] = FIRST
         await world.elect(1, [1, 2], [1, 2])
@@ -222,11 +221,11 @@ def test_a_follower_fetches_by_id_where_every_partition_has_one(simulate: Any) -
     simulate(story, config=AT_3_9)
 
 
-def test_each_protocol_fetches_at_its_version(simulate: Any, tmp_path: Path) -> None:
+def test_each_protocol_fetches_at_its_version(simulate: Simulation, tmp_path: Path) -> None:
     """Acceptance 2 for Fetch, with and without ids, and 16: no OffsetForLeaderEpoch from 2.7 on."""
     for protocol in ProtocolVersion:
 
-        async def story(world: Any, protocol: ProtocolVersion = protocol) -> None:
+        async def story(world: World, protocol: ProtocolVersion = protocol) -> None:
             leader, _ = await world.start(1, 2)
             for topic, topic_id in (("t", NO_TOPIC_ID), ("u", FIRST)):
                 if topic_id != NO_TOPIC_ID:
