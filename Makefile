@@ -8,7 +8,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 MAVEN := --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format docs site screenshots vendor wheel bench clean peers peers-test suites peers-bench plans-test torment
+.PHONY: help setup run test check format docs site screenshots vendor wheel bench clean peers peers-test suites peers-bench plans-test torment torment-spark
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,3 +84,6 @@ plans-test: $(READY)  ## plans by load on real brokers under load, with deaths
 
 torment: $(READY)  ## an hour of killing, pausing and moving (SECONDS=, SEED=)
 	$(BIN)/python -m tests.soak $(or $(SECONDS),3600) $(SEED)
+
+torment-spark: $(READY)  ## an hour of killing a pipeline's driver, Java and executors, and an audit (SECONDS=, SEED=)
+	$(BIN)/python -m tests.soak.spark $(or $(SECONDS),3600) $(SEED)

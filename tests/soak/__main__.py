@@ -1,25 +1,6 @@
-"""`python -m tests.soak [SECONDS] [SEED]`: the torment by command, with a line of progress."""
+"""`python -m tests.soak [SECONDS] [SEED]`: the torment of brokers by command."""
 
-import random
-import sys
-import tempfile
-from pathlib import Path
-
+from .command import main
 from .run import run
 
-
-def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3600.0
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 32)
-    print(f"seed {seed}, {seconds:.0f} s")
-    with tempfile.TemporaryDirectory(prefix="torment-") as directory:
-        outcome = run(
-            seed, seconds, Path(directory), lambda line: print(f"\r{line}", end="", flush=True)
-        )
-    print(f"\n{outcome}")
-    for problem in outcome.problems:
-        print(f"PROBLEM: {problem}")
-    sys.exit(bool(outcome.problems))
-
-
-main()
+main(run)

@@ -19,10 +19,20 @@ KEYS = 40
 
 
 class Writer(threading.Thread):
-    """Writes numbered records under a few keys, idempotently, until told to stop."""
+    """Writes numbered records under a few keys, idempotently, until told to stop: up to `burst` at
+    once, up to `pause_s` apart."""
 
-    def __init__(self, servers: str, topic: str, account: Account, seed: int) -> None:
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        account: Account,
+        seed: int,
+        burst: int = 200,
+        pause_s: float = 0.02,
+    ) -> None:
         super().__init__(name="writer", daemon=True)
+        self._burst, self._pause_s = burst, pause_s
         self._servers = servers
         self._topic = topic
         self._account = account
@@ -48,9 +58,10 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            for _ in range(self._rng.randint(1, 200)):
+            for _ in range(self._rng.randint(1, self._burst)):
                 self._send(self._rng.randrange(KEYS))
-            self.producer.poll(self._rng.uniform(0, 0.02))
+            self.producer.poll(0)
+            self.stopping.wait(self._rng.uniform(0, self._pause_s))
 
     def _send(self, key: int) -> None:
         number = self._numbers[key]

@@ -139,7 +139,7 @@ def run(
     with Cluster(brokers=3, config=CONFIG, data_dir=data_dir) as cluster:
         tormentor = Tormentor(cluster, seed)
         tormentor.create(TOPIC, PARTITIONS)
-        cluster.wait_until(lambda: _in_sync(cluster), "the topic")
+        cluster.wait_until(lambda: is_in_sync(cluster), "the topic")
         writer = Writer(cluster.bootstrap_servers, TOPIC, account, seed)
         listener = Listener(cluster.bootstrap_servers, TOPIC, PARTITIONS, account)
         writer.start()
@@ -154,25 +154,35 @@ def run(
             )
         unanswered = writer.finish()
         outcome = Outcome(seed, account, unanswered, tormentor.done)
-        try:
-            cluster.wait_until(lambda: _in_sync(cluster), "all replicas in sync", 60)
-            ends = _ends(cluster)
-            cluster.wait_until(
-                lambda: all(listener.positions[n.partition] >= end for n, end in ends.items()),
-                "the listener to read everything",
-                60,
-            )
-        except ClusterError as error:
-            outcome.problems.append(str(error))
-        listener.finish()
-        outcome.problems += listener.errors
+        outcome.problems += heal(cluster, listener)
         directories = [cluster.directory_of(broker) for broker in cluster.ids]
-    if verdict := account.verdict():
-        outcome.problems.append(verdict)
-    if unanswered:
-        outcome.problems.append(f"{unanswered} records were never answered for")
-    outcome.problems += differences(directories)
+    outcome.problems += [*shortcomings(account, unanswered), *differences(directories)]
     return outcome
+
+
+def heal(cluster: Cluster, listener: Listener) -> list[str]:
+    """Wait until all replicas are in sync and everything is read; what went wrong."""
+    problems = []
+    try:
+        cluster.wait_until(lambda: is_in_sync(cluster), "all replicas in sync", 60)
+        ends = _ends(cluster)
+        cluster.wait_until(
+            lambda: all(listener.positions[n.partition] >= end for n, end in ends.items()),
+            "the listener to read everything",
+            60,
+        )
+    except ClusterError as error:
+        problems.append(str(error))
+    listener.finish()
+    return problems + listener.errors
+
+
+def shortcomings(account: Account, unanswered: int) -> list[str]:
+    """What the account has to complain of."""
+    problems = [verdict] if (verdict := account.verdict()) else []
+    if unanswered:
+        problems.append(f"{unanswered} records were never answered for")
+    return problems
 
 
 def _ends(cluster: Cluster) -> dict[TopicPartition, int]:
@@ -183,7 +193,7 @@ def _ends(cluster: Cluster) -> dict[TopicPartition, int]:
     return {partition: at.offset for partition, at in found.items()}
 
 
-def _in_sync(cluster: Cluster) -> bool:
+def is_in_sync(cluster: Cluster) -> bool:
     described = cluster.topic(TOPIC)
     return (
         described is not None

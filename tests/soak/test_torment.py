@@ -1,6 +1,6 @@
 """A minute of torment in every test run: every acknowledged record is read once, in order.
 
-An hour of it: `make torment`.
+An hour of it: `make torment`; of a pipeline on Spark: `make torment-spark`.
 """
 
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.soak.account import Account
 from tests.soak.run import run
+from tests.soak.spark import audit
 
 SECONDS = 60
 
@@ -36,3 +37,13 @@ def test_the_account_finds_what_is_lost_twice_there_or_out_of_order() -> None:
     assert "1 reordered, such as [(7, 2, 1)]" in verdict
     account.receive(7, 3, 0, 4)
     assert account.lost == set()
+
+
+def test_the_audit_of_a_pipeline_finds_what_is_missing_twice_or_unknown() -> None:
+    written = [(7, number) for number in range(3)]
+    assert audit(written, reversed(written), "table") == []
+    assert audit(written, [(7, 0), (7, 1), (7, 1), (8, 0)], "table") == [
+        "table: 1 missing, such as [(7, 2)]",
+        "table: 1 twice, such as [(7, 1)]",
+        "table: 1 unknown, such as [(8, 0)]",
+    ]
