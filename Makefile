@@ -64,9 +64,11 @@ bench: $(READY)  ## measure: ratios and figures on this machine (ONLY="wire log"
 clean:  ## forget the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
-peers:  ## bring Apache Kafka 3.9 and 4.x through Maven, to test and measure beside them
+peers:  ## bring Apache Kafka 3.9, 4.x and older through Maven, to test and measure beside them
 	cd tests/interop/harness && mvn $(MAVEN) --file pom.xml -DoutputDirectory=lib/kafka-3.9
 	cd tests/interop/harness && mvn $(MAVEN) --file pom-4.xml -DoutputDirectory=lib/kafka-4
+	cd tests/interop/harness && mvn $(MAVEN) --file pom-2.8.xml -DoutputDirectory=lib/kafka-2.8
+	cd tests/interop/harness && mvn $(MAVEN) --file pom-3.5.xml -DoutputDirectory=lib/kafka-3.5
 	cd tests/interop/harness/spark && mvn $(MAVEN) -DoutputDirectory=../lib/spark-kafka
 
 peers-test: $(READY)  ## beside Apache Kafka: one cluster, tools, files, clients (TESTS="not 2.8", QUICK=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop.harness.complaints import complaints
-from tests.interop.harness.kafka import is_here
+from tests.interop.harness.kafka import KAFKA_3_9, is_here
 from tests.interop.harness.mixed import Kind, MixedCluster
 from tests.interop.harness.toolbox import Toolbox
 
@@ -49,12 +49,16 @@ def make_cluster(zookeeper: str, tmp_path: Path) -> Iterator[MakeCluster]:
     """Makes clusters that end with the test, in which nobody may complain of the other program."""
     with ExitStack() as stack:
 
-        def make(members: Mapping[int, Kind], **settings: object) -> MixedCluster:
+        def make(
+            members: Mapping[int, Kind], *, kafka: Path = KAFKA_3_9, **settings: object
+        ) -> MixedCluster:
             number = next(_numbers)
             names = {name.replace("_", "."): value for name, value in settings.items()}
             home = tmp_path / f"cluster-{number}"
             home.mkdir()
-            cluster = MixedCluster(f"{zookeeper}/cluster-{number}", home, members, names)
+            cluster = MixedCluster(
+                f"{zookeeper}/cluster-{number}", home, members, names, kafka=kafka
+            )
             return stack.enter_context(cluster)
 
         yield make

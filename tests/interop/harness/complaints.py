@@ -29,7 +29,7 @@ USUAL = [
     # The leader has heard of its new epoch before the follower.
     (r"ReplicaFetcherThread", r"Partition \S+ marked as failed$"),
     (r"ReplicaFetcherThread", r"Received UNKNOWN_TOPIC_(OR_PARTITION|ID) from the leader"),
-    (r"UnifiedLog", r"Non-monotonic update of high watermark"),
+    (r"UnifiedLog|kafka\.log\.Log", r"Non-monotonic update of high watermark"),
     # One that was controller until it was held back.
     (r"KafkaApis", r"apiKey=UPDATE_METADATA.*\n\S+ControllerMovedException: .* an old controller"),
     (r"state\.change\.logger", r"from an old controller \d+ with epoch"),
@@ -43,13 +43,17 @@ USUAL = [
     # A producer that was refused sends again what it sent after it.
     (r"ReplicaManager", r"Error processing append .*\n\S+OutOfOrderSequenceException"),
     (r"zookeeper\.ClientCnxn", r"[Ss]ession"),
+    # Before 3.6 a broker's first start is worth a warning.
+    (r"BrokerMetadataCheckpoint", r"No meta\.properties file under dir"),
 ]
 # Ours: after kill -9 a batch of which only the beginning was written, and a directory that does not
-# say in which boot Apache Kafka used it; one that was controller until it was held back.
+# say in which boot Apache Kafka used it; one that was controller until it was held back, or killed.
 OUR_USUAL = re.compile(
     r"WARNING odradek\.log\.recovery: .* bad bytes and \S+ later segments removed"
     r"|WARNING odradek\.broker\.unclean_start: .*: unclean shutdown: unflushed records may be lost"
     r"|WARNING odradek\.replica\.control_requests: .*: STALE_CONTROLLER_EPOCH"
+    r"|WARNING odradek\.broker\.producer_ids: no block of producer ids, retrying: error 41 from"
+    r"|WARNING odradek\.controller\.controller_election: .* no longer listens and is deposed"
 )
 
 

@@ -18,6 +18,8 @@ from odradek.testing.cluster import _free_ports as free_ports
 LIB = Path(__file__).parent / "lib"
 KAFKA_3_9 = LIB / "kafka-3.9"
 KAFKA_4 = LIB / "kafka-4"
+# Brokers only, to be in one cluster with ours.
+KAFKA_2_8, KAFKA_3_5 = LIB / "kafka-2.8", LIB / "kafka-3.5"
 HEAP = ["-Xmx512m", "-Xms128m"]
 TOOLS_HEAP = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 # For tests, which start brokers often and measure nothing.
@@ -73,7 +75,7 @@ def write_properties(path: Path, properties: Mapping[str, object]) -> None:
 
 
 class KafkaBroker(Member):
-    """One Apache Kafka 3.9 broker in ZooKeeper mode, to be in one cluster with ours unless said."""
+    """One Apache Kafka broker in ZooKeeper mode, to be in one cluster with ours unless said."""
 
     def __init__(
         self,
@@ -85,10 +87,12 @@ class KafkaBroker(Member):
         *,
         jvm: Sequence[str] = HEAP,
         protocol: str | None = OLDEST_PROTOCOL,
+        version: Path = KAFKA_3_9,
     ) -> None:
         """`protocol` is the inter-broker protocol's version, None for Kafka's default."""
         super().__init__(broker_id, port, directory, directory.with_suffix(".kafka.log"))
         self._jvm = jvm
+        self._version = version
         self._properties = directory.with_suffix(".properties")
         write_properties(
             self._properties,
@@ -97,6 +101,8 @@ class KafkaBroker(Member):
                 "listeners": f"PLAINTEXT://127.0.0.1:{port}",
                 "zookeeper.connect": zookeeper,
                 "zookeeper.session.timeout.ms": 6000,
+                # 2.8 waits for its feature cache as long, and gives up a slow start.
+                "zookeeper.connection.timeout.ms": 60_000,
                 "log.dirs": directory,
                 **({"inter.broker.protocol.version": protocol} if protocol else {}),
                 "offsets.topic.replication.factor": 3,
@@ -107,7 +113,7 @@ class KafkaBroker(Member):
         )
 
     def command(self) -> list[str]:
-        return java("kafka.Kafka", str(self._properties), heap=self._jvm)
+        return java("kafka.Kafka", str(self._properties), heap=self._jvm, version=self._version)
 
 
 class KraftNode(Member):

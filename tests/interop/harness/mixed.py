@@ -13,6 +13,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from tests.interop.harness.kafka import (
+    KAFKA_3_9,
     OLDEST_PROTOCOL,
     QUICK_START,
     KafkaBroker,
@@ -66,8 +67,11 @@ class MixedCluster(Members[Member]):
         members: Mapping[int, Kind],
         settings: Mapping[str, object] | None = None,
         ports: Iterable[int] | None = None,
+        kafka: Path = KAFKA_3_9,
     ) -> None:
-        """`zookeeper` is host:port/chroot, a chroot that nobody else uses."""
+        """`zookeeper` is host:port/chroot, a chroot that nobody else uses; `kafka` is the version
+        of Apache Kafka."""
+        self._kafka = kafka
         self.zookeeper = zookeeper
         self.directory = directory
         self.kinds = dict(members)
@@ -93,7 +97,9 @@ class MixedCluster(Members[Member]):
         }
         if kind is OURS:
             return OurBroker(broker, port, self.zookeeper, home, settings)
-        return KafkaBroker(broker, port, self.zookeeper, home, settings, jvm=QUICK_START)
+        return KafkaBroker(
+            broker, port, self.zookeeper, home, settings, jvm=QUICK_START, version=self._kafka
+        )
 
     def directory_of(self, broker: int) -> Path:
         return self.directory / f"broker-{broker}"
