@@ -165,8 +165,10 @@ class TransactionalClient:
         self.history.count("transactions committed")
 
     async def _abort(self, attempt: Attempt) -> None:
-        is_own_end = self.producer._identity is not None
+        identity = self.producer._identity
         await self.producer.abort()
+        # What is flushed first may fail, and then, too, the producer takes a new epoch.
+        is_own_end = identity is not None and self.producer._identity == identity
         if not is_own_end:
             # It was ended by a new epoch, whichever way it had been decided before.
             self._note_owner()
