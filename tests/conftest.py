@@ -1,5 +1,7 @@
 """What holds for every test."""
 
+import fcntl
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +57,20 @@ def zookeeper_is_here() -> None:
         find_java("ZooKeeper"), find_jars()
     except (NoJava, CannotStart) as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def planner_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The planner's loops, compiled once for all workers, and not in a process that Hypothesis
+    traces: that takes twice as long."""
+    from odradek.balance import compilation
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (shared / "planner-kernels.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not compilation.is_compiled():
+            assert compilation.compile_apart().wait() == 0
 
 
 def assert_no_traceback(log: Path) -> None:

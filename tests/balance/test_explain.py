@@ -23,6 +23,8 @@ from odradek.balance.search import Budget
 from odradek.balance.settings import InvalidSettings, Settings, parse_settings
 from odradek.cli.rebalance import print_plan, rebalance
 
+pytestmark = pytest.mark.usefixtures("planner_kernels")
+
 GB = 10**9
 MB = 10**6
 

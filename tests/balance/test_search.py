@@ -41,6 +41,8 @@ from odradek.balance.rules import (
 from odradek.balance.search import Budget, Outcome, find, new_state
 from odradek.balance.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("planner_kernels")
+
 GB = 10**9
 MB = 10**6
 Placement = dict[tuple[str, int], list[int]]

@@ -15,7 +15,7 @@ from odradek.balance import proposal, search
 from odradek.balance.model import Cluster
 from odradek.balance.search import Budget, Outcome
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("planner_kernels")]
 
 BROKERS = 3
 

@@ -65,6 +65,7 @@ def test_through_creation_growth_and_reassignment(seed: int) -> None:
 
 
 @pytest.mark.parametrize("gone", [[5], [2, 7], [1, 5, 9]], ids=str)
+@pytest.mark.usefixtures("planner_kernels")
 def test_through_plans_by_load_and_the_loss_of_brokers(gone: list[int]) -> None:
     pytest.importorskip("numba")
     pytest.importorskip("pyarrow")
