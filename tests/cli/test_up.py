@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +100,33 @@ def test_a_broker_that_dies_is_not_restarted(tmp_path: Path) -> None:
         os.kill(int(children[1]), signal.SIGKILL)
         assert "see the logs in" in read_until(cluster, "no broker is left")[-1]
         assert cluster.wait(60) == 1
+
+
+def test_a_secure_cluster_as_the_readme_sets_it_up(tmp_path: Path) -> None:
+    port = free_ports_in_a_row(1)
+    odradek = CommandLine(f"127.0.0.1:{port}")
+    odradek("security", "init", "--data", str(tmp_path))
+    with up(tmp_path, port, 1, "--secure") as cluster:
+        read_until(cluster, "brokers 1")
+        odradek.refused("topics", "list", "--timeout", "5")  # without a login
+        odradek.environment["ODRADEK_COMMAND_CONFIG"] = f"{tmp_path}/security/admin.properties"
+        odradek("topics", "create", "orders")
+        odradek("users", "add", "alice", input="secret-of-alice\nsecret-of-alice\n")
+        admin = (tmp_path / "security" / "admin.properties").read_text()
+        login = re.sub(
+            r'username="\S+" password="\S+"', 'username="alice" password="secret-of-alice"', admin
+        )
+        alice = tmp_path / "alice.properties"
+        alice.touch(mode=0o600)
+        alice.write_text(login)
+        as_alice = ("--command-config", str(alice))
+        assert "AUTHORIZATION_FAILED" in odradek.refused("produce", "orders", *as_alice)
+        acl = ("--allow-principal", "User:alice", "--producer", "--topic", "orders")
+        odradek("acls", "add", *acl)
+        odradek("produce", "orders", *as_alice, input="a\n")
+        assert odradek("consume", "orders") == "a\n"
+        cluster.send_signal(signal.SIGINT)
+        assert cluster.wait(60) == 0
 
 
 def test_a_console_comes_with_the_cluster_and_goes_with_it(tmp_path: Path) -> None:
