@@ -337,11 +337,11 @@ def _why_behind(now: ClusterSnapshot, partition: Partition) -> str:
 
 
 def _short_size(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
             return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"
+        size /= 1000
+    return f"{size:,.1f} TB"
 
 
 def _named(brokers: list[int]) -> str:

@@ -29,7 +29,7 @@ function scaled(value, base, units) {
 }
 
 export const bytes = (value) =>
-  known(value) ? scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"]) : UNKNOWN;
+  known(value) ? scaled(value, 1000, [" B", " kB", " MB", " GB", " TB", " PB"]) : UNKNOWN;
 export const byteRate = (value) =>
   known(value) ? scaled(value, 1000, [" B/s", " kB/s", " MB/s", " GB/s"]) : UNKNOWN;
 export const rate = (value, unit = "/s") =>
