@@ -52,7 +52,7 @@ def ignores_removals() -> Any:
 
 
 def never_hears() -> Any:
-    return mock.patch.object(ChangeFollower, "_watched")
+    return mock.patch.object(ChangeFollower, "watched")
 
 
 def sessions_last() -> Any:
