@@ -105,5 +105,5 @@ def kill_java_while_it_writes(file: Path) -> None:
     assert any("waiting for its first batch" in line for line in told)
     ours = ("events: ", "clicks: ", "dead_letters_clicks: ")
     assert [line for line in told if not line.startswith(ours)] == [told[-1]]
-    assert told[-1].startswith("Error: the Java process of Spark has ended; the pipeline goes on")
+    assert told[-1].startswith("Error: the Java process of Spark has ended; the pipeline resumes")
     assert "see /" in told[-1]
