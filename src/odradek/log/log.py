@@ -512,6 +512,7 @@ class Log:
             self.producers.take_snapshot(sync=False)
             segment = self._new_segment(base_offset)
         self.segments.add(segment)
+        self.tail.clear()
         self._host.on_roll(self)
         return segment
 

@@ -8,8 +8,10 @@ whichever log they are of.
 Rules
 1. A tail never contradicts its file. The log clears it whenever bytes on disk change in another way
    than by an append: a truncation, a compaction, the end of the log.
-2. A kept buffer is never written to again, because readers may still be sending it.
-3. What a batch keeps in memory is what it is charged for: one that is a small part of the request
+2. A tail has batches of the active segment only. Kafka's follower appends what a fetch returns as
+   one, and takes its partition out of replication if that is larger than a segment may be.
+3. A kept buffer is never written to again, because readers may still be sending it.
+4. What a batch keeps in memory is what it is charged for: one that is a small part of the request
    that it came in is copied out of it.
 """
 
