@@ -137,6 +137,9 @@ class ControllerElection:
         except ControllerMoved:
             await self.check_controller_node()
             return
+        await self._begin_term(won)
+
+    async def _begin_term(self, won: ControllerTerm) -> None:
         self.won += 1
         self._fence = won.fence
         self._enter(ELECTED)
@@ -171,11 +174,11 @@ class ControllerElection:
             return
         logger.warning("broker %d no longer listens and is deposed as controller", gone.id)
         try:
-            await controller.resign(term.fence)
+            won = await controller.take_over(self._id, term)
         except ControllerMoved:
             await self.check_controller_node()
             return
-        await self.elect()
+        await self._begin_term(won)
 
     async def resign(self, reason: str) -> None:
         """Something went wrong that only a new term, ours or another's, puts right."""
