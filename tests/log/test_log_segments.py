@@ -449,3 +449,20 @@ def test_a_disk_that_cannot_be_read_takes_the_log_offline() -> None:
         log.read(0, 100)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
     assert [error.errno for error in failures] == [errno.EIO]
+
+
+def test_a_disk_that_fails_when_old_files_are_deleted_takes_the_log_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers: list[Callable[[], None]] = []
+    log = open_log(call_later=lambda delay_s, call: timers.append(call))
+    log.append_as_leader(batch(), 0)
+    log.truncate_fully_and_start_at(5)
+
+    def fail(segment: Segment) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(Segment, "delete", fail)
+    for due in timers:
+        due()  # a timer has no caller that an error could be answered to
+    assert timers and log.offline

@@ -669,11 +669,12 @@ class Log:
             )
 
     def _delete_files(self, doomed: Sequence[Segment]) -> None:
-        if self.offline:
-            return
-        with self._storage():
-            for segment in doomed:
-                segment.delete()
+        try:
+            with self._storage():
+                for segment in doomed:
+                    segment.delete()
+        except KafkaError:
+            pass  # a timer's caller: the log is offline, and has said why
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
         """Put cleaned segments (suffix `.cleaned`, flushed) in the place of those they came from.
