@@ -52,6 +52,11 @@ def succeed(cluster: MixedCluster, dying: int, kind: Kind) -> None:
     assert cluster.controller() == dying
     cluster.kill(dying)
     wait_until(lambda: cluster.controller() not in (dying, None), "a new controller")
+    # A standby of ours does not wait for that. One of Kafka's that is elected before takes the dead
+    # broker for alive, and complains when it finds out in the middle of a deletion.
+    wait_until(
+        lambda: not cluster.exists(f"/brokers/ids/{dying}"), f"the session of {dying} to end"
+    )
     heir = next(broker for broker in cluster.of_kind(kind) if broker in cluster.running())
     cluster.make_controller(heir)
 
