@@ -71,6 +71,7 @@ WHOLE_EVERY = 20
 # Partitions that are looked at in one turn of the loop.
 SLICE = 250
 COMPRESSED_FROM_BYTES = 4 * 1024
+FAILURES_LOGGED_MAX = 2
 LEADER_WAIT_MS = 10_000
 # Known to every broker of inter-broker protocol 2.4 and later.
 PRODUCE_VERSION = 8
@@ -294,7 +295,7 @@ class Publisher:
     def __init__(self, broker: "Broker", topic: str) -> None:
         self._broker = broker
         self._topic = topic
-        self._is_failing = False
+        self._failures = 0  # in a row
         listener = broker.config.inter_broker_listener()
         self._timeout_ms = broker.config.integer("request.timeout.ms")
         self._peers = Peers(
@@ -316,18 +317,20 @@ class Publisher:
         try:
             await self._send(frame)
         except (KafkaError, StoreError, ConnectionError, TimeoutError, DecodeError) as error:
-            if not self._is_failing:
-                logger.warning(
+            self._failures += 1
+            if self._failures <= FAILURES_LOGGED_MAX:
+                # A topic that was just created, or a leader that moves, costs one frame.
+                logger.log(
+                    logging.INFO if self._failures == 1 else logging.WARNING,
                     "telemetry of broker %d is not written to %s: %s",
                     self._broker.id,
                     self._topic,
                     error or type(error).__name__,
                 )
-            self._is_failing = True
             return False
-        if self._is_failing:
+        if self._failures:
             logger.info("telemetry of broker %d is written again", self._broker.id)
-        self._is_failing = False
+        self._failures = 0
         return True
 
     async def _send(self, frame: Frame) -> None:
