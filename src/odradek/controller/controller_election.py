@@ -137,9 +137,6 @@ class ControllerElection:
         except ControllerMoved:
             await self.check_controller_node()
             return
-        await self._begin_term(won)
-
-    async def _begin_term(self, won: ControllerTerm) -> None:
         self.won += 1
         self._fence = won.fence
         self._enter(ELECTED)
@@ -174,11 +171,11 @@ class ControllerElection:
             return
         logger.warning("broker %d no longer listens and is deposed as controller", gone.id)
         try:
-            won = await controller.take_over(self._id, term)
+            await controller.resign(term.fence)
         except ControllerMoved:
             await self.check_controller_node()
             return
-        await self._begin_term(won)
+        await self.elect()
 
     async def resign(self, reason: str) -> None:
         """Something went wrong that only a new term, ours or another's, puts right."""

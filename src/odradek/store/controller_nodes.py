@@ -17,7 +17,6 @@ from odradek.store.api import (
     Delete,
     NodeExists,
     NoNode,
-    Operation,
     Set,
     Stat,
     Watch,
@@ -71,29 +70,21 @@ class ControllerNodes:
             except NodeExists:
                 current = await self.term()
                 assert current is not None, "the controller epoch is never deleted"
-        return await self._begin(broker_id, current, [])
-
-    async def take_over(self, broker_id: int, term: ControllerTerm) -> ControllerTerm:
-        """The same in the place of the broker that was elected in ``term``, and is gone before its
-        session. One transaction: otherwise a broker could be elected that takes it for alive."""
-        return await self._begin(broker_id, term, [Delete(paths.CONTROLLER)])
-
-    async def _begin(
-        self, broker_id: int, current: ControllerTerm, before: list[Operation]
-    ) -> ControllerTerm:
         epoch = current.epoch + 1
         registration = payloads.encode_controller(broker_id, self._nodes.clock())
-        data = payloads.encode_controller_epoch(epoch)
         self._nodes.check_registered()
         try:
-            *_, stat = await self._nodes.session.multi(
+            _, stat = await session.multi(
                 [
-                    *before,
                     Create(paths.CONTROLLER, registration, ephemeral=True),
-                    Set(paths.CONTROLLER_EPOCH, data, current.fence),
+                    Set(
+                        paths.CONTROLLER_EPOCH,
+                        payloads.encode_controller_epoch(epoch),
+                        current.fence,
+                    ),
                 ]
             )
-        except (NodeExists, NoNode, BadVersion):
+        except (NodeExists, BadVersion):
             return await self._confirm_election(broker_id, epoch)
         assert isinstance(stat, Stat)
         return ControllerTerm(epoch, stat.version)
