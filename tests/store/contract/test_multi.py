@@ -151,3 +151,18 @@ async def test_twenty_thousand_nodes(backend: Backend, recorder: type[Recorder])
     some = names[::10]
     nodes = await other.get_many([f"/many/{name}" for name in some])
     assert [node and node[0] for node in nodes] == [name.encode() for name in some]
+
+
+async def test_an_ephemeral_node_that_changes_hands_goes_with_its_new_owner(
+    store: Store, backend: Backend
+) -> None:
+    other = await backend.open()
+    await store.create("/here", b"first", ephemeral=True)
+    await other.multi([Delete("/here"), Create("/here", b"second", ephemeral=True)])
+    await store.close()
+    found = await other.get("/here")
+    assert found is not None and found[1].owner == other.session_id
+    await other.close()
+    third = await backend.open()
+    assert await third.exists("/here") is None
+    await third.close()
