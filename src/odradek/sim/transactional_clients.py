@@ -8,6 +8,7 @@ commits what it has read in the same transaction, so that every committed record
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from itertools import count
 
@@ -37,7 +38,7 @@ DELIVERY_S = 15.0
 MOVE_BYTES = 2_000
 
 
-class TransactionalClient:
+class TransactionalClient(ABC):
     """One process under a transactional id: what it has in common, whatever it writes."""
 
     def __init__(
@@ -113,9 +114,9 @@ class TransactionalClient:
         assert identity is not None
         self.owner = self.evidence.take_over(self.transactional_id, identity)
 
+    @abstractmethod
     async def transact(self) -> bool:
         """One transaction, to its end; whether it is known to be committed."""
-        raise NotImplementedError
 
     def begin(self) -> Attempt:
         self._transactions += 1

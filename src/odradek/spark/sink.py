@@ -7,6 +7,7 @@ repeats is written again. docs/spec/spark-kafka-format.md section 4.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def check_columns(schema: StructType, topic: str | None) -> list[str]:
     return [name for name in COLUMNS if name in kinds]
 
 
-class _Writer:
+class _Writer(ABC):
     """What a batch and a stream write have in common: all but Spark's names for it.
 
     `reached` is called before each step of a write that is exactly once."""
@@ -100,8 +101,9 @@ class _Writer:
             outcome = asyncio.run(written)
             return Written(outcome.rows, outcome)
 
+    @abstractmethod
     def _part(self, context: TaskContext) -> Part:
-        raise NotImplementedError
+        """Which part of which write this task is."""
 
     def _finish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.transactions is None:
