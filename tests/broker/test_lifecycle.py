@@ -69,7 +69,8 @@ async def dies_before_it_writes_down_what_it_lost(
     write = HighWatermarkCheckpoints.write
 
     def leave_first(checkpoints: HighWatermarkCheckpoints) -> None:
-        is_victim = any(Path(path).is_relative_to(disk) for path in checkpoints._logs.live_dirs)
+        live = checkpoints._on_disk._dirs.live
+        is_victim = any(Path(path).is_relative_to(disk) for path in live)
         if is_victim and checkpoints._partitions and not left.exists():
             shutil.copytree(disk, left)
         write(checkpoints)
@@ -125,13 +126,13 @@ async def test_a_broker_serves_once_it_knows_topics_and_not_only_brokers(
         await made.create_topic("t")
         await made.stop(1)
         broker = await made.start(1)
-        broker._informed.clear()
+        broker.readiness._informed.clear()
         with monkeypatch.context() as patched:
             patched.setattr(broker.cache, "topics", list)
             broker.metadata_updated([])
-            assert not broker._informed.is_set()
+            assert not broker.readiness._informed.is_set()
         broker.metadata_updated([])
-        assert broker._informed.is_set()
+        assert broker.readiness._informed.is_set()
 
 
 async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
@@ -373,6 +374,6 @@ async def test_statistics_of_everything(tmp_path: Path) -> None:
         await made.create_topic("t")
         connection = await made.connect(1)
         await produce(connection, "t", b"v")
-        told: dict[str, Any] = made.brokers[1].statistics()
-        assert told["connections"]["requests"]["Produce"] == 1
-        assert told["controller"]["active"] is True
+        statistics: dict[str, Any] = made.brokers[1].statistics()
+        assert statistics["connections"]["requests"]["Produce"] == 1
+        assert statistics["controller"]["active"] is True

@@ -40,7 +40,7 @@ async def started(*directories: Path) -> LogManager:
 
 async def killed(logs: LogManager) -> None:
     """What a killed process leaves: no marker; its locks are gone."""
-    live = logs.live_dirs
+    live = list(logs.dirs.live)
     await logs.close()
     for path in live:
         DISK.remove(f"{path}/{CLEAN_SHUTDOWN}")

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any, cast
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import Buffer, Disk, File
 from odradek.log.host import LogHost
+from odradek.log.indexes import SortedEntries
 from odradek.log.log import Log
 from odradek.log.producers import Origin
 from odradek.log.recovery import Checkpointed
@@ -25,6 +27,12 @@ NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("topic", 0)
 DIRECTORY = "/data/topic-0"
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+
+
+def is_sorted(index: SortedEntries) -> bool:
+    """Whether the first field rises from entry to entry, and the second never falls."""
+    entries = list(index.entries())
+    return all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries))
 
 
 def sim_disk() -> SimDisk:

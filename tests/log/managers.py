@@ -3,6 +3,8 @@
 import random
 from typing import Any
 
+from tests.log.conftest import World
+
 from odradek.log.config import LogConfig
 from odradek.log.host import LogEnvironment
 from odradek.log.log import Log
@@ -17,7 +19,7 @@ TP = TopicPartition("t", 0)
 
 
 def make(
-    world: Any,
+    world: World,
     *directories: str,
     disk: Any = None,
     offload: Offload = on_the_spot,
@@ -32,7 +34,7 @@ def make(
     )
 
 
-async def started(world: Any, *directories: str, **options: Any) -> LogManager:
+async def started(world: World, *directories: str, **options: Any) -> LogManager:
     manager = make(world, *directories, **options)
     manager.dirs.open()
     manager.dirs.claim(1, "cluster", world.clock())

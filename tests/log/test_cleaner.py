@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.log.conftest import World
 from tests.log.logs import make_log
 
 from odradek.log import cleaner as cleaner_module
@@ -40,7 +41,7 @@ CONFIG = LogConfig(
 
 
 def open_log(
-    world: Any, disk: Disk | None = None, config: LogConfig = CONFIG, **options: Any
+    world: World, disk: Disk | None = None, config: LogConfig = CONFIG, **options: Any
 ) -> Log:
     disk = disk or world.disk()
     return make_log(disk, f"{ROOT}/{TP}", TP, config, world.clock, **options)
@@ -76,11 +77,11 @@ def table(log: Log) -> dict[bytes, bytes]:
     return {key: value for key, value in found.items() if key is not None and value is not None}
 
 
-def make_cleaner(world: Any, log: Log, **config: Any) -> Cleaner:
+def make_cleaner(world: World, log: Log, **config: Any) -> Cleaner:
     return Cleaner(log.disk, {TP: log}, world.clock, on_the_spot, CleanerConfig(**config))
 
 
-async def clean(world: Any, log: Log, **config: Any) -> Cleaner:
+async def clean(world: World, log: Log, **config: Any) -> Cleaner:
     cleaner = make_cleaner(world, log, **config)
     dirty = cleaner.dirtiest()
     assert dirty is not None
@@ -88,7 +89,7 @@ async def clean(world: Any, log: Log, **config: Any) -> Cleaner:
     return cleaner
 
 
-async def test_only_the_newest_of_each_key_is_left_below_the_active_segment(world: Any) -> None:
+async def test_only_the_newest_of_each_key_is_left_below_the_active_segment(world: World) -> None:
     log = open_log(world)
     fill(log)
     before, end = table(log), log.end_offset
@@ -112,7 +113,7 @@ async def test_only_the_newest_of_each_key_is_left_below_the_active_segment(worl
         assert next(scan(data)).last_offset >= offset
 
 
-async def test_a_cleaned_log_is_clean_and_reopens(world: Any) -> None:
+async def test_a_cleaned_log_is_clean_and_reopens(world: World) -> None:
     log = open_log(world)
     fill(log)
     cleaner = await clean(world, log)
@@ -132,7 +133,7 @@ async def test_a_cleaned_log_is_clean_and_reopens(world: Any) -> None:
 
 @pytest.mark.parametrize("kafka", [False, True])
 async def test_a_cleaned_log_is_whole_after_a_kill_whatever_its_policy_is_then(
-    world: Any, kafka: bool
+    world: World, kafka: bool
 ) -> None:
     """Where Kafka cleaned it there is no mark of ours, but its checkpoint."""
     config = replace(CONFIG, cleanup_policy=frozenset({"delete"}))
@@ -152,7 +153,7 @@ async def test_a_cleaned_log_is_whole_after_a_kill_whatever_its_policy_is_then(
         assert open_log(world, config=config).end_offset == log.end_offset
 
 
-def test_what_may_be_cleaned(world: Any) -> None:
+def test_what_may_be_cleaned(world: World) -> None:
     log = open_log(world)
     fill(log, 20)
     bases = [segment.base_offset for segment in log.segments]
@@ -171,14 +172,14 @@ def test_what_may_be_cleaned(world: Any) -> None:
     assert measure(log, None, world.now_ms).first_uncleanable_offset == bases[1]
 
 
-def test_a_minimum_lag_protects_young_segments(world: Any) -> None:
+def test_a_minimum_lag_protects_young_segments(world: World) -> None:
     log = open_log(world, config=replace(CONFIG, min_compaction_lag_ms=1000))
     fill(log, 20)
     assert not measure(log, None, world.now_ms + 999).is_due
     assert measure(log, None, world.now_ms + 1001).is_due
 
 
-def test_a_maximum_lag_makes_a_hardly_dirty_log_due(world: Any) -> None:
+def test_a_maximum_lag_makes_a_hardly_dirty_log_due(world: World) -> None:
     config = replace(CONFIG, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
     log = open_log(world, config=config)
     fill(log, 20)
@@ -186,7 +187,7 @@ def test_a_maximum_lag_makes_a_hardly_dirty_log_due(world: Any) -> None:
     assert measure(log, 0, world.now_ms + 1001).is_due
 
 
-def test_groups_fit_a_segment(world: Any) -> None:
+def test_groups_fit_a_segment(world: World) -> None:
     log = open_log(world)
     fill(log, 40)
     segments = list(log.segments)[:-1]
@@ -198,7 +199,7 @@ def test_groups_fit_a_segment(world: Any) -> None:
     assert len(group_segments(segments, (1 << 31) + 1, 10**9, 10**9)) == 2
 
 
-async def test_small_segments_are_merged(world: Any) -> None:
+async def test_small_segments_are_merged(world: World) -> None:
     log = open_log(world)
     fill(log, 60)
     count = len(log.segments)
@@ -208,7 +209,7 @@ async def test_small_segments_are_merged(world: Any) -> None:
     assert len(log.segments) <= count / 2
 
 
-async def test_little_memory_cleans_in_steps(world: Any) -> None:
+async def test_little_memory_cleans_in_steps(world: World) -> None:
     log = open_log(world)
     fill(log, 60, keys=12)
     before = table(log)
@@ -221,7 +222,7 @@ async def test_little_memory_cleans_in_steps(world: Any) -> None:
     assert runs > 1
 
 
-async def test_a_batch_too_large_for_memory_is_given_up(world: Any) -> None:
+async def test_a_batch_too_large_for_memory_is_given_up(world: World) -> None:
     log = open_log(world, config=replace(CONFIG, segment_bytes=4000))
     batch = [Record(-1, 0, b"key %d" % number, b"v") for number in range(50)]
     log.append_as_leader(encode_batch(batch), 1)
@@ -233,7 +234,7 @@ async def test_a_batch_too_large_for_memory_is_given_up(world: Any) -> None:
     assert cleaner.dirtiest() is None and cleaner.statistics()["uncleanable"] == 1
 
 
-async def test_tombstones_go_after_their_retention(world: Any) -> None:
+async def test_tombstones_go_after_their_retention(world: World) -> None:
     log = open_log(world, config=replace(CONFIG, delete_retention_ms=1000))
     put(log, "a", "1")
     put(log, "a", None)
@@ -263,7 +264,7 @@ def transact(log: Log, pid: int, key: str, kind: ControlType, sequence: int) -> 
     log.set_high_watermark(log.end_offset)
 
 
-async def test_aborted_transactions_vanish_and_committed_ones_stay(world: Any) -> None:
+async def test_aborted_transactions_vanish_and_committed_ones_stay(world: World) -> None:
     log = open_log(world)
     put(log, "a", "old")
     transact(log, 7, "a", ControlType.ABORT, 0)
@@ -279,14 +280,14 @@ async def test_aborted_transactions_vanish_and_committed_ones_stay(world: Any) -
     assert [aborted.last_offset for aborted in again.aborted_transactions(0, 99)] == [2]
 
 
-async def test_an_open_transaction_is_not_cleaned(world: Any) -> None:
+async def test_an_open_transaction_is_not_cleaned(world: World) -> None:
     log = open_log(world)
     put(log, "a", "1", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     fill(log, 20)
     assert make_cleaner(world, log).dirtiest() is None
 
 
-async def test_producer_state_survives_cleaning_and_a_crash(world: Any) -> None:
+async def test_producer_state_survives_cleaning_and_a_crash(world: World) -> None:
     log = open_log(world)
     for sequence in range(3):
         put(log, "a", "x", producer_id=7, producer_epoch=0, base_sequence=sequence)
@@ -306,7 +307,7 @@ async def test_producer_state_survives_cleaning_and_a_crash(world: Any) -> None:
 # What happens to the log meanwhile
 
 
-async def interrupted(world: Any, log: Log, change: Callable[[], object]) -> Cleaner:
+async def interrupted(world: World, log: Log, change: Callable[[], object]) -> Cleaner:
     """Begin to clean, let one slice pass, change something, and let the cleaner see it."""
     cleaner = make_cleaner(world, log)
     dirty = cleaner.dirtiest()
@@ -327,7 +328,7 @@ def one_batch_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("one_batch_at_a_time")
 @pytest.mark.parametrize("change", ["cut", "cut within", "retention", "policy", "close"])
-async def test_cleaning_is_abandoned_when_the_log_changes(world: Any, change: str) -> None:
+async def test_cleaning_is_abandoned_when_the_log_changes(world: World, change: str) -> None:
     log = open_log(world)
     fill(log)
 
@@ -353,7 +354,7 @@ async def test_cleaning_is_abandoned_when_the_log_changes(world: Any, change: st
 
 
 @pytest.mark.usefixtures("one_batch_at_a_time")
-async def test_appends_go_on_while_a_log_is_cleaned(world: Any) -> None:
+async def test_appends_go_on_while_a_log_is_cleaned(world: World) -> None:
     log = open_log(world)
     fill(log)
     cleaner = make_cleaner(world, log)
@@ -374,7 +375,7 @@ async def test_appends_go_on_while_a_log_is_cleaned(world: Any) -> None:
     assert records(open_log(world, clean=True)) == before
 
 
-def test_a_throttle_is_obeyed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_throttle_is_obeyed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaner_module, "SLICE_BYTES", 1)
     log = open_log(world)
     fill(log, 20)
@@ -386,7 +387,7 @@ def test_a_throttle_is_obeyed(world: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert loop.time() == pytest.approx(2 * dirty_bytes / 1000)
 
 
-async def test_a_damaged_log_is_left_alone(world: Any) -> None:
+async def test_a_damaged_log_is_left_alone(world: World) -> None:
     log = open_log(world)
     fill(log)
     path = f"{ROOT}/{TP}/{0:020d}.log"
@@ -402,7 +403,7 @@ async def test_a_damaged_log_is_left_alone(world: Any) -> None:
 # Crashes
 
 
-async def crash_while_cleaning(world: Any, changes: int) -> bool:
+async def crash_while_cleaning(world: World, changes: int) -> bool:
     """Clean with a disk that stops at the n-th change; says whether it got that far."""
     log = open_log(world)
     fill(log, 30)

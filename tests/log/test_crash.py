@@ -21,6 +21,7 @@ from tests.log.logs import (
     CrashingDisk,
     batch,
     everything,
+    is_sorted,
     mounted,
     open_log,
     read_all,
@@ -233,8 +234,7 @@ class Model:
                 until = log.read(log.start_offset, 1 << 20, end_offset=offset).records
                 assert not until or header_at(until).base_offset < head.base_offset
         for segment in log.segments:
-            segment.offset_index.check()
-            segment.time_index.check()
+            assert is_sorted(segment.offset_index) and is_sorted(segment.time_index)
             segment.transaction_index.check()
         for time_ms in {head.max_timestamp for head in heads}:
             later = [head for head in heads if head.max_timestamp >= time_ms]

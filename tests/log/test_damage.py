@@ -18,7 +18,7 @@ from odradek.log.disk import RealDisk, RealFile
 from odradek.log.host import LogEnvironment
 from odradek.log.log import Log
 from odradek.log.manager import LogManager, LogManagerConfig
-from odradek.log.offload import on_the_spot
+from odradek.log.offload import Offload, on_the_spot
 from odradek.wire.batch import CorruptBatch, header_at, scan
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.records import ControlType
@@ -30,10 +30,10 @@ OTHER = TopicPartition("t", 1)
 BATCHES = 45
 
 
-async def started(root: Path, **options: Any) -> LogManager:
+async def started(root: Path, offload: Offload = on_the_spot, **options: Any) -> LogManager:
     manager = LogManager(
         [str(root)],
-        LogEnvironment(RealDisk(), lambda: NOW_MS, on_the_spot, random.Random(1)),
+        LogEnvironment(RealDisk(), lambda: NOW_MS, offload, random.Random(1)),
         LogManagerConfig(topic_defaults=CONFIG),
         **options,
     )
@@ -62,7 +62,9 @@ async def stopped(root: Path) -> list[bytes]:
         life(manager.get_or_create(tp, is_new=True))
     contents = read_all(manager.logs[TP])
     assert len(manager.logs[TP].segments) > 2
-    manager.write_high_watermarks({tp: log.high_watermark for tp, log in manager.logs.items()})
+    manager.checkpoints.write_high_watermarks(
+        {tp: log.high_watermark for tp, log in manager.logs.items()}
+    )
     await manager.close()
     return contents
 
@@ -142,8 +144,8 @@ def directories(root: Path) -> dict[str, Path]:
 
 def damage_to(manager: LogManager, path: Path) -> Damage | None:
     """Only what was damaged is out of use."""
-    assert OTHER in manager.logs and OTHER not in manager.damaged
-    damage = manager.damaged.get(TP)
+    assert OTHER in manager.logs and OTHER not in manager.damaged.found
+    damage = manager.damaged.found.get(TP)
     assert damage is None or str(path.parent) in damage.reason
     return damage
 
@@ -176,7 +178,7 @@ async def test_the_last_segment_is_truncated_and_what_is_lost_is_known(
     assert log.aborted_transactions(0, log.end_offset)
     await manager.close()
     again = await started(tmp_path)
-    assert read_all(again.logs[TP]) == contents and not again.damaged
+    assert read_all(again.logs[TP]) == contents and not again.damaged.found
 
 
 @pytest.mark.parametrize("which", ["first", "middle"])
@@ -202,20 +204,20 @@ async def test_a_closed_segment_that_lost_records_takes_its_log_offline_as_it_is
     # A file that is put back makes it whole again.
     whole.write_bytes(original)
     again = await started(tmp_path)
-    assert read_all(again.logs[TP]) == contents and not again.damaged
+    assert read_all(again.logs[TP]) == contents and not again.damaged.found
 
 
 async def test_a_damaged_log_that_is_set_aside_is_kept_and_makes_room(tmp_path: Path) -> None:
     await stopped(tmp_path)
     inflict(segment_file(tmp_path, "first", ".log"), halved)
     manager = await started(tmp_path)
-    manager.set_damaged_aside(TP)
+    manager.damaged.set_aside(TP)
     assert manager.get_or_create(TP).end_offset == 0
     strays = [path for name, path in directories(tmp_path).items() if name.endswith("-stray")]
     assert len(strays) == 1 and len(list(strays[0].glob("*.log"))) > 2
     await manager.close()
     again = await started(tmp_path)
-    assert again.logs[TP].end_offset == 0 and not again.damaged
+    assert again.logs[TP].end_offset == 0 and not again.damaged.found
 
 
 @pytest.mark.parametrize("fault", [lengthened_by_zeros, lengthened_by_noise])
@@ -364,13 +366,13 @@ async def test_a_broken_checkpoint_costs_no_record(
         path.write_bytes(b"0\n1\nt 0 1\n")  # the cleaner had nothing to write
     inflict(path, fault)
     manager = await started(tmp_path)
-    assert not manager.damaged and not manager.offline_dirs
+    assert not manager.damaged.found and not manager.dirs.offline
     assert read_all(manager.logs[TP])[-5:] == contents[-5:]
     assert manager.logs[TP].end_offset == header_at(contents[-1]).next_offset
     trusted = not name.startswith(".")
     if trusted:
         assert manager.logs[TP].start_offset == 2
-        assert manager.read_high_watermarks()[TP] == manager.logs[TP].end_offset
+        assert manager.checkpoints.read_high_watermarks()[TP] == manager.logs[TP].end_offset
     if name.startswith("re") and fault is not shortened_by_one:  # which takes the last line's end
         assert name in caplog.text
 
@@ -396,7 +398,7 @@ async def test_what_kafka_left_is_checked_by_its_ends(tmp_path: Path) -> None:
     contents = await stopped(tmp_path)
     (tmp_path / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":-1}')
     manager = await started(tmp_path)
-    assert not manager.damaged and read_all(manager.logs[TP]) == contents
+    assert not manager.damaged.found and read_all(manager.logs[TP]) == contents
     fill(manager.logs[TP], 1, epoch=9)
     await manager.close()
     (tmp_path / ".kafka_cleanshutdown").write_bytes(b"")
@@ -414,8 +416,8 @@ async def test_a_missing_directory_is_noticed(
     contents = await stopped(tmp_path)
     shutil.rmtree(tmp_path / str(TP))
     manager = await started(tmp_path)
-    assert manager.damaged.keys() == {TP}
-    assert manager.damaged[TP].reached == header_at(contents[-1]).next_offset
+    assert manager.damaged.found.keys() == {TP}
+    assert manager.damaged.found[TP].reached == header_at(contents[-1]).next_offset
     assert f"{tmp_path}/{TP} is gone" in caplog.text
     assert manager.get_or_create(TP).end_offset == 0
 
@@ -429,9 +431,9 @@ async def test_a_deleted_partition_is_not_missed(tmp_path: Path) -> None:
         TopicPartition(line.split()[0], int(line.split()[1]))
         for line in (tmp_path / "replication-offset-checkpoint").read_text().splitlines()[2:]
     }
-    manager._close_files()
+    manager.close_files()
     again = await started(tmp_path)
-    assert not again.damaged and list(again.logs) == [OTHER]
+    assert not again.damaged.found and list(again.logs) == [OTHER]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0" * 60, b"version=0\nbroker.id=1\n"])
@@ -442,7 +444,7 @@ async def test_a_directory_that_does_not_say_whose_it_is(
     path = tmp_path / "meta.properties"
     inflict(path, None if content is None else (lambda data: content))
     manager = await started(tmp_path)
-    assert not manager.damaged and not manager.offline_dirs
+    assert not manager.damaged.found and not manager.dirs.offline
     assert str(path) in caplog.text and "cannot be checked" in caplog.text
     assert b"cluster.id=cluster" in path.read_bytes()
 
@@ -455,7 +457,9 @@ async def test_an_append_that_fails_takes_its_log_offline_alone(tmp_path: Path) 
     manager = await started(tmp_path, on_directory_failure=lambda *each: failures.append(each))
     for tp in (TP, OTHER):
         fill(manager.get_or_create(tp, is_new=True), 5)
-    manager.write_high_watermarks({tp: log.end_offset for tp, log in manager.logs.items()})
+    manager.checkpoints.write_high_watermarks(
+        {tp: log.end_offset for tp, log in manager.logs.items()}
+    )
     log = manager.logs[TP]
     # An index that is ahead of its log, as the damage left it that this is a guard against.
     log.segments.active.offset_index.append(1000, 1 << 20)
@@ -468,13 +472,13 @@ async def test_an_append_that_fails_takes_its_log_offline_alone(tmp_path: Path) 
     assert failures == [(str(tmp_path / str(TP)), [TP])]
     with pytest.raises(KafkaError, match="offline"):
         manager.get_or_create(TP)
-    manager.write_high_watermarks({OTHER: 5})
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_high_watermarks({OTHER: 5})
+    manager.checkpoints.write_recovery_points()
     await manager.close()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     again = await started(tmp_path)
     assert again.logs[TP].end_offset >= 5
-    assert again.read_high_watermarks()[TP] == 5
+    assert again.checkpoints.read_high_watermarks()[TP] == 5
 
 
 # What a stop costs
@@ -512,7 +516,7 @@ async def test_a_stop_syncs_only_the_logs_that_have_changed(
     await manager.close()
     assert {Path(path).parts[len(tmp_path.parts) :][:1] for path in synced} == {(), (str(OTHER),)}
     again = await started(tmp_path)
-    assert not again.damaged and again.logs[TP].start_offset == 7
+    assert not again.damaged.found and again.logs[TP].start_offset == 7
     assert read_all(again.logs[TP]) == [
         data for data in contents if header_at(data).last_offset >= 7
     ]
@@ -546,7 +550,7 @@ async def test_a_stop_syncs_each_file_once_and_none_that_was_flushed(
     assert of(unflushed) == [*epochs_of_directory, ".log", ".timeindex", ".snapshot", directory]
     assert of(moved) == [".timeindex", ".snapshot", directory], "truncation has synced the rest"
     again = await started(tmp_path)
-    assert not again.damaged and {log.end_offset for log in again.logs.values()} == {1}
+    assert not again.damaged.found and {log.end_offset for log in again.logs.values()} == {1}
 
 
 async def test_a_start_after_a_crash_syncs_the_last_segment_of_each_log_alone(
@@ -555,7 +559,7 @@ async def test_a_start_after_a_crash_syncs_the_last_segment_of_each_log_alone(
     manager = await started(tmp_path)
     log = manager.get_or_create(TP, is_new=True)
     fill(log, 5)
-    manager._close_files()
+    manager.close_files()
     synced.clear()
     again = await started(tmp_path)
     assert again.logs[TP].end_offset == 5
@@ -567,9 +571,6 @@ async def test_a_start_after_a_crash_syncs_the_last_segment_of_each_log_alone(
 async def test_thousands_of_logs_are_closed_and_loaded_in_few_calls_off_the_loop(
     tmp_path: Path,
 ) -> None:
-    manager = await started(tmp_path)
-    for n in range(64):
-        manager.get_or_create(TopicPartition("t", n), is_new=True)
     calls = 0
 
     async def counting(work: Any) -> Any:
@@ -577,7 +578,10 @@ async def test_thousands_of_logs_are_closed_and_loaded_in_few_calls_off_the_loop
         calls += 1
         return work()
 
-    manager.offload = counting
+    manager = await started(tmp_path, counting)
+    for n in range(64):
+        manager.get_or_create(TopicPartition("t", n), is_new=True)
+    calls = 0
     await manager.close()
     assert calls == 4
     calls = 0
@@ -596,7 +600,7 @@ async def test_logs_that_were_not_closed_are_synced_together_not_one_by_one(
     crashed = await started(tmp_path)
     for n in range(16):
         fill(crashed.get_or_create(TopicPartition("t", n), is_new=True), 1)
-    crashed._close_files()
+    crashed.close_files()
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     manager = await started(tmp_path)

@@ -25,7 +25,7 @@ from tests.log.logs import (
 from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, File
 from odradek.log.log import UnexpectedOffset
-from odradek.log.segment import LOOKED_AT_BYTES
+from odradek.log.timestamp_search import LOOKED_AT_BYTES
 from odradek.wire.batch import (
     BatchHeader,
     CorruptBatch,
@@ -142,6 +142,35 @@ def test_a_repeated_batch_is_answered_as_the_first_time_and_not_appended() -> No
         assert caught.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.size_bytes == size
     assert log.epochs.entries == [(0, 0)]
+
+
+def test_truncating_leaves_ended_transactions_stable() -> None:
+    log = open_log()
+    produce(log, 0)
+    end(log, ControlType.ABORT)
+    log.set_high_watermark(log.end_offset)
+    fill(log, 2)
+    log.truncate_to(3)
+    assert (log.end_offset, log.high_watermark, log.last_stable_offset) == (3, 2, 2)
+    log.truncate_to(2)
+    assert log.last_stable_offset == 2
+    log.truncate_to(1)
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+
+
+def test_a_follower_that_copies_many_transactions_at_once_knows_each_abort() -> None:
+    leader, follower = open_log(), open_log()
+    produce(leader, 0)
+    end(leader, ControlType.ABORT)
+    produce(leader, 1)
+    end(leader, ControlType.ABORT)
+    other = batch(producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
+    leader.append_as_leader(other, 0)
+    follower.append_as_follower(leader.read(0, 1 << 20).records)
+    for to in range(1, 6):
+        expected = leader.aborted_transactions(0, to)
+        assert follower.aborted_transactions(0, to) == expected
+    assert [each.first_offset for each in expected] == [0, 2]
 
 
 def test_open_transactions_hold_the_last_stable_offset_back() -> None:
@@ -317,7 +346,7 @@ def _opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         opened.append(header.base_offset)
         return iterate_records(buffer, header)
 
-    monkeypatch.setattr("odradek.log.segment.iterate_records", opening)
+    monkeypatch.setattr("odradek.log.timestamp_search.iterate_records", opening)
     return opened
 
 

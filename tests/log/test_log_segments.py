@@ -27,7 +27,8 @@ from odradek.log import recovery
 from odradek.log.config import LogConfig
 from odradek.log.disk import Disk, RealDisk, RealFile
 from odradek.log.log import Log
-from odradek.log.segment import CLEANED_SUFFIX, Segment
+from odradek.log.segment import Segment
+from odradek.log.segment_files import CLEANED_SUFFIX, SegmentFiles
 from odradek.wire.batch import (
     header_at,
 )
@@ -308,9 +309,7 @@ def test_cleaned_segments_take_the_place_of_those_they_came_from() -> None:
     fill(log, 30)
     old = list(log.segments)[:2]
     kept = [data for data in everything(log) if header_at(data).base_offset % 2]
-    clean = Segment(
-        disk, DIRECTORY, 0, SMALL, created_ms=NOW_MS, suffix=CLEANED_SUFFIX, create=True
-    )
+    clean = Segment.create(SegmentFiles(disk, DIRECTORY, 0, CLEANED_SUFFIX), SMALL, NOW_MS)
     for data in kept:
         if header_at(data).base_offset < log.segments[2].base_offset:
             clean.append(data, [header_at(data)])

@@ -5,9 +5,10 @@ import errno
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from tests.log.conftest import World
 from tests.log.managers import CONFIG, TP, A, B, make, put, started, tps
 
 from odradek.log.checkpoints import InconsistentMetaProperties, OffsetCheckpoint
@@ -17,27 +18,30 @@ from odradek.log.log_dirs import NoDirectoryLeft
 from odradek.log.manager import DuplicateLog
 from odradek.log.reports import describe_directories
 from odradek.log.upkeep import UpkeepConfig
+from odradek.sim.loop import Process
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
 # Where logs are made
 
 
-async def test_partitions_spread_over_the_directories(world: Any) -> None:
+async def test_partitions_spread_over_the_directories(world: World) -> None:
     manager = await started(world)
     for topic_partition in tps(5):
         log = manager.get_or_create(topic_partition, is_new=True)
         assert manager.get_or_create(topic_partition) is manager.get(topic_partition) is log
-    assert [len(manager.logs_in(path)) for path in (A, B)] == [3, 2]
+    assert [len(manager.registry.in_directory(path)) for path in (A, B)] == [3, 2]
     assert manager.get(TopicPartition("u", 0)) is None
 
 
-async def test_a_clean_stop_and_start(world: Any) -> None:
+async def test_a_clean_stop_and_start(world: World) -> None:
     manager = await started(world)
     for topic_partition in tps(4):
         put(manager.get_or_create(topic_partition), 10 + topic_partition.partition)
     manager.logs[TP].advance_start_offset(3)
-    manager.write_high_watermarks({tp: log.high_watermark for tp, log in manager.logs.items()})
+    manager.checkpoints.write_high_watermarks(
+        {tp: log.high_watermark for tp, log in manager.logs.items()}
+    )
     await manager.close()
     files = {path: bytes(content.data) for path, content in world.platter.files.items()}
     marker = files[f"{A}/.kafka_cleanshutdown"]
@@ -51,15 +55,15 @@ async def test_a_clean_stop_and_start(world: Any) -> None:
         tp: 10 + tp.partition for tp in tps(4)
     }
     assert again.logs[TP].start_offset == 3 and again.logs[TP].recovery_point == 10
-    assert again.read_high_watermarks() == {tp: 10 + tp.partition for tp in tps(4)}
-    assert again.read_high_watermarks(B + "/") == {tps(4)[1]: 11, tps(4)[3]: 13}
+    assert again.checkpoints.read_high_watermarks() == {tp: 10 + tp.partition for tp in tps(4)}
+    assert again.checkpoints.read_high_watermarks(B + "/") == {tps(4)[1]: 11, tps(4)[3]: 13}
     assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
 
 
-async def test_a_killed_broker_recovers(world: Any) -> None:
+async def test_a_killed_broker_recovers(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP), 20)
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     again = await started(world)
     assert again.logs[TP].end_offset == 20
     assert again.logs[TP].recovery_point <= 20
@@ -70,7 +74,7 @@ async def test_a_killed_broker_recovers(world: Any) -> None:
     assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
 
 
-async def test_settings_of_a_topic_and_changes_of_them(world: Any) -> None:
+async def test_settings_of_a_topic_and_changes_of_them(world: World) -> None:
     own = replace(CONFIG, retention_ms=5)
     manager = await started(world)
     assert manager.get_or_create(TP, own).config is own
@@ -86,14 +90,15 @@ async def test_settings_of_a_topic_and_changes_of_them(world: Any) -> None:
 # Whose directory, and what is in it
 
 
-async def test_two_brokers_cannot_share_a_directory(world: Any) -> None:
+async def test_two_brokers_cannot_share_a_directory(world: World) -> None:
     manager = make(world, A)
-    world.platter.locks[f"{A}/.lock"] = SimpleNamespace(alive=True)  # somebody else's
+    another = cast(Process, SimpleNamespace(alive=True))
+    world.platter.locks[f"{A}/.lock"] = another
     with pytest.raises(DirectoryInUse):
         manager.dirs.open()
 
 
-async def test_the_directory_of_another_broker_is_refused(world: Any) -> None:
+async def test_the_directory_of_another_broker_is_refused(world: World) -> None:
     await (await started(world)).close()
     manager = make(world)
     manager.dirs.open()
@@ -102,19 +107,19 @@ async def test_the_directory_of_another_broker_is_refused(world: Any) -> None:
         manager.dirs.claim(2, "cluster", world.clock())
 
 
-def test_one_directory_twice(world: Any) -> None:
+def test_one_directory_twice(world: World) -> None:
     with pytest.raises(ValueError):
         make(world, A, A + "/")
 
 
 @pytest.mark.parametrize("name", ["photos", "t-x", "t-0-delete"])
-async def test_a_foreign_sub_directory_stops_the_start(world: Any, name: str) -> None:
+async def test_a_foreign_sub_directory_stops_the_start(world: World, name: str) -> None:
     world.disk().make_dirs(f"{A}/{name}")
     with pytest.raises(UnexpectedDirectory):
         await started(world)
 
 
-async def test_kafkas_other_sub_directories_and_plain_files_are_passed_over(world: Any) -> None:
+async def test_kafkas_other_sub_directories_and_plain_files_are_passed_over(world: World) -> None:
     for name in ("remote-log-index-cache", "__cluster_metadata-0", "s-0.0123-stray"):
         world.disk().make_dirs(f"{A}/{name}")
     world.disk().open(f"{A}/notes", create=True)
@@ -122,7 +127,7 @@ async def test_kafkas_other_sub_directories_and_plain_files_are_passed_over(worl
     assert manager.logs == {} and world.disk().exists(f"{A}/s-0.0123-stray")
 
 
-async def test_a_partition_in_two_directories_is_fatal(world: Any) -> None:
+async def test_a_partition_in_two_directories_is_fatal(world: World) -> None:
     world.disk().make_dirs(f"{A}/t-0")
     world.disk().make_dirs(f"{B}/t-0")
     with pytest.raises(DuplicateLog, match=f"t-0 is in ({A}|{B})/t-0 and in ({A}|{B})/t-0"):
@@ -133,12 +138,12 @@ async def test_a_partition_in_two_directories_is_fatal(world: Any) -> None:
 
 
 async def test_a_topic_is_deleted_with_one_checkpoint_not_one_for_each_partition(
-    world: Any, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = await started(world)
     for topic_partition in tps(20):
         put(manager.get_or_create(topic_partition))
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     written: list[str] = []
     write = OffsetCheckpoint.write
 
@@ -157,11 +162,11 @@ async def test_a_topic_is_deleted_with_one_checkpoint_not_one_for_each_partition
     await manager.close()
 
 
-async def test_deletion_renames_at_once_and_removes_later(world: Any) -> None:
+async def test_deletion_renames_at_once_and_removes_later(world: World) -> None:
     manager = await started(world)
     for topic_partition in tps(3):
         put(manager.get_or_create(topic_partition))
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     log = manager.async_delete(TP)
     assert log is not None and manager.get(TP) is None
     assert log.directory.startswith(f"{A}/t-0.") and log.directory.endswith("-delete")
@@ -171,15 +176,15 @@ async def test_deletion_renames_at_once_and_removes_later(world: Any) -> None:
     with pytest.raises(KafkaError) as caught:
         put(log)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
-    await manager.remove_retired()
+    await manager.upkeep.work_off()
     assert world.disk().exists(log.directory)
     world.now_ms += 1000
-    await manager.remove_retired()
+    await manager.upkeep.work_off()
     assert not world.disk().exists(log.directory)
     assert manager.async_delete(TP) is None
 
 
-async def test_a_stray_log_is_out_of_use_and_never_removed(world: Any) -> None:
+async def test_a_stray_log_is_out_of_use_and_never_removed(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP))
     log = manager.async_delete(TP, stray=True)
@@ -190,30 +195,30 @@ async def test_a_stray_log_is_out_of_use_and_never_removed(world: Any) -> None:
     for each in (manager, again):
         world.now_ms += 1000
         assert each.statistics()["directories_to_remove"] == 0
-        await each.remove_retired()
+        await each.upkeep.work_off()
     assert world.disk().exists(log.directory)
 
 
-async def test_deletion_resumes_after_a_restart(world: Any) -> None:
+async def test_deletion_resumes_after_a_restart(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP))
     manager.async_delete(TP)
     again = await started(world)
     assert again.logs == {} and again.statistics()["directories_to_remove"] == 1
     world.now_ms += 1000
-    await again.remove_retired()
+    await again.upkeep.work_off()
     assert not any("-delete" in path for path in world.files("/"))
 
 
 @pytest.mark.parametrize("kill", [False, True])
-async def test_a_new_log_inherits_nothing_of_a_deleted_one(world: Any, kill: bool) -> None:
+async def test_a_new_log_inherits_nothing_of_a_deleted_one(world: World, kill: bool) -> None:
     manager = await started(world, A)
     put(manager.get_or_create(TP), 20)
-    await manager.flush(manager.logs[TP])
+    await manager.flusher.flush(manager.logs[TP])
     manager.logs[TP].advance_start_offset(15)
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_start_offsets()
-    manager.write_high_watermarks({TP: 20})
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_start_offsets()
+    manager.checkpoints.write_high_watermarks({TP: 20})
     stale = {path: bytes(c.data) for path, c in world.platter.files.items() if "checkpoint" in path}
     manager.async_delete(TP)
     if kill:
@@ -224,7 +229,7 @@ async def test_a_new_log_inherits_nothing_of_a_deleted_one(world: Any, kill: boo
         manager = await started(world, A)
     log = manager.get_or_create(TP)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
-    assert manager.read_high_watermarks() == {}
+    assert manager.checkpoints.read_high_watermarks() == {}
     put(log, 2)
     again = await started(world, A)
     assert again.logs[TP].end_offset == 2 and again.logs[TP].recovery_point == 0
@@ -233,7 +238,7 @@ async def test_a_new_log_inherits_nothing_of_a_deleted_one(world: Any, kill: boo
 # Looking
 
 
-async def test_describe(world: Any) -> None:
+async def test_describe(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP), 3)
     reports = describe_directories(manager)
@@ -241,7 +246,7 @@ async def test_describe(world: Any) -> None:
     assert reports[0].is_online and reports[0].total_bytes == 1 << 40
     assert reports[0].usable_bytes < 1 << 40
     assert reports[0].logs == [(TP, manager.logs[TP].size_bytes, 0, False)]
-    manager.fail_directory(B, OSError("gone"))
+    manager.dirs.fail(B, OSError("gone"))
     assert describe_directories(manager)[1] == (B, False, -1, -1, [])
 
 
@@ -253,7 +258,7 @@ class Failures(list[tuple[str, list[TopicPartition]]]):
         self.append((directory, partitions))
 
 
-async def test_a_failing_directory_takes_its_logs_only(world: Any) -> None:
+async def test_a_failing_directory_takes_its_logs_only(world: World) -> None:
     failures = Failures()
     manager = await started(world, on_directory_failure=failures)
     for topic_partition in tps(4):
@@ -262,36 +267,36 @@ async def test_a_failing_directory_takes_its_logs_only(world: Any) -> None:
     with pytest.raises(KafkaError) as caught:
         put(manager.logs[TP])
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert failures == []  # told on the loop, not inside the append
+    assert failures == []  # reported on the loop, not inside the append
     await asyncio.sleep(0)
     assert failures == [(A, [tps(4)[0], tps(4)[2]])]
     assert list(manager.logs) == [tps(4)[1], tps(4)[3]]
-    assert list(manager.offline_dirs) == [A] and manager.live_dirs == [B]
+    assert list(manager.dirs.offline) == [A] and list(manager.dirs.live) == [B]
     put(manager.logs[tps(4)[1]])
     # A partition that may be in the lost directory is not made again, a new one is.
     with pytest.raises(KafkaError):
         manager.get_or_create(TP)
     assert manager.get_or_create(TopicPartition("new", 0), is_new=True).directory.startswith(B)
-    manager.checkpoint_recovery_points()
-    manager.write_high_watermarks({})
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks({})
     await manager.close()
     world.platter.failed.clear()
     assert world.disk().exists(f"{B}/.kafka_cleanshutdown")
     assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
 
 
-async def test_a_directory_that_fails_while_checkpoints_are_written(world: Any) -> None:
+async def test_a_directory_that_fails_while_checkpoints_are_written(world: World) -> None:
     failures = Failures()
     manager = await started(world, on_directory_failure=failures)
     put(manager.get_or_create(TP))
-    await manager.flush(manager.logs[TP])
+    await manager.flusher.flush(manager.logs[TP])
     world.platter.failed.add(A)
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     await asyncio.sleep(0)
     assert failures == [(A, [TP])]
 
 
-async def test_a_directory_that_fails_while_it_is_closed(world: Any) -> None:
+async def test_a_directory_that_fails_while_it_is_closed(world: World) -> None:
     failures = Failures()
     manager = await started(world, on_directory_failure=failures)
     for topic_partition in tps(4):
@@ -305,16 +310,16 @@ async def test_a_directory_that_fails_while_it_is_closed(world: Any) -> None:
     assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
 
 
-async def test_a_directory_that_cannot_be_opened_at_the_start(world: Any) -> None:
+async def test_a_directory_that_cannot_be_opened_at_the_start(world: World) -> None:
     failures = Failures()
     world.platter.failed.add(A)
     manager = make(world, on_directory_failure=failures)
     manager.dirs.open()
     await asyncio.sleep(0)
-    assert failures == []  # not before whoever is told can do something about it
+    assert failures == []  # not before the listener can act on it
     await manager.load()
     await asyncio.sleep(0)
-    assert manager.live_dirs == [B] and failures == [(A, [])]
+    assert list(manager.dirs.live) == [B] and failures == [(A, [])]
     world.platter.failed.add(B)
     with pytest.raises(NoDirectoryLeft):
         await started(world)
@@ -331,19 +336,19 @@ async def test_a_directory_that_cannot_be_opened_at_the_start(world: Any) -> Non
     ],
 )
 @pytest.mark.parametrize("data", [b"\0" * 40, b"0\n5\nt 0 1\n", b"9\n0\n"])
-async def test_a_damaged_checkpoint_costs_nothing(world: Any, name: str, data: bytes) -> None:
+async def test_a_damaged_checkpoint_costs_nothing(world: World, name: str, data: bytes) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP))
     put(manager.get_or_create(TopicPartition("t", 1)))
     await manager.close()
     world.disk().write_atomically(f"{A}/{name}", data)
     again = await started(world)
-    assert not again.offline_dirs and not again.damaged
+    assert not again.dirs.offline and not again.damaged.found
     assert {tp: log.end_offset for tp, log in again.logs.items()} == dict.fromkeys(tps(2), 1)
     assert again.logs[TP].epochs.entries == [(0, 0)]
 
 
-async def test_creation_tries_the_next_directory(world: Any) -> None:
+async def test_creation_tries_the_next_directory(world: World) -> None:
     manager = await started(world)
     world.platter.failed.add(A)
     assert manager.get_or_create(TP).directory == f"{B}/t-0"
@@ -354,7 +359,7 @@ async def test_creation_tries_the_next_directory(world: Any) -> None:
 
 
 async def test_a_log_that_was_half_made_is_not_made_elsewhere_too(
-    world: Any, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = await started(world)
 
@@ -366,18 +371,20 @@ async def test_a_log_that_was_half_made_is_not_made_elsewhere_too(
     with pytest.raises(KafkaError) as caught:
         manager.get_or_create(TP)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert manager.live_dirs == [B]
+    assert list(manager.dirs.live) == [B]
     again = await started(world)
     assert again.logs[TP].directory == f"{A}/t-0"
 
 
 @pytest.mark.parametrize("readable", [True, False])
-async def test_a_log_in_a_failed_directory_is_not_created_again(world: Any, readable: bool) -> None:
+async def test_a_log_in_a_failed_directory_is_not_created_again(
+    world: World, readable: bool
+) -> None:
     """Or it would stand in two when that directory is back."""
     manager = await started(world)
     assert manager.get_or_create(TP).directory == f"{A}/t-0"
     if readable:
-        manager.fail_directory(A, OSError(errno.ENOSPC, "no space"))
+        manager.dirs.fail(A, OSError(errno.ENOSPC, "no space"))
     else:
         world.platter.failed.add(A)
         with pytest.raises(KafkaError):
@@ -393,19 +400,19 @@ async def test_a_log_in_a_failed_directory_is_not_created_again(world: Any, read
 
 
 async def test_logs_of_a_directory_that_failed_while_loading_are_not_created_again(
-    world: Any,
+    world: World,
 ) -> None:
     (await started(world)).get_or_create(TP)
     manager = make(world)
     manager.dirs.open()
-    manager.fail_directory(A, OSError(errno.ENOSPC, "no space"))
+    manager.dirs.fail(A, OSError(errno.ENOSPC, "no space"))
     await manager.load()
     with pytest.raises(KafkaError) as caught:
         manager.get_or_create(TP, is_new=True)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_a_full_disk_fails_the_directory_and_loses_nothing_acknowledged(world: Any) -> None:
+async def test_a_full_disk_fails_the_directory_and_loses_nothing_acknowledged(world: World) -> None:
     manager = await started(world)
     log = manager.get_or_create(TP)
     world.platter.capacity_bytes = world.platter.used_bytes + 5000
@@ -416,7 +423,7 @@ async def test_a_full_disk_fails_the_directory_and_loses_nothing_acknowledged(wo
             acknowledged += 1
     except KafkaError:
         pass  # The disk is full, which the manager must have noticed.
-    assert manager.offline_dirs[A].errno == errno.ENOSPC
+    assert manager.dirs.offline[A].errno == errno.ENOSPC
     world.platter.capacity_bytes = 1 << 40
     again = await started(world)
     assert again.logs[TP].end_offset >= acknowledged > 10
@@ -425,7 +432,7 @@ async def test_a_full_disk_fails_the_directory_and_loses_nothing_acknowledged(wo
 # Crashes
 
 
-async def busy_life(world: Any, disk: Any) -> None:
+async def busy_life(world: World, disk: Any) -> None:
     """All that changes files: create, append, roll, checkpoint, clean, cut, delete, close."""
     compact = replace(CONFIG, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.01)
     manager = await started(world, disk=disk)
@@ -433,16 +440,16 @@ async def busy_life(world: Any, disk: Any) -> None:
     put(one, 12)
     put(two, 12)
     await manager.upkeep.work_off()
-    manager.checkpoint_recovery_points()
-    manager.write_high_watermarks({TP: 12})
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks({TP: 12})
     await manager.cleaner.run()
     two.advance_start_offset(8)
     two.delete_old_segments()
-    manager.checkpoint_start_offsets()
+    manager.checkpoints.write_start_offsets()
     one.truncate_to(11)
     manager.async_delete(TopicPartition("t", 1))
     world.now_ms += 1000
-    await manager.remove_retired()
+    await manager.upkeep.work_off()
     put(manager.get_or_create(TopicPartition("t", 1)), 3)
     await manager.close()
 
@@ -463,7 +470,7 @@ async def test_a_crash_at_any_change_leaves_directories_that_load(
         if power_loss:
             world.lose_power(changes)
         manager = await started(world)
-        assert not manager.offline_dirs, (changes, manager.offline_dirs)
+        assert not manager.dirs.offline, (changes, manager.dirs.offline)
         for log in manager.logs.values():
             assert log.start_offset <= log.end_offset <= 12
             assert log.recovery_point <= log.end_offset
@@ -478,7 +485,7 @@ async def test_a_crash_at_any_change_leaves_directories_that_load(
 # Upkeep
 
 
-async def test_upkeep_runs_on_the_loop(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upkeep_runs_on_the_loop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is the loop's; a test's sleep(0) is enough because every interval is 0."""
     upkeep = UpkeepConfig(0, 0, 0, 0, 0, 0)
     old = replace(CONFIG, retention_ms=1000, flush_ms=1)
@@ -510,7 +517,7 @@ async def test_upkeep_runs_on_the_loop(world: Any, monkeypatch: pytest.MonkeyPat
     await manager.close()
 
 
-async def test_upkeep_stops_also_when_there_is_work_at_that_moment(world: Any) -> None:
+async def test_upkeep_stops_also_when_there_is_work_at_that_moment(world: World) -> None:
     manager = await started(world)
     manager.start()
     put(manager.get_or_create(TP))
@@ -524,7 +531,7 @@ async def test_upkeep_stops_also_when_there_is_work_at_that_moment(world: Any) -
     assert stopping.done()
 
 
-async def test_rolled_segments_are_flushed_off_the_loop(world: Any) -> None:
+async def test_rolled_segments_are_flushed_off_the_loop(world: World) -> None:
     offloaded = []
 
     async def offload(work: Callable[[], Any]) -> Any:
@@ -541,17 +548,17 @@ async def test_rolled_segments_are_flushed_off_the_loop(world: Any) -> None:
     assert log.recovery_point == 10 and len(offloaded) == 1
 
 
-async def test_truncating_below_the_recovery_point_rewrites_the_checkpoint(world: Any) -> None:
+async def test_truncating_below_the_recovery_point_rewrites_the_checkpoint(world: World) -> None:
     manager = await started(world)
     log = manager.get_or_create(TP)
     put(log, 10)
-    await manager.flush(log)
-    manager.checkpoint_recovery_points()
+    await manager.flusher.flush(log)
+    manager.checkpoints.write_recovery_points()
     log.truncate_to(4)
     assert world.disk().read_bytes(f"{A}/recovery-point-offset-checkpoint") == b"0\n1\nt 0 4\n"
 
 
-async def test_a_log_deleted_during_its_flush(world: Any) -> None:
+async def test_a_log_deleted_during_its_flush(world: World) -> None:
     manager = await started(world)
     log = manager.get_or_create(TP)
     put(log, 3)
@@ -560,6 +567,6 @@ async def test_a_log_deleted_during_its_flush(world: Any) -> None:
         manager.async_delete(TP)
         return work()
 
-    manager.offload = offload
-    await manager.flush(log)
-    assert manager.offline_dirs == {}
+    manager.flusher.offload = offload
+    await manager.flusher.flush(log)
+    assert manager.dirs.offline == {}

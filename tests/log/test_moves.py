@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.log.conftest import World
 from tests.log.managers import CONFIG, TP, A, B, C, put, started
 
 from odradek.log import cleaner
+from odradek.log.epochs import LeaderEpochs
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.reports import describe_directories
@@ -18,7 +20,7 @@ from odradek.wire.records import Record, decode_records, encode_batch
 
 
 class ReadOnly:
-    """A disk on which nothing below `path` is renamed, or its names synced."""
+    """A disk on which nothing below `path` is renamed or replaced, or its names synced."""
 
     def __init__(self, disk: Any, path: str) -> None:
         self._disk = disk
@@ -35,6 +37,10 @@ class ReadOnly:
         self._refuse(path)
         self._disk.sync_dir(path)
 
+    def write_atomically(self, path: str, data: bytes) -> None:
+        self._refuse(path)
+        self._disk.write_atomically(path, data)
+
     def _refuse(self, path: str) -> None:
         if path.startswith(self._path):
             raise OSError(errno.EROFS, "read-only", path)
@@ -50,7 +56,7 @@ def copied(manager: LogManager) -> Log:
     return future
 
 
-async def test_a_future_log_takes_the_place_of_the_current(world: Any) -> None:
+async def test_a_future_log_takes_the_place_of_the_current(world: World) -> None:
     manager = await started(world)
     current = manager.get_or_create(TP)
     put(current, 5)
@@ -79,7 +85,19 @@ async def test_a_future_log_takes_the_place_of_the_current(world: Any) -> None:
         again.replace_current_with_future(TP)
 
 
-async def test_a_cancelled_move(world: Any) -> None:
+async def test_leader_epochs_without_records_move_with_the_log(world: World) -> None:
+    manager = await started(world)
+    current = manager.get_or_create(TP)
+    put(current, 5)
+    current.assign_epoch(7, 5)
+    future = copied(manager)
+    assert future.epochs.latest_epoch != 7
+    moved = manager.replace_current_with_future(TP)
+    assert moved.epochs.entries == current.epochs.entries
+    assert LeaderEpochs(moved.epochs.path, disk=moved.disk).entries == moved.epochs.entries
+
+
+async def test_a_cancelled_move(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP))
     manager.prefer_directory(TP, B)
@@ -88,7 +106,9 @@ async def test_a_cancelled_move(world: Any) -> None:
     assert manager.get(TP, future=True) is None and manager.get(TP) is not None
 
 
-async def test_of_two_copies_one_is_set_aside(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_of_two_copies_one_is_set_aside(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = await started(world, A)
     put(manager.get_or_create(TP), 5)
     disk = world.disk()
@@ -104,7 +124,7 @@ async def test_of_two_copies_one_is_set_aside(world: Any, caplog: pytest.LogCapt
     assert not last.dirs.unclean and last.future_logs[TP].directory.startswith(B)
 
 
-async def test_a_copy_serves_where_the_log_cannot_be_deleted(world: Any) -> None:
+async def test_a_copy_serves_where_the_log_cannot_be_deleted(world: World) -> None:
     manager = await started(world)
     source = manager.get_or_create(TP)
     put(source, 5)
@@ -112,11 +132,11 @@ async def test_a_copy_serves_where_the_log_cannot_be_deleted(world: Any) -> None
     source.disk = ReadOnly(source.disk, A)
     assert manager.replace_current_with_future(TP) is future is manager.logs[TP]
     put(future)
-    assert source.offline and list(manager.offline_dirs) == [A]
+    assert source.offline and list(manager.dirs.offline) == [A]
     assert world.disk().exists(f"{A}/t-0") and manager.future_logs == {}
 
 
-async def test_a_log_serves_where_its_copy_cannot_take_its_place(world: Any) -> None:
+async def test_a_log_serves_where_its_copy_cannot_take_its_place(world: World) -> None:
     manager = await started(world)
     source = manager.get_or_create(TP)
     put(source, 5)
@@ -126,21 +146,36 @@ async def test_a_log_serves_where_its_copy_cannot_take_its_place(world: Any) -> 
         manager.replace_current_with_future(TP)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
     put(source)
-    assert manager.logs[TP] is source and list(manager.offline_dirs) == [B]
+    assert manager.logs[TP] is source and list(manager.dirs.offline) == [B]
     assert manager.future_logs == {}
 
 
-async def test_a_copy_that_cannot_be_deleted_is_given_up(world: Any) -> None:
+async def test_a_log_serves_where_its_copy_cannot_take_its_epochs(world: World) -> None:
+    manager = await started(world)
+    source = manager.get_or_create(TP)
+    put(source, 5)
+    source.assign_epoch(7, 5)
+    future = copied(manager)
+    future.epochs._disk = ReadOnly(future.disk, B)
+    with pytest.raises(KafkaError) as caught:
+        manager.replace_current_with_future(TP)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    put(source)
+    assert manager.logs[TP] is source and list(manager.dirs.offline) == [B]
+    assert world.disk().exists(f"{A}/t-0") and not world.disk().exists(f"{B}/t-0")
+
+
+async def test_a_copy_that_cannot_be_deleted_is_given_up(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP), 5)
     future = copied(manager)
     future.disk = ReadOnly(future.disk, B)
     assert manager.async_delete(TP, future=True) is future
-    assert manager.future_logs == {} and list(manager.offline_dirs) == [B]
+    assert manager.future_logs == {} and list(manager.dirs.offline) == [B]
     put(manager.logs[TP])
 
 
-async def test_the_copy_of_a_cleaned_log_is_whole_after_a_kill(world: Any) -> None:
+async def test_the_copy_of_a_cleaned_log_is_whole_after_a_kill(world: World) -> None:
     compact = replace(CONFIG, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.01)
     manager = await started(world)
     put(manager.get_or_create(TP, compact), 30)
@@ -153,11 +188,11 @@ async def test_the_copy_of_a_cleaned_log_is_whole_after_a_kill(world: Any) -> No
     assert again.logs[TP].directory == f"{B}/t-0" and again.logs[TP].end_offset == 35
     again.async_delete(TP)
     world.now_ms += 1000
-    await again.remove_retired()
+    await again.upkeep.work_off()
     assert not any("t-0" in path for path in world.files("/"))
 
 
-async def test_a_copy_that_takes_its_logs_place_while_it_is_flushed(world: Any) -> None:
+async def test_a_copy_that_takes_its_logs_place_while_it_is_flushed(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP), 20)
     future = copied(manager)
@@ -167,15 +202,15 @@ async def test_a_copy_that_takes_its_logs_place_while_it_is_flushed(world: Any) 
             manager.replace_current_with_future(TP)
         return work()
 
-    manager.offload = offload
-    await manager.flush(future)
-    assert manager.offline_dirs == {} and manager.logs[TP] is future
+    manager.flusher.offload = offload
+    await manager.flusher.flush(future)
+    assert manager.dirs.offline == {} and manager.logs[TP] is future
     assert future.recovery_point == 20
     for path in world.files(f"{B}/t-0/"):
         assert world.platter.files[path].pending == [], path
 
 
-async def test_a_directory_that_is_gone_and_was_not_renamed_has_failed(world: Any) -> None:
+async def test_a_directory_that_is_gone_and_was_not_renamed_has_failed(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP))
 
@@ -183,12 +218,12 @@ async def test_a_directory_that_is_gone_and_was_not_renamed_has_failed(world: An
         world.disk().remove_tree(f"{A}/t-0")
         return work()
 
-    manager.offload = offload
-    await manager.flush(manager.logs[TP])
-    assert list(manager.offline_dirs) == [A]
+    manager.flusher.offload = offload
+    await manager.flusher.flush(manager.logs[TP])
+    assert list(manager.dirs.offline) == [A]
 
 
-async def test_a_segment_that_retention_takes_while_it_is_flushed(world: Any) -> None:
+async def test_a_segment_that_retention_takes_while_it_is_flushed(world: World) -> None:
     manager = await started(world)
     log = manager.get_or_create(TP)
     put(log, 20)
@@ -206,9 +241,9 @@ async def test_a_segment_that_retention_takes_while_it_is_flushed(world: Any) ->
     async def offload(work: Any) -> Any:
         return replace(work.__self__, disk=Disk()).sync()
 
-    manager.offload = offload
-    await manager.flush(log)
-    assert manager.offline_dirs == {} and log.start_offset == 20
+    manager.flusher.offload = offload
+    await manager.flusher.flush(log)
+    assert manager.dirs.offline == {} and log.start_offset == 20
 
 
 COMPACT = replace(
@@ -219,13 +254,13 @@ COMPACT = replace(
 )
 
 
-def tell(world: Any, log: Log, key: bytes, value: bytes | None) -> None:
+def tell(world: World, log: Log, key: bytes, value: bytes | None) -> None:
     log.append_as_leader(encode_batch([Record(-1, world.now_ms, key, value)]), 0)
     log.set_high_watermark(log.end_offset)
 
 
-def tell_others(world: Any, log: Log, count: int = 20) -> None:
-    """Of keys that are told of only once, so that none of these records is ever cleaned away."""
+def tell_others(world: World, log: Log, count: int = 20) -> None:
+    """Each with a key of its own, so that none of these records is ever cleaned away."""
     for _ in range(count):
         tell(world, log, b"%d" % log.end_offset, b"v")
 
@@ -240,14 +275,14 @@ def told_of(log: Log, key: bytes) -> list[tuple[int, bytes | None]]:
     ]
 
 
-async def clean_until_deletions_are_forgotten(world: Any, manager: LogManager) -> None:
+async def clean_until_deletions_are_forgotten(world: World, manager: LogManager) -> None:
     for _ in range(3):
         world.now_ms += COMPACT.delete_retention_ms
         tell_others(world, manager.logs[TP])
         await manager.cleaner.run()
 
 
-async def test_a_key_deleted_while_its_log_is_moved_stays_deleted(world: Any) -> None:
+async def test_a_key_deleted_while_its_log_is_moved_stays_deleted(world: World) -> None:
     manager = await started(world, topic_defaults=COMPACT)
     log = manager.get_or_create(TP)
     tell(world, log, b"K", b"secret")
@@ -264,7 +299,7 @@ async def test_a_key_deleted_while_its_log_is_moved_stays_deleted(world: Any) ->
 
 
 async def test_a_cleaning_that_is_under_way_when_a_move_begins_is_abandoned(
-    world: Any, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaner, "SLICE_BYTES", 1)
     manager = await started(world, topic_defaults=COMPACT)
@@ -277,7 +312,7 @@ async def test_a_cleaning_that_is_under_way_when_a_move_begins_is_abandoned(
     assert len(told_of(log, b"k")) == 30
 
 
-async def test_a_move_that_is_called_off_lets_the_log_be_cleaned(world: Any) -> None:
+async def test_a_move_that_is_called_off_lets_the_log_be_cleaned(world: World) -> None:
     manager = await started(world, topic_defaults=COMPACT)
     put(manager.get_or_create(TP), 30)
     copied(manager)
@@ -289,7 +324,7 @@ async def test_a_move_that_is_called_off_lets_the_log_be_cleaned(world: Any) -> 
 @pytest.mark.parametrize("is_moved", [False, True])
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_records_that_replace_truncated_ones_are_dirty(
-    world: Any, is_moved: bool, is_restarted: bool
+    world: World, is_moved: bool, is_restarted: bool
 ) -> None:
     manager = await started(world, topic_defaults=COMPACT)
     log = manager.get_or_create(TP)
@@ -313,7 +348,7 @@ async def test_records_that_replace_truncated_ones_are_dirty(
     assert told_of(log, b"K") == []
 
 
-async def test_a_log_that_is_shorter_at_load_than_it_was_cleaned_is_dirty(world: Any) -> None:
+async def test_a_log_that_is_shorter_at_load_than_it_was_cleaned_is_dirty(world: World) -> None:
     """Kafka does not flush what it cleans: after a power failure there may be less of it."""
     manager = await started(world, topic_defaults=COMPACT)
     tell_others(world, manager.get_or_create(TP), 10)

@@ -153,12 +153,12 @@ def test_a_file_in_use_stays_open(tmp_path: Path) -> None:
         for n in range(2)
     )
     fill(first, 3)
-    file = first.segments.active.file
+    file = first.segments.active.files.log
     fill(second, 3)
     assert disk.open_files.evictions > 0
     file.sync()  # raises if it is closed
     fill(first, 1)
-    assert first.segments.active.file is not file
+    assert first.segments.active.files.log is not file
     assert offsets(read_all(first)) == [0, 1, 2, 3]
 
 
@@ -197,12 +197,12 @@ async def main():
     for _ in range(ROUNDS):
         for log in logs:
             fill(log, 1)
-    await asyncio.gather(*(manager.flush(log) for log in logs[:9]))
+    await asyncio.gather(*(manager.flusher.flush(log) for log in logs[:9]))
     assert {log.recovery_point for log in logs[:9]} == {ROUNDS}
     # While no log has a file open, others take every descriptor there is, as connections would.
     for log in logs:
         for segment in log.segments:
-            segment.close_file()
+            segment.files.close()
     taken = []
     try:
         while True:
@@ -213,14 +213,14 @@ async def main():
         for log in logs[:30]:
             fill(log, 1)
     assert 0 < len(manager.disk.open_files) <= 4, 'only the spare descriptors are left'
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.async_delete(TopicPartition("t", 0))
     for descriptor in taken:
         os.close(descriptor)
-    assert not manager.offline_dirs and not manager.damaged
+    assert not manager.dirs.offline and not manager.damaged.found
     await manager.close()
     again = await started()
-    assert not again.offline_dirs and not again.damaged and len(again.logs) == LOGS - 1
+    assert not again.dirs.offline and not again.damaged.found and len(again.logs) == LOGS - 1
     for tp, log in again.logs.items():
         end = ROUNDS + (2 if tp.partition < 30 else 0)
         assert offsets(read_all(log)) == list(range(end)), tp

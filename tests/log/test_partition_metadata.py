@@ -4,8 +4,9 @@ docs/spec/protocol-ladder.md section 2.4.
 """
 
 import asyncio
+import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,10 +19,13 @@ from odradek.log.host import LogEnvironment, LogHost
 from odradek.log.log import Log
 from odradek.log.manager import LogManager, LogManagerConfig
 from odradek.log.offload import on_the_spot
+from odradek.log.open_files import OpenFiles
 from odradek.log.partition_metadata import (
     PARTITION_METADATA,
     CorruptPartitionMetadata,
+    PartitionMetadata,
     read_topic_id,
+    write_early_files,
 )
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topic_ids import NO_TOPIC_ID, new_topic_id, parse_topic_id
@@ -120,7 +124,7 @@ async def test_ids_are_written_in_the_background_and_a_bad_file_fails_its_direct
     logs = manager()
     await logs.load()
     log = logs.get_or_create(T0, is_new=True)
-    logs.assign_topic_id(log, TOPIC_ID)
+    logs.flusher.assign_topic_id(log, TOPIC_ID)
     file = Path(log.directory) / PARTITION_METADATA
     assert not file.exists()
     await logs.upkeep.work_off()
@@ -129,7 +133,7 @@ async def test_ids_are_written_in_the_background_and_a_bad_file_fails_its_direct
     file.write_bytes(b"")
     again = manager()
     await again.load()
-    assert list(again.offline_dirs) == [str(Path(log.directory).parent)]
+    assert list(again.dirs.offline) == [str(Path(log.directory).parent)]
     assert again.get(T0) is None
     await again.close()
 
@@ -175,7 +179,7 @@ async def test_an_id_that_is_being_written_when_records_come_or_the_log_goes(
     logs = LogManager([str(tmp_path)], environment, LogManagerConfig())
     await logs.load()
     log = logs.get_or_create(T0, is_new=True)
-    logs.assign_topic_id(log, TOPIC_ID)
+    logs.flusher.assign_topic_id(log, TOPIC_ID)
 
     def happen() -> None:
         if event == "append":
@@ -187,11 +191,11 @@ async def test_an_id_that_is_being_written_when_records_come_or_the_log_goes(
         else:
             logs.async_delete(T0)
         if event == "delete and create":
-            logs.assign_topic_id(logs.get_or_create(T0, is_new=True), other_id)
+            logs.flusher.assign_topic_id(logs.get_or_create(T0, is_new=True), other_id)
 
     disk.before[step] = happen
     await logs.upkeep.work_off()
-    assert not disk.before and not logs.offline_dirs
+    assert not disk.before and not logs.dirs.offline
     assert read_topic_id(disk, log.directory) == TOPIC_ID
     if event == "delete and create":
         assert read_topic_id(disk, logs.logs[T0].directory) == other_id
@@ -207,7 +211,7 @@ async def test_an_id_that_is_assigned_again_while_it_is_written(tmp_path: Path) 
 
     async def offload(work: Callable[[], Any]) -> Any:
         for log in logs.logs.values():
-            logs.assign_topic_id(log, TOPIC_ID)
+            logs.flusher.assign_topic_id(log, TOPIC_ID)
         await asyncio.sleep(0)
         return work()
 
@@ -215,8 +219,91 @@ async def test_an_id_that_is_assigned_again_while_it_is_written(tmp_path: Path) 
     logs = LogManager([str(tmp_path)], environment, LogManagerConfig())
     await logs.load()
     for tp in partitions:
-        logs.assign_topic_id(logs.get_or_create(tp, is_new=True), TOPIC_ID)
+        logs.flusher.assign_topic_id(logs.get_or_create(tp, is_new=True), TOPIC_ID)
     await logs.upkeep.work_off()
-    assert not logs.offline_dirs
+    assert not logs.dirs.offline
     for log in logs.logs.values():
         assert read_topic_id(RealDisk(), log.directory) == TOPIC_ID
+
+
+class CountingDisk(RealDisk):
+    """Counts syncs, and cannot rename one file."""
+
+    def __init__(self, unnamed: str) -> None:
+        super().__init__()
+        self.syncs: list[int] = []
+        self.unnamed = unnamed
+
+    def sync_files(self, paths: Sequence[str]) -> None:
+        self.syncs.append(len(paths))
+        super().sync_files(paths)
+
+    def rename(self, source: str, target: str) -> None:
+        if target == self.unnamed:
+            raise FileNotFoundError(errno.ENOENT, "moved away", source)
+        super().rename(source, target)
+
+
+async def test_many_ids_are_synced_together_and_one_that_fails_is_alone(tmp_path: Path) -> None:
+    disk = CountingDisk(unnamed=str(tmp_path / "moved" / PARTITION_METADATA))
+    metadata = {}
+    for name in ("moved", *map(str, range(300))):
+        (tmp_path / name).mkdir()
+        metadata[name] = PartitionMetadata(disk, str(tmp_path / name), is_kept=True)
+        assert metadata[name].assign(TOPIC_ID)
+    files = [file for each in metadata.values() if (file := each.start_write()) is not None]
+    failed = write_early_files(disk, files)
+    assert {file.directory: type(error) for file, error in failed.items()} == {
+        str(tmp_path / "moved"): FileNotFoundError
+    }
+    assert disk.syncs == [301, 300]
+    for name in metadata:
+        written = read_topic_id(disk, str(tmp_path / name))
+        assert written == (NO_TOPIC_ID if name == "moved" else TOPIC_ID)
+
+
+class HalfFailingDisk(RealDisk):
+    """Cannot sync anything in one log directory."""
+
+    def __init__(self, broken: str) -> None:
+        super().__init__()
+        self.broken = broken
+
+    def sync_files(self, paths: Sequence[str]) -> None:
+        if any(path.startswith(self.broken) for path in paths):
+            raise OSError(errno.EIO, "input/output error", self.broken)
+        super().sync_files(paths)
+
+
+def test_a_directory_that_cannot_be_synced_fails_alone(tmp_path: Path) -> None:
+    disk = HalfFailingDisk(str(tmp_path / "b"))
+    files = []
+    for name in ("a/t-0", "b/t-1", "a/t-2"):
+        (tmp_path / name).mkdir(parents=True)
+        metadata = PartitionMetadata(disk, str(tmp_path / name), is_kept=True)
+        metadata.assign(TOPIC_ID)
+        file = metadata.start_write()
+        assert file is not None
+        files.append(file)
+    assert [file.directory for file in write_early_files(disk, files)] == [str(tmp_path / "b/t-1")]
+    assert read_topic_id(disk, str(tmp_path / "a/t-2")) == TOPIC_ID
+
+
+def test_a_file_deleted_while_many_are_synced_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.log.disk.FILES_SYNCED_APART_MAX", 2)
+    paths = [tmp_path / name for name in ("kept", "deleted")]
+    for path in paths:
+        path.touch()
+    disk, opening = RealDisk(), OpenFiles.opening
+    synced: list[str] = []
+
+    def delete_and_open(files: OpenFiles, step: Callable[[], int]) -> int:
+        paths[1].unlink(missing_ok=True)  # after it was looked at, before it is opened
+        return opening(files, step)
+
+    monkeypatch.setattr(OpenFiles, "opening", delete_and_open)
+    monkeypatch.setattr(RealDisk, "sync_dir", lambda _, path: synced.append(path))
+    disk.sync_files([str(path) for path in paths])
+    assert synced == [str(path) for path in paths]

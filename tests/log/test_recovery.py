@@ -29,6 +29,7 @@ from odradek.log.disk import Disk
 from odradek.log.log import Log
 from odradek.log.producers import Origin
 from odradek.log.segment import Segment
+from odradek.log.segment_files import SegmentFiles
 from odradek.sim.disk import SimDisk
 from odradek.wire.batch import UnsupportedMagic, header_at
 from odradek.wire.records import (
@@ -212,7 +213,7 @@ def test_holes_that_a_leaders_cleaner_made_outlive_the_topics_policy(
         log.append_as_follower(data)
     fill(log, 3)
     for segment in log.segments:
-        segment.file.sync()
+        segment.files.log.sync()
     log.close_files()
     platter.lose_power(random.Random(1))
     again = open_log(disk, ONE_SEGMENT)
@@ -354,9 +355,7 @@ def test_leader_epochs_wait_for_the_flush_and_survive_every_crash() -> None:
 
 
 def swap_segment(disk: Disk, base_offset: int, parts: list[bytes], suffix: str) -> None:
-    segment = Segment(
-        disk, DIRECTORY, base_offset, SMALL, created_ms=NOW_MS, suffix=suffix, create=True
-    )
+    segment = Segment.create(SegmentFiles(disk, DIRECTORY, base_offset, suffix), SMALL, NOW_MS)
     for data in parts:
         segment.append(data, [header_at(data)])
     segment.seal()
@@ -549,3 +548,62 @@ def test_batches_with_gaps_are_read_across_segments() -> None:
     assert [h.base_offset for h in headers(log)] == [0, *range(third, 30)]
     bounded = log.read(0, 1 << 20, end_offset=second).records
     assert bounded == first[0]
+
+
+def index_files(disk: Disk) -> list[str]:
+    return [name for name in disk.list_dir(DIRECTORY) if name.endswith("index")]
+
+
+def test_an_empty_log_needs_no_indexes_however_often_it_is_loaded_and_closed() -> None:
+    disk = mounted(sim_disk())
+    log = open_log(disk)
+    log.close_files()
+    for clean in (False, True, True, False):
+        log = open_log(disk, clean=clean)
+        assert not log.segments.active.files.is_open
+        assert index_files(disk) == []
+        log.close()
+    assert index_files(disk) == []
+    log = open_log(disk, clean=True)
+    fill(log, 3)
+    log.close()
+    assert len(index_files(disk)) == 2
+
+
+def test_a_segment_that_lost_all_its_records_is_synced_and_loses_its_indexes() -> None:
+    """A start that was killed may have truncated it without a sync: the old end must not come back
+    beside what is written next."""
+    platter, disk, contents = filled(ONE_SEGMENT, batches=4)
+    assert disk.size(name(0, ".index")) > 0
+    file = disk.open(name(0, ".log"))
+    file.truncate(0)
+    log = open_log(disk, ONE_SEGMENT)
+    assert (log.end_offset, log.segments.active.offset_index.entry_count) == (0, 0)
+    assert disk.size(name(0, ".index")) == 0
+    log.close_files()
+    file.append(contents[0])
+    file.sync()
+    file.truncate(0)
+    log = open_log(disk, ONE_SEGMENT)
+    platter.lose_power(random.Random(1))
+    assert mounted(platter).size(name(0, ".log")) == 0
+
+
+def test_aborted_transactions_of_records_that_a_crash_took_are_forgotten() -> None:
+    disk = mounted(sim_disk())
+
+    def abort(log: Log) -> None:
+        data = batch(producer_id=3, producer_epoch=0, base_sequence=0, transactional=True)
+        log.append_as_leader(data, 0)
+        marker = encode_transaction_end(TransactionEnd(ControlType.ABORT, 0, NOW_MS), 3, 0)
+        log.append_as_leader(marker, 0, origin=Origin.COORDINATOR)
+
+    log = open_log(disk)
+    abort(log)
+    log.close_files()
+    overwrite(disk, name(0, ".log"), b"")
+    log = open_log(disk, clean=False)
+    assert log.end_offset == 0
+    assert not log.aborted_transactions(0, 100)
+    abort(log)
+    assert len(log.aborted_transactions(0, 100)) == 1

@@ -8,7 +8,7 @@ from tests.log.logs import NOW_MS, batch, everything, headers, open_log
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.producers import Origin
-from odradek.log.segment import LOOKED_AT_BYTES
+from odradek.log.timestamp_search import LOOKED_AT_BYTES
 from odradek.log.validation import RECORD_ERRORS_MAX, InvalidRecords
 from odradek.wire.batch import header_at, set_append_time, set_crc
 from odradek.wire.compression import SIZE_MAX, Codec, compress

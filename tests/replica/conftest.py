@@ -1,8 +1,8 @@
 """A few replica managers in one process, with real logs, a real store and sockets between them.
 
 The world stands in for the controller: `World.elect` writes a partition's state to the store and
-tells everybody, in the order the controller would. Under the simulated loop time jumps and nothing
-depends on the machine; `real_world` runs the same on the machine's own loop and sockets.
+notifies all brokers, in the order the controller would. Under the simulated loop time jumps and
+nothing depends on the machine; `real_world` runs the same on the machine's own loop and sockets.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from odradek.broker.metadata_cache import MetadataCache
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
 from odradek.log.host import LogEnvironment
+from odradek.log.log import Log
 from odradek.log.manager import LogManager, LogManagerConfig
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById
@@ -181,7 +182,7 @@ class Node:
         if clean:
             await self.logs.close()
         else:
-            self.logs._close_files()
+            self.logs.close_files()
         await self.session.close()
 
     async def configs(self, topics: Collection[str]) -> Mapping[str, LogConfig]:
@@ -285,7 +286,7 @@ class Node:
 
     # What tests ask
 
-    def log(self, of: TopicPartition = T0) -> Any:
+    def log(self, of: TopicPartition = T0) -> Log:
         return self.replicas.partitions[of].local_log
 
     def partition(self, of: TopicPartition = T0) -> Any:
@@ -389,7 +390,7 @@ class World:
         ]
 
     def update_metadata(self, *, without: Collection[int] = (), to: int | None = None) -> None:
-        """Tell everybody who is alive and who leads what."""
+        """Send every broker the live brokers and the leaders."""
         request = UpdateMetadataRequest(
             controller_id=self.controller_id,
             controller_epoch=self.controller_epoch,
@@ -604,7 +605,7 @@ class Simulation:
         if self.protocol is not None:
             config = replace(config, protocol=self.protocol)
 
-        async def told() -> None:
+        async def run_story() -> None:
             world = World(self._path, config, log_config)
             try:
                 await story(world)
@@ -612,7 +613,7 @@ class Simulation:
                 await world.close()
 
         try:
-            loop.run_until_complete(loop.process("127.0.0.1").run(told()))
+            loop.run_until_complete(loop.process("127.0.0.1").run(run_story()))
             assert not loop.failures, loop.failures
         finally:
             loop.close()

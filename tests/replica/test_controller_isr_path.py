@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from tests.replica.conftest import CONFIG, Port
+from tests.replica.conftest import CONFIG, Port, Simulation, World
 from tests.replica.test_isr_changes import Puppet
 
 from odradek.wire.api import ApiKey
@@ -39,7 +39,7 @@ Answer = Callable[[Any, int], Any]
 class ControllerSocket:
     """Takes a broker's requests, keeps them, and answers as the test says."""
 
-    def __init__(self, world: Any, broker_id: int = 9) -> None:
+    def __init__(self, world: World, broker_id: int = 9) -> None:
         self.world = world
         self.id = broker_id
         self.asked: list[AlterPartitionRequest] = []
@@ -61,10 +61,14 @@ class ControllerSocket:
     def announce(self) -> None:
         """UpdateMetadata of this controller to the brokers of the world."""
         live = self.world.live
-        self.world.live = lambda *without: [*live(*without), self._registration()]
+
+        def with_itself(*without: int) -> list[UpdateMetadataBroker]:
+            return [*live(*without), self._registration()]
+
+        self.world.live = with_itself  # type: ignore[method-assign]
         self.world.controller_id = self.id
         self.world.update_metadata()
-        self.world.live = live
+        self.world.live = live  # type: ignore[method-assign]
 
     def _registration(self) -> UpdateMetadataBroker:
         endpoint = UpdateMetadataEndpoint(
@@ -150,7 +154,7 @@ class ControllerSocket:
                 for each in topic.partitions]  # fmt: skip
 
 
-async def led(world: Any) -> tuple[Any, Puppet, ControllerSocket]:
+async def led(world: World) -> tuple[Any, Puppet, ControllerSocket]:
     """Broker 1 leads alone with one record; broker 2 fetches as the test says."""
     leader, _ = await world.start(1, 2)
     await world.elect(1, [1], [1, 2], without=[2])
@@ -164,8 +168,8 @@ async def catch_up(puppet: Puppet, offset: int = 1, times: int = 3) -> None:
         await asyncio.sleep(0.05)
 
 
-def test_who_has_caught_up_joins_by_one_request_and_no_notification(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_who_has_caught_up_joins_by_one_request_and_no_notification(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         await catch_up(puppet)
         await world.until(lambda: leader.role().isr.committed == (1, 2))
@@ -185,8 +189,8 @@ def test_who_has_caught_up_joins_by_one_request_and_no_notification(simulate: An
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_one_request_in_flight_and_the_rest_together(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_one_request_in_flight_and_the_rest_together(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         await world.start(1, 2)
         controller = await ControllerSocket(world).start()
         gate = asyncio.Event()
@@ -212,8 +216,8 @@ def test_one_request_in_flight_and_the_rest_together(simulate: Any) -> None:
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_while_the_answer_is_out_the_maximal_isr_holds_the_mark(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_while_the_answer_is_out_the_maximal_isr_holds_the_mark(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         controller.answer = lambda request, number: asyncio.sleep(1000)
         await catch_up(puppet)
@@ -232,8 +236,8 @@ def test_while_the_answer_is_out_the_maximal_isr_holds_the_mark(simulate: Any) -
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_written_and_the_controller_died_before_it_answered(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_written_and_the_controller_died_before_it_answered(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
 
         async def write_and_die(request: Any, number: int) -> Any:
@@ -252,8 +256,8 @@ def test_written_and_the_controller_died_before_it_answered(simulate: Any) -> No
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_refused_for_an_ineligible_replica_it_is_tried_again_later(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_refused_for_an_ineligible_replica_it_is_tried_again_later(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         for code in (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA):
             controller.answer = controller.error(code)
@@ -269,8 +273,8 @@ def test_refused_for_an_ineligible_replica_it_is_tried_again_later(simulate: Any
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_an_ineligible_replica_does_not_keep_another_from_joining(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_an_ineligible_replica_does_not_keep_another_from_joining(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, *_ = await world.start(1, 2, 3)
         await world.elect(1, [1], [1, 2, 3], without=[2, 3])
         leader.append(b"a")
@@ -291,8 +295,10 @@ def test_an_ineligible_replica_does_not_keep_another_from_joining(simulate: Any)
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_refused_by_a_controller_that_knows_better_it_waits_to_hear_it(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_refused_by_a_controller_that_knows_better_it_waits_to_hear_it(
+    simulate: Simulation,
+) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         for code in (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -316,10 +322,10 @@ def test_refused_by_a_controller_that_knows_better_it_waits_to_hear_it(simulate:
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_what_cannot_be_decided_now_is_asked_again_after_a_pause(simulate: Any) -> None:
+def test_what_cannot_be_decided_now_is_asked_again_after_a_pause(simulate: Simulation) -> None:
     """Any other error, an answer without the partition, no service, no controller at all."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         wrong = controller.respond
         for answer in (
@@ -353,8 +359,10 @@ def test_what_cannot_be_decided_now_is_asked_again_after_a_pause(simulate: Any) 
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_one_partition_that_is_never_decided_does_not_hold_up_the_others(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_one_partition_that_is_never_decided_does_not_hold_up_the_others(
+    simulate: Simulation,
+) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         controller = await ControllerSocket(world).start()
         stuck, other = TopicPartition("stuck", 0), TopicPartition("t", 0)
@@ -377,8 +385,8 @@ def test_one_partition_that_is_never_decided_does_not_hold_up_the_others(simulat
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_a_success_that_is_not_about_the_question_is_not_taken(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_success_that_is_not_about_the_question_is_not_taken(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         for odd in (
             {"isr": [1, 2, 3]},
@@ -406,10 +414,10 @@ def test_a_success_that_is_not_about_the_question_is_not_taken(simulate: Any) ->
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_the_leader_epoch_ends_while_the_connection_is_opened(simulate: Any) -> None:
+def test_the_leader_epoch_ends_while_the_connection_is_opened(simulate: Simulation) -> None:
     """Nothing is asked for a partition that this broker does not lead any more."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         controller.server.close()
         await catch_up(puppet)
@@ -423,10 +431,10 @@ def test_the_leader_epoch_ends_while_the_connection_is_opened(simulate: Any) -> 
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_it_restarts_after_a_change_whose_answer_never_came(simulate: Any) -> None:
+def test_it_restarts_after_a_change_whose_answer_never_came(simulate: Simulation) -> None:
     """The change is settled first, since nothing else moves the partition epoch; then reverted."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         controller.answer = lambda request, number: asyncio.sleep(1000)
         await catch_up(puppet)
@@ -444,17 +452,17 @@ def test_it_restarts_after_a_change_whose_answer_never_came(simulate: Any) -> No
     simulate(story, config=THROUGH_CONTROLLER)
 
 
-def test_topics_by_id_and_the_newcomer_by_its_incarnation(simulate: Any) -> None:
+def test_topics_by_id_and_the_newcomer_by_its_incarnation(simulate: Simulation) -> None:
     """From 2.8 on, in the versions that both sides know; by name if an id is missing."""
     topic_id = UUID(int=77)
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
         controller.answer = controller.error(ErrorCode.INELIGIBLE_REPLICA)
         await catch_up(puppet)
         (by_name,) = controller.asked
         assert by_name.topics[0].topic_name == "t"
-        leader.logs.assign_topic_id(leader.log(), topic_id)
+        leader.logs.flusher.assign_topic_id(leader.log(), topic_id)
         for highest in (3, 2, 1):
             controller.offered = (0, highest)
             for port in list(controller.ports):

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.replica.conftest import Node, Simulation, World
+from tests.replica.conftest import CONFIG, Node, Simulation, World
 
 from odradek.log.config import LogConfig
 from odradek.log.disk import RealDisk
 from odradek.wire.errors import ErrorCode
+from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topics import TopicPartition
 
@@ -54,7 +55,7 @@ class TestFailure:
             await world.elect(1, [1], [1])
             await world.elect(1, [1], [1], of=T1)
             assert directory_of(node, T0) != directory_of(node, T1)
-            node.logs.fail_directory(directory_of(node), OSError(5, "gone"))
+            node.logs.dirs.fail(directory_of(node), OSError(5, "gone"))
             await asyncio.sleep(0)
             assert node.append(b"x")[T0].error == ErrorCode.KAFKA_STORAGE_ERROR
             assert node.append(b"x", of=T1)[T1].error == ErrorCode.NONE
@@ -89,6 +90,29 @@ class TestFailure:
 
         simulate(story)
 
+    def test_a_leader_epoch_that_the_disk_refuses_is_reported(
+        self, simulate: Simulation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story(world: World) -> None:
+            (node,) = await world.start(1, dirs=2)
+            await world.elect(1, [1], [1])
+            await world.elect(1, [1], [1], of=T1)
+            node.log().epochs.flush()  # so that the next epoch must replace it on disk
+            gone: list[Any] = []
+            node.replicas.roles.listeners.append(lambda led, followed: gone.extend(followed))
+
+            def refuse(disk: RealDisk, path: str, data: bytes) -> None:
+                raise OSError(errno.ENOSPC, "full", path)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(RealDisk, "write_atomically", refuse)
+                assert (await world.elect(1, [1]))[1] == ErrorCode.KAFKA_STORAGE_ERROR
+            await asyncio.sleep(0)
+            assert node.replicas.partitions.offline == {T0} == {each.tp for each in gone}
+            assert node.append(b"x", of=T1)[T1].error == ErrorCode.NONE
+
+        simulate(story)
+
     def test_listeners_learn_that_a_partition_is_gone(self, simulate: Simulation) -> None:
         async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
@@ -97,7 +121,7 @@ class TestFailure:
             heard: list[tuple[list[Any], list[Any]]] = []
             node.replicas.roles.listeners.append(lambda *roles: heard.append(roles))
             partition = node.partition()
-            node.logs.fail_directory(directory_of(node), OSError(5, "gone"))
+            node.logs.dirs.fail(directory_of(node), OSError(5, "gone"))
             await asyncio.sleep(0)
             assert heard == [([], [partition])]
             await world.elect(1, [1])  # which is refused: it stays away
@@ -112,7 +136,7 @@ class TestFailure:
             node.append(b"a")
 
             segment = node.log().segments.active
-            segment.file.close()  # every write to it fails from now on
+            segment.files.log.close()  # every write to it fails from now on
             waiting = node.fetch_later()
             assert node.append(b"b")[T0].error == ErrorCode.KAFKA_STORAGE_ERROR
             await asyncio.sleep(0.01)
@@ -127,7 +151,7 @@ class TestFailure:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1, 2], [1, 2])
             waiting = node.append(b"x", acks=-1)
-            node.logs.fail_directory(directory_of(node), OSError(5, "gone"))
+            node.logs.dirs.fail(directory_of(node), OSError(5, "gone"))
             await asyncio.sleep(0)
             assert waiting.result()[T0].error == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -138,7 +162,7 @@ class TestFailure:
             leader, follower = await world.start(1, 2, dirs=2)
             await world.elect(1, [1, 2], [1, 2])
             await leader.produce(b"a")
-            follower.logs.fail_directory(directory_of(follower), OSError(5, "gone"))
+            follower.logs.dirs.fail(directory_of(follower), OSError(5, "gone"))
             leader.append(b"b")
             await world.until(lambda: T0 not in follower.replicas.fetchers)
             await world.until(lambda: leader.role().isr.committed == (1,))
@@ -151,7 +175,7 @@ class TestFailure:
         async def story(world: World) -> None:
             (node,) = await world.start(1, dirs=2)
             await world.elect(1, [1], [1])
-            node.logs.fail_directory(other_directory(node), OSError(5, "gone"))
+            node.logs.dirs.fail(other_directory(node), OSError(5, "gone"))
             await asyncio.sleep(0)
             world.states[T1] = replace(world.states[T0])
             world.replicas_of[T1] = [1]
@@ -215,6 +239,23 @@ class TestMoving:
 
         simulate(story)
 
+    def test_a_leader_without_records_moves_and_keeps_its_followers(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
+            leader, follower = await world.start(1, 2, dirs=2)
+            await world.elect(2, [1, 2], [1, 2])
+            assert follower.log().epochs.latest_epoch is not None
+            await world.elect(1, [1], without=[2])
+            target = other_directory(leader)
+            leader.replicas.log_dir_moves.alter({T0: target})
+            await world.until(lambda: directory_of(leader) == target)
+            world.update_metadata()
+            await follower.replicas.control_requests.leader_and_isr(world.request(T0))
+            await world.until_stored({1, 2})
+
+        simulate(story, config=replace(CONFIG, protocol=ProtocolVersion.V2_7_IV1))
+
     def test_a_log_that_starts_within_a_batch_moves_with_the_whole_of_it(
         self, simulate: Simulation
     ) -> None:
@@ -248,8 +289,8 @@ class TestMoving:
             assert alter({T0: "/nowhere"}) == {T0: ErrorCode.LOG_DIR_NOT_FOUND}
             assert alter({T1: there}) == {T1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
             await world.elect(1, [1], [1], of=T1)
-            assert directory_of(node, T1) == there  # as it was told before it was made
-            node.logs.fail_directory(there, OSError(5, "gone"))
+            assert directory_of(node, T1) == there  # as was asked for before it was created
+            node.logs.dirs.fail(there, OSError(5, "gone"))
             assert alter({T0: there}) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
 
         simulate(story)
@@ -260,7 +301,7 @@ class TestMoving:
             await world.elect(1, [1], [1])
             here = directory_of(node)
             absent, target = (str(path) for path in node.dirs if str(path) != here)
-            node.logs.fail_directory(absent, OSError(5, "gone"))
+            node.logs.dirs.fail(absent, OSError(5, "gone"))
             await asyncio.sleep(0)
             alter = node.replicas.log_dir_moves.alter
             assert alter({T0: target}) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
@@ -280,7 +321,7 @@ class TestMoving:
                 node.append(b"x", of=of)
                 target = other_directory(node, of)
                 error = node.replicas.log_dir_moves.alter({of: target})[of]
-                assert len(node.logs.live_dirs) == 2
+                assert len(node.logs.dirs.live) == 2
                 if of is longest:
                     assert error == ErrorCode.NONE
                     await world.until(partial(is_in, node, longest, target))
@@ -406,7 +447,7 @@ class TestMoving:
             await world.elect(1, [1], is_new=True)
             node.append(b"y")
             await asyncio.sleep(1)
-            assert node.logs.live_dirs == [there] and directory_of(node) == there
+            assert list(node.logs.dirs.live) == [there] and directory_of(node) == there
             assert node.logs.future_logs == {} and node.log().end_offset == 1
 
         simulate(story)
@@ -430,7 +471,7 @@ class TestMoving:
                 patch.setattr(RealDisk, "rename", refuse)
                 assert (await world.elect(1, [1]))[1] == ErrorCode.NONE
             await asyncio.sleep(0)
-            assert node.logs.live_dirs == [here] and directory_of(node) == here
+            assert list(node.logs.dirs.live) == [here] and directory_of(node) == here
             assert node.append(b"y")[T0].error == ErrorCode.NONE
 
         simulate(story)
@@ -468,7 +509,7 @@ class TestMoving:
             target = other_directory(node)
             node.replicas.log_dir_moves.alter({T0: target})
             await world.until(lambda: directory_of(node) == target)
-            assert node.logs.read_high_watermarks() == {T0: 1}
+            assert node.logs.checkpoints.read_high_watermarks() == {T0: 1}
 
         simulate(story)
 
@@ -484,7 +525,7 @@ class TestMoving:
             node.replicas.log_dir_moves.quota.bytes_per_second = 1000
             node.replicas.log_dir_moves.alter({T0: there})
             await asyncio.sleep(1)
-            node.logs.fail_directory(there, OSError(5, "gone"))
+            node.logs.dirs.fail(there, OSError(5, "gone"))
             await asyncio.sleep(1)
             assert node.append(b"y")[T0].error == ErrorCode.NONE
             assert directory_of(node) == here
@@ -526,7 +567,7 @@ class TestMoving:
             await world.elect(1, [1])
             await leader.produce(b"after")
             await world.until_stored({1, 2})
-            assert follower.logs.live_dirs == [here] and directory_of(follower) == here
+            assert list(follower.logs.dirs.live) == [here] and directory_of(follower) == here
             assert follower.contents() == leader.contents()
 
         simulate(story)

@@ -8,17 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.replica.conftest import CONFIG
+from tests.replica.conftest import CONFIG, Node, Simulation, World
 
 from odradek.log.config import LogConfig
-from odradek.replica.leader.fetch_state import FetchParams, FetchSet
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.fetch import PartitionData
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 NOBODY = TopicPartition("nobody", 0)
+Fetched = list[tuple[TopicPartition | NamedById, PartitionData]]
 
 
 def asking(offsets: dict[TopicPartition, int], **options: Any) -> FetchSet:
@@ -28,18 +30,23 @@ def asking(offsets: dict[TopicPartition, int], **options: Any) -> FetchSet:
     return fetch_set
 
 
+def at_once(answers: Fetched | asyncio.Future[Fetched]) -> Fetched:
+    assert isinstance(answers, list), "the fetch waits"
+    return answers
+
+
 def offsets_in(data: Any) -> list[int]:
     return [header.base_offset for header in scan(data.records)]
 
 
-async def alone(world: Any, *partitions: TopicPartition) -> Any:
+async def alone(world: World, *partitions: TopicPartition) -> Node:
     (leader,) = await world.start(1)
     for of in partitions or (T0,):
         await world.elect(1, [1], [1], of=of)
     return leader
 
 
-def fetch(node: Any, offsets: dict[TopicPartition, int], **params: Any) -> Any:
+def fetch(node: Node, offsets: dict[TopicPartition, int], **params: Any) -> Any:
     names = {
         "leader_epoch": "leader_epoch",
         "last_fetched_epoch": "last_fetched_epoch",
@@ -50,8 +57,8 @@ def fetch(node: Any, offsets: dict[TopicPartition, int], **params: Any) -> Any:
 
 
 class TestBounds:
-    def test_consumers_see_the_high_watermark_followers_the_end(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_consumers_see_the_high_watermark_followers_the_end(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1, 2], [1, 2])
             leader.append(b"a")
@@ -76,8 +83,10 @@ class TestBounds:
             (4, ErrorCode.OFFSET_OUT_OF_RANGE),
         ],
     )
-    def test_only_offsets_of_the_log(self, simulate: Any, offset: int, error: ErrorCode) -> None:
-        async def story(world: Any) -> None:
+    def test_only_offsets_of_the_log(
+        self, simulate: Simulation, offset: int, error: ErrorCode
+    ) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             for number in range(3):
                 leader.append(b"%d" % number)
@@ -87,8 +96,8 @@ class TestBounds:
 
         simulate(story)
 
-    def test_who_is_asked_must_lead_and_agree_on_the_epoch(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_who_is_asked_must_lead_and_agree_on_the_epoch(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             first, second = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             await world.elect(1, [1, 2])
@@ -113,17 +122,19 @@ class TestBounds:
         ("epoch", "error"),
         [(0, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)],
     )
-    def test_a_stranger_is_no_follower(self, simulate: Any, epoch: int, error: ErrorCode) -> None:
-        async def story(world: Any) -> None:
+    def test_a_stranger_is_no_follower(
+        self, simulate: Simulation, epoch: int, error: ErrorCode
+    ) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             fetch_set = asking({T0: 0}, replica_id=7, leader_epoch=epoch)
-            ((_, data),) = leader.replicas.fetch(FetchParams(replica_id=7), fetch_set)
+            ((_, data),) = at_once(leader.replicas.fetch(FetchParams(replica_id=7), fetch_set))
             assert data.error_code == error
 
         simulate(story)
 
-    def test_divergence_is_reported_and_changes_nothing(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_divergence_is_reported_and_changes_nothing(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, [1, 2], [1, 2])
             leader.append(b"a")
@@ -131,24 +142,27 @@ class TestBounds:
             leader.append(b"b", b"c")
             fetch_set = asking({T0: 3}, replica_id=2, leader_epoch=1, last_fetched_epoch=0)
             params = FetchParams(replica_id=2, max_wait_ms=1000)
-            ((_, data),) = leader.replicas.fetch(params, fetch_set)
-            assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
+            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
+            diverging = data.diverging_epoch
+            assert diverging is not None and (diverging.epoch, diverging.end_offset) == (0, 1)
             assert leader.role().followers[2].log_end == -1
             fetch_set = asking({T0: 1}, replica_id=2, leader_epoch=1, last_fetched_epoch=0)
-            ((_, data),) = leader.replicas.fetch(params, fetch_set)
+            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
             assert data.diverging_epoch is None
             assert offsets_in(data) == [1]
             assert leader.role().followers[2].log_end == 1
             fetch_set = asking({T0: 1}, replica_id=2, leader_epoch=1, last_fetched_epoch=7)
-            ((_, data),) = leader.replicas.fetch(params, fetch_set)
+            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
             assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
         simulate(story)
 
 
 class TestLimits:
-    def test_the_first_batch_comes_whole_the_second_only_if_it_fits(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_the_first_batch_comes_whole_the_second_only_if_it_fits(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             leader.append(b"x" * 1000)
             leader.append(b"y" * 1000, of=T1)
@@ -162,8 +176,8 @@ class TestLimits:
 
         simulate(story)
 
-    def test_in_a_session_no_partition_starves(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_in_a_session_no_partition_starves(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             fetch_set = asking({T0: 0, T1: 0}, session=True)
             leader.replicas.fetch(FetchParams(), fetch_set)
@@ -171,8 +185,10 @@ class TestLimits:
             for number in range(6):
                 leader.append(b"x" * 100, of=T0)
                 leader.append(b"y" * 100, of=T1)
-                for of, data in leader.replicas.fetch(FetchParams(max_bytes=50), fetch_set):
+                found = at_once(leader.replicas.fetch(FetchParams(max_bytes=50), fetch_set))
+                for of, data in found:
                     if data.records:
+                        assert isinstance(of, TopicPartition)
                         seen.append(of)
                         fetch_set.put(of, offsets_in(data)[-1] + 1, 1 << 20)
                 assert len(seen) == number + 1
@@ -182,8 +198,8 @@ class TestLimits:
 
 
 class TestWaiting:
-    def test_what_it_finds_it_answers_at_once(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_what_it_finds_it_answers_at_once(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             leader.append(b"a")
             assert isinstance(fetch(leader, {T0: 0}, max_wait_ms=500), list)
@@ -192,16 +208,16 @@ class TestWaiting:
 
     @pytest.mark.parametrize("offsets", [{}, {NOBODY: 0}, {T0: 99}])
     def test_nothing_or_an_error_does_not_wait(
-        self, simulate: Any, offsets: dict[TopicPartition, int]
+        self, simulate: Simulation, offsets: dict[TopicPartition, int]
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             assert isinstance(fetch(leader, offsets, max_wait_ms=500), list)
 
         simulate(story)
 
-    def test_it_wakes_with_the_append_in_the_same_step(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_it_wakes_with_the_append_in_the_same_step(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             waiting = fetch(leader, {T0: 0}, max_wait_ms=500)
             assert isinstance(waiting, asyncio.Future)
@@ -214,8 +230,8 @@ class TestWaiting:
 
         simulate(story)
 
-    def test_it_expires_empty_handed(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_it_expires_empty_handed(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             before = leader.replicas.now()
             ((_, data),) = await fetch(leader, {T0: 0}, max_wait_ms=500)
@@ -224,8 +240,8 @@ class TestWaiting:
 
         simulate(story)
 
-    def test_it_waits_for_enough_bytes_over_all_partitions(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_it_waits_for_enough_bytes_over_all_partitions(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             leader.append(b"x" * 300)
             waiting = fetch(leader, {T0: 0, T1: 0}, max_wait_ms=500, min_bytes=1000)
@@ -238,8 +254,10 @@ class TestWaiting:
 
         simulate(story)
 
-    def test_a_consumer_wakes_with_the_high_watermark_not_before(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_consumer_wakes_with_the_high_watermark_not_before(
+        self, simulate: Simulation
+    ) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             await leader.produce(b"a")
@@ -255,8 +273,8 @@ class TestWaiting:
 
         simulate(story)
 
-    def test_one_append_to_many_partitions_is_answered_with_all(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_one_append_to_many_partitions_is_answered_with_all(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             waiting = fetch(leader, {T0: 0, T1: 0}, max_wait_ms=500)
             leader.replicas.append(1, 0, {T0: world.batch(b"a"), T1: world.batch(b"b")})
@@ -265,8 +283,8 @@ class TestWaiting:
         simulate(story)
 
     @pytest.mark.parametrize("end", ["deposed", "stopped", "deleted"])
-    def test_it_ends_when_the_partition_does(self, simulate: Any, end: str) -> None:
-        async def story(world: Any) -> None:
+    def test_it_ends_when_the_partition_does(self, simulate: Simulation, end: str) -> None:
+        async def story(world: World) -> None:
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             waiting = fetch(leader, {T0: 0}, max_wait_ms=5000, leader_epoch=0)
@@ -282,8 +300,8 @@ class TestWaiting:
 
         simulate(story)
 
-    def test_a_follower_that_disconnected_is_removed(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_follower_that_disconnected_is_removed(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             waiting = fetch(leader, {T0: 0}, max_wait_ms=500)
             waiting.cancel()
@@ -295,8 +313,8 @@ class TestWaiting:
 
 
 class TestSessions:
-    def test_only_new_data_is_returned(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_only_new_data_is_returned(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             fetch_set = asking({T0: 0, T1: 0}, session=True)
             answers = leader.replicas.fetch(FetchParams(), fetch_set)
@@ -311,13 +329,13 @@ class TestSessions:
             fetch_set.put(T1, 1, 1 << 20)
             assert leader.replicas.fetch(FetchParams(), fetch_set) == []
             leader.role(T1).delete_records(1)
-            ((of, data),) = leader.replicas.fetch(FetchParams(), fetch_set)
+            ((of, data),) = at_once(leader.replicas.fetch(FetchParams(), fetch_set))
             assert (of, data.log_start_offset) == (T1, 1)
 
         simulate(story)
 
-    def test_an_idle_one_reads_nothing(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_an_idle_one_reads_nothing(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             partitions = [TopicPartition("t", index) for index in range(50)]
             leader = await alone(world, *partitions)
             fetch_set = asking(dict.fromkeys(partitions, 0), session=True)
@@ -325,6 +343,7 @@ class TestSessions:
             assert fetch_set.dirty == {}
             waiting = leader.replicas.fetch(FetchParams(max_wait_ms=500), fetch_set)
             leader.append(b"a", of=partitions[7])
+            assert isinstance(waiting, asyncio.Future)
             ((of, _),) = waiting.result()
             assert of == partitions[7]
             fetch_set.remove(partitions[8])
@@ -334,18 +353,17 @@ class TestSessions:
 
         simulate(story)
 
-    def test_a_partition_that_moved_is_returned_each_time(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_partition_that_moved_is_returned_each_time(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             fetch_set = asking({T0: 0}, session=True)
             leader.replicas.fetch(FetchParams(), fetch_set)
             waiting = leader.replicas.fetch(FetchParams(max_wait_ms=500), fetch_set)
             await world.elect(2, [1, 2])
-            for answers in (
-                await waiting,
-                leader.replicas.fetch(FetchParams(max_wait_ms=500), fetch_set),
-            ):
+            assert isinstance(waiting, asyncio.Future)
+            again = leader.replicas.fetch(FetchParams(max_wait_ms=500), fetch_set)
+            for answers in await waiting, at_once(again):
                 ((_, data),) = answers
                 assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -353,27 +371,28 @@ class TestSessions:
 
     @pytest.mark.parametrize("session", [False, True])
     def test_a_consumer_of_any_replica_learns_that_none_is_here_any_more(
-        self, simulate: Any, session: bool
+        self, simulate: Simulation, session: bool
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             away, _, _ = await world.start(1, 2, 3)
             await world.elect(1, [1, 2], [1, 2])
             await away.produce(b"a")
             params = FetchParams(max_wait_ms=500, may_read_follower=True)
             fetch_set = asking({T0: 0}, session=session)
-            ((_, data),) = away.replicas.fetch(params, fetch_set)
+            ((_, data),) = at_once(away.replicas.fetch(params, fetch_set))
             assert offsets_in(data) == [0]
             fetch_set.put(T0, 1, 1 << 20, leader_epoch=0)
             waiting = away.replicas.fetch(params, fetch_set)
             await world.elect(2, [2], [2, 3], without=[1])
             world.update_metadata()
-            for answers in await waiting, away.replicas.fetch(params, fetch_set):
+            assert isinstance(waiting, asyncio.Future)
+            for answers in await waiting, at_once(away.replicas.fetch(params, fetch_set)):
                 ((_, data),) = answers
                 assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             # Once it is here again, it is read again.
             await world.elect(2, [2, 1], [2, 1], without=[3])
             fetch_set.put(T0, 0, 1 << 20, leader_epoch=2)
-            ((_, data),) = away.replicas.fetch(params, fetch_set)
+            ((_, data),) = at_once(away.replicas.fetch(params, fetch_set))
             assert offsets_in(data) == [0]
 
         simulate(story)
@@ -382,36 +401,36 @@ class TestSessions:
 class TestNearestReplica:
     CONFIG = replace(CONFIG, rack_aware_replica_selector=True)
 
-    def test_a_consumer_is_sent_to_its_rack(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_consumer_is_sent_to_its_rack(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             world.racks = {1: "a", 2: "b", 3: "b"}
             leader, second, _ = await world.start(1, 2, 3)
             await world.elect(1, [1, 2, 3], [1, 2, 3])
             await leader.produce(b"a")
             params = FetchParams(may_read_follower=True, rack_id="b", max_wait_ms=500)
-            ((_, data),) = leader.replicas.fetch(params, asking({T0: 0}))
+            ((_, data),) = at_once(leader.replicas.fetch(params, asking({T0: 0})))
             assert data.preferred_read_replica in (2, 3)
             assert not data.records
             for rack in ("a", "c", ""):
                 params = FetchParams(may_read_follower=True, rack_id=rack)
-                ((_, data),) = leader.replicas.fetch(params, asking({T0: 0}))
+                ((_, data),) = at_once(leader.replicas.fetch(params, asking({T0: 0})))
                 assert data.preferred_read_replica == -1
                 assert offsets_in(data) == [0]
             await world.until(lambda: second.log().high_watermark == 1)
             params = FetchParams(may_read_follower=True, rack_id="b")
-            ((_, data),) = second.replicas.fetch(params, asking({T0: 0}))
+            ((_, data),) = at_once(second.replicas.fetch(params, asking({T0: 0})))
             assert (data.preferred_read_replica, offsets_in(data)) == (-1, [0])
 
         simulate(story, config=self.CONFIG)
 
-    def test_not_to_one_that_is_out_of_sync_or_does_not_have_it(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_not_to_one_that_is_out_of_sync_or_does_not_have_it(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             world.racks = {1: "a", 2: "b"}
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1], [1, 2])
             leader.append(b"a")
             params = FetchParams(may_read_follower=True, rack_id="b")
-            ((_, data),) = leader.replicas.fetch(params, asking({T0: 0}))
+            ((_, data),) = at_once(leader.replicas.fetch(params, asking({T0: 0})))
             assert data.preferred_read_replica == -1
 
         simulate(story, config=self.CONFIG)
@@ -422,9 +441,9 @@ class TestThrottles:
 
     @pytest.mark.parametrize(("isr", "expected"), [([1], 0), ([1, 2], 1)])
     def test_a_leader_over_its_quota_holds_back_who_is_out_of_sync(
-        self, simulate: Any, isr: list[int], expected: int
+        self, simulate: Simulation, isr: list[int], expected: int
     ) -> None:
-        async def story(world: Any) -> None:
+        async def story(world: World) -> None:
             (leader,) = await world.start(1)
             await world.elect(1, isr, [1, 2])
             leader.append(b"x" * 100)
@@ -432,16 +451,16 @@ class TestThrottles:
             leader.replicas.leader_quota.record(1000)
             fetch_set = asking({T0: 0}, replica_id=2, leader_epoch=0, session=True)
             params = FetchParams(replica_id=2)
-            ((_, data),) = leader.replicas.fetch(params, fetch_set)
+            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
             assert len(offsets_in(data)) == expected
             leader.replicas.leader_quota.bytes_per_second = 1 << 40
-            ((_, data),) = leader.replicas.fetch(params, fetch_set)
+            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
             assert len(offsets_in(data)) == 1
 
         simulate(story, log_config=self.CONFIG)
 
-    def test_a_follower_over_its_quota_does_not_ask(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_follower_over_its_quota_does_not_ask(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader, follower = await world.start(1, 2)
             quota = follower.replicas.follower_quota
             quota.bytes_per_second = 10_000
@@ -464,8 +483,8 @@ class TestInMemory:
     """What was appended a moment ago is answered from the producer's own buffer."""
 
     @pytest.mark.parametrize("compression", ["producer", "gzip"])
-    def test_what_it_gets_is_what_is_on_disk(self, simulate: Any, compression: str) -> None:
-        async def story(world: Any) -> None:
+    def test_what_it_gets_is_what_is_on_disk(self, simulate: Simulation, compression: str) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             leader.append(b"before")
             waiting = fetch(leader, {T0: 1}, max_wait_ms=500)
@@ -476,14 +495,16 @@ class TestInMemory:
 
         simulate(story, log_config=LogConfig(compression_type=compression))
 
-    def test_who_comes_late_shares_the_buffers_with_who_waited(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_who_comes_late_shares_the_buffers_with_who_waited(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world)
             session = asking({T0: 0}, session=True)
             waiting = leader.replicas.fetch(FetchParams(max_wait_ms=500), session)
             for letter in (b"a", b"b"):
                 leader.append(letter * 5_000)
+            assert isinstance(waiting, asyncio.Future)
             ((_, first),) = waiting.result()
+            assert isinstance(first.records, memoryview)
             ((_, one),) = fetch(leader, {T0: 0})
             ((_, other),) = fetch(leader, {T0: 0})
             assert one.records[0].obj is first.records.obj
@@ -492,8 +513,8 @@ class TestInMemory:
 
         simulate(story)
 
-    def test_a_deposed_leader_forgets_what_it_truncates(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_a_deposed_leader_forgets_what_it_truncates(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             first, second = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             first.append(b"kept" * 2_000)
@@ -512,8 +533,8 @@ class TestInMemory:
 
         simulate(story)
 
-    def test_limits_hold(self, simulate: Any) -> None:
-        async def story(world: Any) -> None:
+    def test_limits_hold(self, simulate: Simulation) -> None:
+        async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             waiting = fetch(leader, {T0: 0, T1: 0}, max_wait_ms=500, max_bytes=100)
             leader.replicas.append(1, 0, {T0: world.batch(b"a" * 500), T1: world.batch(b"b" * 500)})

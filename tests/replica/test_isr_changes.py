@@ -200,7 +200,8 @@ def test_while_a_change_is_under_way_the_mark_waits_for_the_newcomer(simulate: S
 
 
 def test_the_controller_was_faster(simulate: Simulation) -> None:
-    """A change refused for its version stays pending; nothing else is tried until we are told."""
+    """A change refused for its version stays pending; nothing else is tried until the controller
+    sends the new state."""
 
     async def story(world: World) -> None:
         leader = await led(world, [1], 2)

@@ -93,7 +93,7 @@ def test_a_second_loss_is_noticed_though_the_first_was_accepted(simulate: Simula
             await first.produce(b"record %d" % number)
         await world.until(lambda: second.log().high_watermark == 45)
         await world.elect(1, [1])
-        await world.until(lambda: first.logs.read_high_watermarks() == {T0: 45})
+        await world.until(lambda: first.logs.checkpoints.read_high_watermarks() == {T0: 45})
         world.log_config = LogConfig()
         await loses_half(world, first)
         assert first.logs.logs[T0].end_offset > 10

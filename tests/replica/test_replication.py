@@ -1,11 +1,13 @@
 """Followers follow: data, high watermark, leader changes, divergence, restarts."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
-from tests.replica.conftest import CONFIG, Port, Simulation, batch
+from tests.replica.conftest import CONFIG, Node, Port, Simulation, World, batch
 
 from odradek.log.log import UnexpectedOffset
 from odradek.replica.follower.append import append_copied
@@ -39,8 +41,18 @@ def simulate(simulate: Simulation, request: pytest.FixtureRequest) -> Simulation
     return simulate
 
 
-def test_three_replicas_hold_the_same_bytes_and_acks_all_waits_for_them(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def has_high_watermark(node: Node, offset: int) -> bool:
+    return bool(node.log().high_watermark == offset)
+
+
+def are_equal(nodes: Sequence[Node], of: TopicPartition) -> bool:
+    return len({node.contents(of) for node in nodes}) == 1
+
+
+def test_three_replicas_hold_the_same_bytes_and_acks_all_waits_for_them(
+    simulate: Simulation,
+) -> None:
+    async def story(world: World) -> None:
         leader, second, third = await world.start(1, 2, 3)
         assert await world.elect(1, [1, 2, 3], [1, 2, 3]) == dict.fromkeys(
             (1, 2, 3), ErrorCode.NONE
@@ -50,7 +62,7 @@ def test_three_replicas_hold_the_same_bytes_and_acks_all_waits_for_them(simulate
             assert (result.error, result.base_offset) == (ErrorCode.NONE, number)
             assert leader.log().high_watermark == number + 1
         for follower in (second, third):
-            await world.until(lambda f=follower: f.log().high_watermark == 20)
+            await world.until(partial(has_high_watermark, follower, 20))
             assert follower.contents() == leader.contents() != b""
 
     simulate(story)
@@ -64,12 +76,12 @@ async def test_the_same_over_real_sockets(reality: Any) -> None:
             result = await leader.produce(b"record %d" % number)
             assert (result.error, result.base_offset) == (ErrorCode.NONE, number)
         for follower in (second, third):
-            await world.until(lambda f=follower: f.log().high_watermark == 20)
+            await world.until(partial(has_high_watermark, follower, 20))
             assert follower.contents() == leader.contents() != b""
 
 
-def test_a_new_leader_continues_where_the_old_one_ended(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_new_leader_continues_where_the_old_one_ended(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         first, second, third = await world.start(1, 2, 3)
         await world.elect(1, [1, 2, 3], [1, 2, 3])
         await first.produce(b"a")
@@ -85,10 +97,10 @@ def test_a_new_leader_continues_where_the_old_one_ended(simulate: Any) -> None:
     simulate(story)
 
 
-def test_records_that_only_a_deposed_leader_has_are_truncated(simulate: Any) -> None:
+def test_records_that_only_a_deposed_leader_has_are_truncated(simulate: Simulation) -> None:
     """The divergence of KIP-101: both logs have an offset 1, of different epochs."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         first, second = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await first.produce(b"both")
@@ -107,10 +119,12 @@ def test_records_that_only_a_deposed_leader_has_are_truncated(simulate: Any) -> 
     simulate(story)
 
 
-def test_logs_that_diverged_more_than_once_are_truncated_in_several_steps(simulate: Any) -> None:
+def test_logs_that_diverged_more_than_once_are_truncated_in_several_steps(
+    simulate: Simulation,
+) -> None:
     """KIP-279: the leader's answer names an epoch that the follower does not have."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         first, second = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await first.produce(b"both")
@@ -131,8 +145,8 @@ def test_logs_that_diverged_more_than_once_are_truncated_in_several_steps(simula
     simulate(story)
 
 
-def test_a_follower_that_was_away_catches_up(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_follower_that_was_away_catches_up(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"before")
@@ -148,8 +162,8 @@ def test_a_follower_that_was_away_catches_up(simulate: Any) -> None:
     simulate(story)
 
 
-def test_a_follower_behind_the_leaders_start_begins_there(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_follower_behind_the_leaders_start_begins_there(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"gone soon")
@@ -172,9 +186,9 @@ def test_a_follower_behind_the_leaders_start_begins_there(simulate: Any) -> None
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_new_follower_begins_with_the_batch_in_which_the_leaders_log_starts(
-    simulate: Any, clean: bool
+    simulate: Simulation, clean: bool
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1], [1])
         leader.append(b"gone", b"a", b"b")
@@ -186,7 +200,7 @@ def test_a_new_follower_begins_with_the_batch_in_which_the_leaders_log_starts(
         assert (log.start_offset, log.end_offset) == (1, 4)
         assert [segment.base_offset for segment in log.segments] == [0]
         assert follower.contents() == leader.contents()
-        follower.logs.checkpoint_start_offsets()
+        follower.logs.checkpoints.write_start_offsets()
         await follower.stop(clean=clean)
         await world.restart(2)
         await world.elect(2, [1, 2])
@@ -198,10 +212,10 @@ def test_a_new_follower_begins_with_the_batch_in_which_the_leaders_log_starts(
     simulate(story)
 
 
-def test_a_follower_that_has_records_is_not_begun_again(simulate: Any) -> None:
+def test_a_follower_that_has_records_is_not_begun_again(simulate: Simulation) -> None:
     """Only an empty log may wait at a start that is within a batch."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"a")
@@ -218,8 +232,8 @@ def test_a_follower_that_has_records_is_not_begun_again(simulate: Any) -> None:
     simulate(story)
 
 
-def test_the_leaders_log_start_reaches_the_followers(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_the_leaders_log_start_reaches_the_followers(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         for number in range(5):
@@ -238,11 +252,11 @@ def test_the_leaders_log_start_reaches_the_followers(simulate: Any) -> None:
 
 
 def test_what_the_controller_says_while_the_leader_is_asked_about_another_partition_counts(
-    simulate: Any,
+    simulate: Simulation,
 ) -> None:
     idle, other = TopicPartition("t", 1), TopicPartition("t", 2)
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2], of=idle)
         await world.until(lambda: follower.replicas.fetchers.statistics()["not_fetching"] == 0)
@@ -263,7 +277,7 @@ def test_what_the_controller_says_while_the_leader_is_asked_about_another_partit
                 held.set_result(answer)
             return held
 
-        leader.offsets = slow_offsets
+        leader.offsets = slow_offsets  # type: ignore[method-assign]
         await world.elect(1, [1], [1, 2], is_new=True)
         await world.until(lambda: len(asked) == 1)
         await asyncio.sleep(0.1)
@@ -278,8 +292,8 @@ def test_what_the_controller_says_while_the_leader_is_asked_about_another_partit
     simulate(story)
 
 
-def test_a_follower_waits_until_it_learns_where_its_leader_is(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_follower_waits_until_it_learns_where_its_leader_is(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2], without=[2])
         leader.append(b"a")
@@ -296,10 +310,10 @@ def test_a_follower_waits_until_it_learns_where_its_leader_is(simulate: Any) -> 
     simulate(story)
 
 
-def test_a_partition_that_is_added_does_not_wait_for_the_long_poll(simulate: Any) -> None:
+def test_a_partition_that_is_added_does_not_wait_for_the_long_poll(simulate: Simulation) -> None:
     """A follower whose fetch waits at the leader hears of another partition: it asks at once."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"a")
@@ -314,8 +328,8 @@ def test_a_partition_that_is_added_does_not_wait_for_the_long_poll(simulate: Any
     simulate(story)
 
 
-def test_an_append_is_at_the_follower_without_waiting(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_an_append_is_at_the_follower_without_waiting(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"warm")
@@ -327,8 +341,8 @@ def test_an_append_is_at_the_follower_without_waiting(simulate: Any) -> None:
     simulate(story)
 
 
-def test_idle_followers_ask_twice_a_second_and_name_nothing(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_idle_followers_ask_twice_a_second_and_name_nothing(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         for index in range(20):
             await world.elect(1, [1, 2], [1, 2], of=TopicPartition("t", index))
@@ -341,8 +355,8 @@ def test_idle_followers_ask_twice_a_second_and_name_nothing(simulate: Any) -> No
     simulate(story)
 
 
-def test_a_connection_that_breaks_is_made_again(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_connection_that_breaks_is_made_again(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         for number in range(10):
@@ -354,8 +368,8 @@ def test_a_connection_that_breaks_is_made_again(simulate: Any) -> None:
     simulate(story)
 
 
-def test_a_session_the_leader_forgot_is_opened_again(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_session_the_leader_forgot_is_opened_again(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"a")
@@ -367,8 +381,8 @@ def test_a_session_the_leader_forgot_is_opened_again(simulate: Any) -> None:
     simulate(story)
 
 
-def test_many_partitions_over_several_fetchers(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_many_partitions_over_several_fetchers(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         nodes = await world.start(1, 2, 3)
         partitions = [TopicPartition("many", index) for index in range(30)]
         for of in partitions:
@@ -378,18 +392,18 @@ def test_many_partitions_over_several_fetchers(simulate: Any) -> None:
             leader = nodes[of.partition % 3]
             assert (await leader.produce(b"x" * 100, of=of)).error == ErrorCode.NONE
         for of in partitions:
-            await world.until(lambda of=of: len({node.contents(of) for node in nodes}) == 1)
+            await world.until(partial(are_equal, nodes, of))
         assert nodes[0].replicas.fetchers.statistics()["fetchers"] == 2 * 2
 
     simulate(story, config=replace(CONFIG, num_replica_fetchers=2))
 
 
 def test_partitions_that_come_one_after_the_other_do_not_wait_for_each_other(
-    simulate: Any,
+    simulate: Simulation,
 ) -> None:
     """The fetch that opens the session must not be parked: nothing could follow it."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         begun = leader.replicas.now()
         for index in range(3):
@@ -404,9 +418,9 @@ def test_partitions_that_come_one_after_the_other_do_not_wait_for_each_other(
 
 
 def test_a_fetcher_survives_what_it_did_not_expect(
-    simulate: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+    simulate: Simulation, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await leader.produce(b"a")
@@ -429,7 +443,7 @@ def test_a_fetcher_survives_what_it_did_not_expect(
 class LeaderSocket:
     """A leader in the hand of the test: every fetch gets the next answer."""
 
-    def __init__(self, world: Any, *answers: PartitionData) -> None:
+    def __init__(self, world: World, *answers: PartitionData) -> None:
         self.world = world
         self.answers = list(answers)
         self.ports: set[Port] = set()
@@ -445,7 +459,7 @@ class LeaderSocket:
             host="127.0.0.1", port=port, listener="PLAINTEXT", security_protocol=0
         )
         itself = UpdateMetadataBroker(id=1, endpoints=[endpoint])
-        world.live = lambda *without: [*live(*without), itself]
+        world.live = lambda *without: [*live(*without), itself]  # type: ignore[method-assign]
         for _ in range(leader_epoch - world.states[T0].leader_epoch):
             await world.elect(1, [1])
 
@@ -469,10 +483,10 @@ class LeaderSocket:
         ]
 
 
-def test_a_divergent_answer_says_nothing_else(simulate: Any) -> None:
+def test_a_divergent_answer_says_nothing_else(simulate: Simulation) -> None:
     """Neither records nor marks of it are taken; what is left is fetched on."""
 
-    async def story(world: Any) -> None:
+    async def story(world: World) -> None:
         (follower,) = await world.start(2)
         await world.elect(2, [2, 3], [1, 2, 3])
         for value in (b"a", b"b", b"c"):
@@ -497,8 +511,8 @@ def test_a_divergent_answer_says_nothing_else(simulate: Any) -> None:
         simulate(story)
 
 
-def test_batches_above_the_fetchs_leader_epoch_are_not_appended(simulate: Any) -> None:
-    async def story(world: Any) -> None:
+def test_batches_above_the_fetchs_leader_epoch_are_not_appended(simulate: Simulation) -> None:
+    async def story(world: World) -> None:
         (follower,) = await world.start(2)
         await world.elect(2, [2], [1, 2])
         records = b"".join(

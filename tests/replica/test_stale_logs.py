@@ -94,7 +94,7 @@ def test_the_leader_of_a_new_topic_of_the_same_name_begins_with_nothing(
         assert (away.log().end_offset, away.log().high_watermark) == (0, 0)
         assert away.log().config.segment_bytes == 12345
         assert not away.partition().lost_tail
-        # The old records are not deleted, and whoever reads the log is told where they are.
+        # The old records are not deleted, and the broker's log says where they are.
         (stray,) = strays(away)
         assert b"old 2" in (stray / "00000000000000000000.log").read_bytes()
         assert [str(stray) in message for message in caplog.messages].count(True) == 1

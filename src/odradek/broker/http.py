@@ -26,7 +26,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 __all__ = ["HttpListener", "HttpRequest", "HttpResponse", "HttpRoute"]
 
@@ -191,8 +191,8 @@ class HttpConnection(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's is one, but no subclass.
+        self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(UNREAD_BYTES_MAX)
         address = transport.get_extra_info("peername")
         self._host = address[0] if address else ""

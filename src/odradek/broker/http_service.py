@@ -115,7 +115,7 @@ class HttpService:
 
     async def _sample(self) -> None:
         broker, size_bytes, producer_ids, late = self._broker, 0, 0, 0
-        logs = iter(broker.logs.all_logs())
+        logs = iter(broker.logs.registry.all())
         while some := list(islice(logs, SLICE)):
             size_bytes += sum(log.size_bytes for log in some)
             producer_ids += sum(len(log.producers) for log in some)

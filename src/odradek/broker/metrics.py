@@ -708,7 +708,7 @@ _ROWS: tuple[tuple[str, MetricType, str, str, Collect], ...] = (
         GAUGE,
         "",
         "Failed log directories.",
-        one(lambda reading: len(reading.broker.logs.offline_dirs)),
+        one(lambda reading: len(reading.broker.logs.dirs.offline)),
     ),
     (
         "odradek_log_size_bytes",
@@ -722,7 +722,7 @@ _ROWS: tuple[tuple[str, MetricType, str, str, Collect], ...] = (
         GAUGE,
         "",
         "Logs with unflushed records.",
-        one(lambda reading: len(reading.broker.logs.to_flush)),
+        one(lambda reading: reading.broker.logs.flusher.to_flush_count),
     ),
     *(
         (

@@ -36,6 +36,7 @@ from odradek.broker.listeners import Listener
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.producer_ids import ProducerIds, make_producer_ids
 from odradek.broker.quotas import ClientQuotas
+from odradek.broker.readiness import Readiness
 from odradek.broker.routes import Routes
 from odradek.broker.security import BrokerSecurity, ListenerSecurity
 from odradek.broker.topics import Topics, offsets_topic, transactions_topic
@@ -82,8 +83,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "StartFailed"]
 
-# How long a starting broker holds its clients back while it waits for the controller's metadata.
-METADATA_WAIT_S = 10.0
 JOURNAL = "state-change.log"
 UNCLEAN = "unclean.leader.election.enable"
 
@@ -132,8 +131,8 @@ class Broker:
         self.fetch_max = config.integer("fetch.max.bytes")
         self.endpoints: tuple[Endpoint, ...] = ()
         # Done when the broker can go on no longer; the result says why.
-        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[str] = loop.create_future()
         self._disk = disk
         self._offload = offload
         self._boot_id = boot_id
@@ -146,17 +145,16 @@ class Broker:
         )
         self.tokens = self._token_follower()
         self.features = FeatureFollower(self.store)
-        self.quotas = ClientQuotas(self._loop.time)
+        self.quotas = ClientQuotas(loop.time)
         self.fetch_sessions = FetchSessions(
-            config.integer("max.incremental.fetch.session.cache.slots"), self._loop.time, rng
+            config.integer("max.incremental.fetch.session.cache.slots"), loop.time, rng
         )
         self.control = ControlRequestGuard(self.store)
         self.routes = self.make_routes()
         self.connections: Connections = Connections(config, self.routes)
         self._http: HttpService | None = None
         self._telemetry: Telemetry | None = None
-        self._informed = asyncio.Event()
-        self._expects_topics = False
+        self.readiness = Readiness(self.cache)
         # Of the state topics that existed when this broker started.
         self._state_partitions: dict[str, int] = {}
 
@@ -209,7 +207,7 @@ class Broker:
         for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
             if (node := await self.store.topic(topic)) is not None:
                 self._state_partitions[topic] = len(node.partitions)
-        self._expects_topics = bool(await self.store.topics())
+        self.readiness.expects_topics = bool(await self.store.topics())
         await self._open_logs()
         self._make_parts()
         if self._http is not None:
@@ -234,7 +232,7 @@ class Broker:
         self.logs.start()
         self.groups.offsets.start()
         self.transactions.start()
-        await self._wait_until_informed()
+        await self.readiness.wait(self.id)
         self.connections.serve()
         self._start_telemetry()
         logger.info("broker %d serves %s", self.id, ", ".join(map(str, self.endpoints)))
@@ -387,17 +385,12 @@ class Broker:
             lambda: self._state_partitions.get(topic) or self.config.integer(setting),
         )
 
-    @property
-    def is_informed(self) -> bool:
-        """Whether the controller has sent the cluster's metadata."""
-        return self._informed.is_set()
-
     def _journal_path(self) -> str:
-        return f"{self.logs.live_dirs[0]}/{JOURNAL}"
+        return f"{next(iter(self.logs.dirs.live))}/{JOURNAL}"
 
     async def _register_first(self) -> None:
         """Where records may be lost, leave the ISRs with it: before the controller can elect us."""
-        damaged = self.logs.damaged
+        damaged = self.logs.damaged.found
         if may_have_lost_records(self._disk, self.logs, self._boot_id):
             last = await self._register(leaving=ALL_PARTITIONS)
             self.replicas.replica_logs.lost = lost_logs(self.logs, last)
@@ -407,7 +400,7 @@ class Broker:
             if damage.unusable is None:
                 continue
             if damage.can_be_copied and tp not in last:
-                self.logs.set_damaged_aside(tp)
+                self.logs.damaged.set_aside(tp)
             else:
                 self.replicas.partitions.offline.add(tp)
         if not self.replicas.replica_logs.lost:
@@ -456,31 +449,17 @@ class Broker:
             # For the controller's event queue: whatever else it has to do, it is not ours to do.
             raise SessionExpired("", str(error)) from None
 
-    async def _wait_until_informed(self) -> None:
-        try:
-            async with asyncio.timeout(METADATA_WAIT_S):
-                await self._informed.wait()
-        except TimeoutError:
-            logger.warning(
-                "broker %d has no metadata from a controller after %.0f s; serving clients anyway",
-                self.id,
-                METADATA_WAIT_S,
-            )
-
     # What happens while it runs
 
     def metadata_updated(self, topics: Collection[str]) -> None:
         """The controller has sent new metadata."""
         self.topics.changed(topics)
-        if self._informed.is_set() or not self.cache.is_alive(self.id):
-            return
-        # A new controller sends the brokers first: clients would take every topic for deleted.
-        if self.cache.topics() or not self._expects_topics:
-            self._informed.set()
+        if not self.readiness.is_informed:
+            self.readiness.metadata_updated(self.id)
 
     def _directory_failed(self, path: str, partitions: list[TopicPartition]) -> None:
         self.replicas.directory_failed(path, partitions)
-        if not self.logs.live_dirs:
+        if not self.logs.dirs.live:
             self.fail("all log directories have failed")
 
     def _topic_changed(self, topic: str, config: LogConfig) -> None:

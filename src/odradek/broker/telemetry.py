@@ -183,7 +183,7 @@ class Telemetry:
                 capacity, free = self._disk.space(path)
             except OSError:
                 capacity = free = 0
-            found.append(Directory(path, capacity, free, path in logs.offline_dirs))
+            found.append(Directory(path, capacity, free, path in logs.dirs.offline))
         return tuple(found)
 
     async def _rows(

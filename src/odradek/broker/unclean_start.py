@@ -62,7 +62,7 @@ def machine_boot_id() -> str:
 def may_have_lost_records(disk: Disk, logs: LogManager, boot_id: str) -> bool:
     """To be called once the directories are loaded."""
     unclean = set(logs.dirs.unclean)
-    marks = {path: _mark(disk, path) for path in logs.live_dirs if path not in logs.dirs.from_kafka}
+    marks = {path: _mark(disk, path) for path in logs.dirs.live if path not in logs.dirs.from_kafka}
     return any(
         mark is None or (path in unclean and (not boot_id or mark != boot_id))
         for path, mark in marks.items()
@@ -71,12 +71,12 @@ def may_have_lost_records(disk: Disk, logs: LogManager, boot_id: str) -> bool:
 
 def mark_boot(disk: Disk, logs: LogManager, boot_id: str) -> None:
     """Everything written from now on is written in this boot."""
-    for path in logs.live_dirs:
+    for path in list(logs.dirs.live):
         if _mark(disk, path) != boot_id:
             try:
                 disk.write_atomically(f"{path}/{MARK}", boot_id.encode())
             except OSError as error:
-                logs.fail_directory(path, error)
+                logs.dirs.fail(path, error)
 
 
 def _mark(disk: Disk, path: str) -> str | None:
@@ -144,7 +144,7 @@ async def _assigned_states(
 
 def lost_logs(logs: LogManager, last: Iterable[TopicPartition]) -> set[TopicPartition]:
     """Of the partitions this broker is the last in-sync replica of, those it has no records of."""
-    checkpointed = logs.read_high_watermarks()
+    checkpointed = logs.checkpoints.read_high_watermarks()
     return {
         tp
         for tp in last

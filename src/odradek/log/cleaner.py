@@ -28,7 +28,8 @@ from odradek.log.config import FOREVER
 from odradek.log.disk import Disk
 from odradek.log.log import Log
 from odradek.log.offload import Offload
-from odradek.log.segment import CLEANED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
+from odradek.log.segment import RELATIVE_OFFSET_MAX, Segment
+from odradek.log.segment_files import CLEANED_SUFFIX, SegmentFiles
 from odradek.wire.batch import BatchHeader, CorruptBatch, scan
 from odradek.wire.errors import DecodeError, KafkaError
 from odradek.wire.records import iterate_records
@@ -340,14 +341,10 @@ class _Cleaning:
         """Copy a group of segments into one, and put it in their place."""
         log, cleaner = self._log, self._cleaner
         self._check(group)
-        copy = Segment(
-            log.disk,
-            log.directory,
-            group[0].base_offset,
+        copy = Segment.create(
+            SegmentFiles(log.disk, log.directory, group[0].base_offset, CLEANED_SUFFIX),
             log.config,
-            created_ms=group[-1].created_ms,
-            suffix=CLEANED_SUFFIX,
-            create=True,
+            group[-1].created_ms,
         )
         try:
             await self._copy(group, copy, transactions)
@@ -424,6 +421,6 @@ class _Cleaning:
 
 def _sync(segment: Segment) -> None:
     """Everything of the copy must survive a crash before the originals go."""
-    segment.file.sync()
-    for index in (segment.offset_index, segment.time_index, segment.transaction_index):
+    segment.files.log.sync()
+    for index in segment.indexes:
         index.flush(sync=True)

@@ -208,7 +208,7 @@ class BatchCleaner:
 
 
 def last_batch_of(producers: Iterable[tuple[int, ProducerState]]) -> Callable[[BatchHeader], bool]:
-    """Tells the batches that the state of live producers could not be rebuilt without."""
+    """Finds the batches without which the state of live producers could not be rebuilt."""
     last = {pid: (state.last_offset, state.epoch) for pid, state in producers}
 
     def is_last(header: BatchHeader) -> bool:

@@ -24,8 +24,8 @@ from odradek.log.checkpoints import (
     write_clean_shutdown,
 )
 from odradek.log.disk import Disk
-from odradek.log.offload import Offload
-from odradek.log.shutdown_record import ABSENT, LogRecord, read_records, write_records
+from odradek.log.file_list import ABSENT
+from odradek.log.shutdown_record import LogRecord, read_records, write_records
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -241,43 +241,3 @@ class LogDirectory:
 
     def release(self) -> None:
         self._lock.release()
-
-
-class RetiredDirectories:
-    """Partitions that were deleted, until their files may go."""
-
-    def __init__(self, disk: Disk, offload: Offload) -> None:
-        self._disk = disk
-        self._offload = offload
-        self._due_ms: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._due_ms)
-
-    def add(self, path: str, due_ms: int) -> None:
-        self._due_ms[path] = due_ms
-
-    def forget_in(self, directory: str) -> None:
-        """The directory has failed; after a repair they are found by their names."""
-        for path in [path for path in self._due_ms if posixpath.dirname(path) == directory]:
-            del self._due_ms[path]
-
-    @property
-    def next_due_ms(self) -> int | None:
-        return min(self._due_ms.values(), default=None)
-
-    async def remove_due(self, now_ms: int) -> list[tuple[str, OSError]]:
-        """Remove those whose time has come; returns those that the disk would not remove."""
-        failed = []
-        for path in [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]:
-            self._due_ms.pop(path, None)
-
-            def remove(path: str = path) -> None:
-                if self._disk.exists(path):
-                    self._disk.remove_tree(path)
-
-            try:
-                await self._offload(remove)
-            except OSError as error:
-                failed.append((path, error))
-        return failed

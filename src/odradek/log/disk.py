@@ -230,10 +230,14 @@ class RealDisk:
         """Records are not encrypted: what is made here is its owner's alone."""
         if os.path.isdir(path):
             return
-        parent = os.path.dirname(path.rstrip("/"))
-        if parent:
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileNotFoundError:
+            parent = os.path.dirname(path.rstrip("/"))
+            if not parent:
+                raise
             self.make_dirs(parent)
-        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+            os.mkdir(path, DIRECTORY_MODE)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -287,7 +291,10 @@ class RealDisk:
             with suppress(FileNotFoundError):
                 one_on_each[os.stat(path).st_dev] = path
         for path in one_on_each.values():
-            descriptor = self._open_files.opening(partial(os.open, path, os.O_RDONLY))
+            try:
+                descriptor = self._open_files.opening(partial(os.open, path, os.O_RDONLY))
+            except FileNotFoundError:
+                return False  # deleted just now; the others are synced one by one
             try:
                 if syncfs(descriptor) != 0:
                     error = ctypes.get_errno()

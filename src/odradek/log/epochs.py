@@ -114,8 +114,12 @@ class LeaderEpochs:
             self._write()
 
     def clear(self) -> None:
-        if self._entries:
-            self._entries.clear()
+        self.replace([])
+
+    def replace(self, entries: list[tuple[int, int]]) -> None:
+        """Have these instead, those of another log with the same records."""
+        if self._entries != entries:
+            self._entries[:] = entries
             self._write()
 
     def statistics(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,16 @@ class LogEnvironment:
     # Runs blocking work off the loop.
     offload: Offload
     rng: Random
+
+    async def sync_files(self, paths: list[str]) -> OSError | None:
+        """All files of many logs together, which is one transaction for the file system; returns
+        why they are not synced, if so."""
+        if paths:
+            try:
+                await self.offload(partial(self.disk.sync_files, paths))
+            except OSError as error:
+                return error
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,12 @@ class SortedEntries:
     def entries(self) -> Iterator[tuple[int, int]]:
         return map(self.entry, range(self.entry_count))
 
-    def flush(self, sync: bool = False) -> None:
-        """Bring the file up to date; create it where there is none, for Kafka rebuilds without."""
+    def flush(self, sync: bool = False, *, create: bool = True) -> None:
+        """Bring the file up to date; create it where there is none, for Kafka rebuilds without,
+        unless there is nothing to index."""
         count = self.entry_count
-        if self._trimmed and not self._tail and not sync and self._disk.exists(self.path):
+        is_current = self._trimmed and not self._tail
+        if is_current and (not create or (not sync and self._disk.exists(self.path))):
             return
         file = self._disk.open(self.path, create=True)
         try:
@@ -91,9 +93,6 @@ class SortedEntries:
                 file.sync()
         finally:
             file.close()
-
-    def close(self) -> None:
-        self.flush()
 
     def reset(self) -> None:
         """Drop all entries, to be rebuilt from the segment."""
@@ -250,14 +249,6 @@ class OffsetIndex(SortedEntries):
         """Forget the entries at or above `offset`."""
         self._truncate(self._last_at_or_below(offset - self.base_offset - 1) + 1)
 
-    def check(self) -> None:
-        """Raise CorruptIndex unless offsets and positions rise."""
-        last = (-1, -1)
-        for entry in self.entries():
-            if entry[0] <= last[0] or entry[1] <= last[1]:
-                raise CorruptIndex(f"{self.path}: {entry} after {last}")
-            last = entry
-
 
 class TimeIndex(SortedEntries):
     """Timestamps to offsets: 12-byte entries (i64 largest timestamp so far, i32 offset less base).
@@ -311,14 +302,6 @@ class TimeIndex(SortedEntries):
         slots = range(self.entry_count)
         self._truncate(bisect_left(slots, relative, key=lambda slot: self.entry(slot)[1]))
 
-    def check(self) -> None:
-        """Raise CorruptIndex unless timestamps and offsets rise."""
-        last = (-1, -1)
-        for entry in self.entries():
-            if entry[0] <= last[0] or entry[1] < last[1]:
-                raise CorruptIndex(f"{self.path}: {entry} after {last}")
-            last = entry
-
 
 class AbortedTransaction(NamedTuple):
     """One line of the transaction index. `last_offset` is that of the abort marker."""
@@ -345,9 +328,7 @@ class TransactionIndex:
 
     def append(self, aborted: AbortedTransaction) -> None:
         data = self._load()
-        if data:
-            last = self._entry.unpack_from(data, len(data) - self._entry.size)[3]
-            assert aborted.last_offset > last, (aborted, last, self.path)
+        assert aborted.last_offset > self.last_offset, (aborted, self.last_offset, self.path)
         entry = self._entry.pack(self.VERSION, *aborted)
         file = self._disk.open(self.path, create=True)
         try:
@@ -357,6 +338,15 @@ class TransactionIndex:
         finally:
             file.close()
         self._data = data + entry
+
+    @property
+    def last_offset(self) -> int:
+        """Where the last transaction ended; -1 if none did."""
+        data = self._load()
+        if not data:
+            return -1
+        last_offset: int = self._entry.unpack_from(data, len(data) - self._entry.size)[3]
+        return last_offset
 
     def entries(self) -> Iterator[AbortedTransaction]:
         for version, *fields in self._entry.iter_unpack(self._load()):
@@ -370,7 +360,8 @@ class TransactionIndex:
         for aborted in self.entries():
             if aborted.last_offset >= start and aborted.first_offset < end:
                 found.append(aborted)
-            if aborted.last_stable_offset >= end:
+            # A follower of Kafka's can record a stable offset that lies after the marker.
+            if min(aborted.last_stable_offset, aborted.last_offset + 1) >= end:
                 return found, True
         return found, False
 
@@ -412,9 +403,6 @@ class TransactionIndex:
             finally:
                 file.close()
 
-    def close(self) -> None:
-        self._data = None
-
     def rename(self, path: str) -> None:
         if self._disk.exists(self.path):
             self._disk.rename(self.path, path)
@@ -425,7 +413,7 @@ class TransactionIndex:
             self._disk.remove(self.path)
 
     def _load(self) -> bytes:
-        """Whole entries only: a torn last one was never promised to anybody."""
+        """Whole entries only: a torn last one was never acknowledged."""
         if self._data is None:
             data = self._disk.read_bytes(self.path) if self._disk.exists(self.path) else b""
             self._data = data[: len(data) - len(data) % self._entry.size]

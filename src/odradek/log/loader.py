@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from odradek.log.directories import DirectoryKind, LogDirectory, PartitionDirectory
 from odradek.log.log import Log
@@ -18,10 +19,11 @@ from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# How many logs one thread loads before it reports to the loop: what a hand-over costs is more than
-# what loading a log takes that was closed.
-LOADED_IN_A_ROW = 16
+# How many logs one thread takes before it reports to the loop: what a hand-over costs is more than
+# what loading or closing a log takes that nothing was written to.
+IN_A_ROW_MIN, IN_A_ROW_MAX = 16, 64
 
+T = TypeVar("T")
 OpenLog = Callable[[str, TopicPartition], Log]
 
 
@@ -82,8 +84,7 @@ async def _load_logs(
     offload: Offload,
 ) -> None:
     while waiting and loaded.error is None:
-        some = waiting[: -LOADED_IN_A_ROW - 1 : -1]
-        del waiting[-LOADED_IN_A_ROW:]
+        some = take_some(waiting)
         outcomes = await offload(partial(_open_logs, open_log, some))
         for (path, (tp, kind)), outcome in zip(some, outcomes, strict=False):
             if isinstance(outcome, OSError):
@@ -93,6 +94,15 @@ async def _load_logs(
                 loaded.unusable.append((path, tp, outcome))
             else:
                 loaded.logs.append((outcome, kind))
+
+
+def take_some(waiting: list[T]) -> list[T]:
+    """What a thread does next, off the end of what is left to do: fewer as it comes to an end, so
+    that all threads come to theirs at the same time."""
+    count = min(IN_A_ROW_MAX, max(IN_A_ROW_MIN, len(waiting) // IN_A_ROW_MIN))
+    some = waiting[: -count - 1 : -1]
+    del waiting[-count:]
+    return some
 
 
 def _open_logs(

@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek.log import retention
+from odradek.log import retention, timestamp_search
 from odradek.log.config import LogConfig
 from odradek.log.disk import Disk
+from odradek.log.file_list import FileList
 from odradek.log.host import LogHost
 from odradek.log.indexes import AbortedTransaction
 from odradek.log.partition_metadata import PartitionMetadata
@@ -37,16 +38,16 @@ from odradek.log.recovery import (
     marker_of,
     rebuild_producers,
 )
-from odradek.log.segment import (
+from odradek.log.segment import Segment, parts
+from odradek.log.segment_files import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
     SWAP_SUFFIX,
-    Segment,
+    SegmentFiles,
     file_name,
-    parts,
 )
 from odradek.log.segments import LogRead, Segments
-from odradek.log.shutdown_record import LogRecord, checksum_of, index_checksums, segment_files
+from odradek.log.shutdown_record import LogRecord, index_checksums, segment_sizes
 from odradek.log.tail import Tail
 from odradek.log.validation import WritableBuffer, check_batch, one_batch, recompressed
 from odradek.wire.batch import (
@@ -361,7 +362,7 @@ class Log:
             raise self.fail(error) from error
 
     def _expect_holes(self) -> None:
-        """Mark the log for good, before its first hole: recovery takes one in a log without the
+        """Mark the log permanently, before its first hole: recovery takes one in a log without the
         mark for lost data, and the topic need not be compacted any more by then."""
         if not self._has_holes:
             with self._storage():
@@ -369,8 +370,9 @@ class Log:
             self._has_holes = True
 
     def assign_epoch(self, epoch: int, offset: int) -> None:
-        """A leader's reign begins at `offset`."""
-        self.epochs.begin(epoch, offset)
+        """A leader epoch begins at `offset`."""
+        with self._storage():
+            self.epochs.begin(epoch, offset)
 
     # Reading
 
@@ -432,7 +434,7 @@ class Log:
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record at or after `timestamp`."""
         with self._storage():
-            return self.segments.find_timestamp(timestamp, self.start_offset)
+            return timestamp_search.first_at_or_after(self.segments, timestamp, self.start_offset)
 
     def offsets_before(self, timestamp: int, count_max: int) -> list[int]:
         """Where segments begin that were last written to by `timestamp`, and the end of the log if
@@ -440,7 +442,7 @@ class Log:
         """
         with self._storage():
             times = [
-                (max(segment.base_offset, self.start_offset), segment.modified_ms)
+                (max(segment.base_offset, self.start_offset), segment.files.modified_ms)
                 for segment in self.segments
             ]
         if self.segments.active.size:
@@ -452,7 +454,7 @@ class Log:
     def offset_of_greatest_timestamp(self) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
         with self._storage():
-            return self.segments.find_greatest_timestamp()
+            return timestamp_search.first_of_greatest(self.segments)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions that a reader of [start, end) must skip."""
@@ -517,14 +519,11 @@ class Log:
         return segment
 
     def _new_segment(self, base_offset: int) -> Segment:
-        return Segment(
-            self.disk,
-            self.directory,
-            base_offset,
+        return Segment.create(
+            SegmentFiles(self.disk, self.directory, base_offset),
             self.config,
-            created_ms=self._clock(),
-            jitter_ms=self._host.jitter(self.config.segment_jitter_ms),
-            create=True,
+            self._clock(),
+            self._host.jitter(self.config.segment_jitter_ms),
         )
 
     def start_flush(self) -> Flush | None:
@@ -539,7 +538,7 @@ class Log:
             self.epochs.flush()
             for segment in dirty:
                 segment.write_indexes()
-        paths = [segment.path(LOG_SUFFIX) for segment in dirty]
+        paths = [segment.files.log_path for segment in dirty]
         paths += [path for segment in dirty for path in segment.index_paths()]
         paths += [
             self.producers.snapshot_path(offset)
@@ -562,7 +561,7 @@ class Log:
             done = self.segments.from_offset(self.recovery_point - 1)
             # Who reads what is full opens it again: each batch may have filled a segment.
             for segment in [each for each in done if each.base_offset < flush.end_offset][:-1]:
-                segment.close_file()
+                segment.files.close()
             self.recovery_point = max(self.recovery_point, flush.end_offset)
         self.last_flush_ms = self._clock()
 
@@ -605,8 +604,9 @@ class Log:
             self._clock(),
             clean=False,
         )
-        if self.high_watermark > end_offset:
-            self.set_high_watermark(end_offset)
+        self.high_watermark = min(self.high_watermark, end_offset)
+        # The producers were rebuilt without knowing which markers are on every replica.
+        self.producers.on_high_watermark(self.high_watermark)
         self._check_order()
 
     def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
@@ -661,7 +661,7 @@ class Log:
     def _discard(self, doomed: Sequence[Segment]) -> None:
         self._unchanged = None
         for segment in doomed:
-            segment.close_file()
+            segment.files.close()
             segment.change_suffix(DELETED_SUFFIX)
         if doomed:
             self._host.call_later(
@@ -716,7 +716,7 @@ class Log:
                 self.segments.active.seal()
                 self._flush_for_good(to_sync)
         for segment in self.segments:
-            segment.close_file()
+            segment.files.close()
         with self._storage():
             self.record = self._make_record(self._unchanged)
 
@@ -739,7 +739,8 @@ class Log:
 
     def _make_record(self, unchanged: LogRecord | None) -> LogRecord:
         """What the next start compares the files with."""
-        epochs_checksum = checksum_of(self.disk, f"{self.directory}/{EPOCHS_FILE}")
+        there = FileList(self.disk, self.directory)
+        epochs_checksum = there.checksum(EPOCHS_FILE)
         if unchanged is not None:
             return unchanged._replace(
                 start_offset=self.start_offset, epochs_checksum=epochs_checksum
@@ -748,8 +749,8 @@ class Log:
         return LogRecord(
             self.start_offset,
             self.end_offset,
-            tuple(segment_files(self.disk, self.directory, base) for base in bases),
-            index_checksums(self.disk, self.directory, bases[-1]),
+            tuple(segment_sizes(there, base) for base in bases),
+            index_checksums(there, bases[-1]),
             epochs_checksum,
         )
 
@@ -758,7 +759,7 @@ class Log:
         self.offline = True
         self.tail.clear()
         for segment in self.segments:
-            segment.close_file()
+            segment.files.close()
 
     def rename_directory(self, directory: str) -> None:
         """Move the log, on the same disk: for deletion, or when a future log takes its place."""

@@ -1,16 +1,22 @@
 """The directories of `log.dirs`: those that work, and those that have failed.
 
-A directory that has failed stays offline until the broker is restarted. What stood in it is
-remembered: no log of such a partition may be created elsewhere.
+A directory that has failed stays offline until the broker is restarted, with all logs in it. What
+stood in it is remembered: no log of such a partition may be created elsewhere.
 """
 
+import logging
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
 
 from odradek.log.checkpoints import MetaProperties, claim_meta_properties, read_meta_properties
 from odradek.log.directories import LogDirectory
 from odradek.log.disk import Disk
+from odradek.log.log_registry import LogRegistry
 from odradek.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+OnFailure = Callable[[str, list[TopicPartition]], None]
 
 
 class NoDirectoryLeft(Exception):
@@ -18,17 +24,18 @@ class NoDirectoryLeft(Exception):
 
 
 class LogDirs:
-    """The directories of one broker. `on_failure` is called with one that raised an OSError, and
-    takes it out of use with `take_offline`."""
+    """The directories of one broker. `on_failure` is called with one that has failed, and the
+    partitions that were in it."""
 
     def __init__(
-        self, disk: Disk, paths: Sequence[str], on_failure: Callable[[str, OSError], None]
+        self, disk: Disk, paths: Sequence[str], registry: LogRegistry, on_failure: OnFailure
     ) -> None:
         assert paths, "a broker needs a log directory"
         self.configured = [posixpath.normpath(path) for path in paths]
         if len(set(self.configured)) < len(self.configured):
             raise ValueError(f"a log directory is named twice: {', '.join(self.configured)}")
         self._disk = disk
+        self._registry = registry
         self._on_failure = on_failure
         self.live: dict[str, LogDirectory] = {}
         self.offline: dict[str, OSError] = {}
@@ -52,7 +59,7 @@ class LogDirs:
             try:
                 self.live[path] = LogDirectory(self._disk, path)
             except OSError as error:
-                self._on_failure(path, error)
+                self.fail(path, error)
         self.require_live()
 
     def meta_properties(self) -> dict[str, MetaProperties]:
@@ -81,15 +88,23 @@ class LogDirs:
             try:
                 work(path)
             except OSError as error:
-                self._on_failure(path, error)
+                self.fail(path, error)
 
-    def take_offline(self, path: str, error: OSError, partitions: Iterable[TopicPartition]) -> None:
-        """The directory has failed, with these partitions in it."""
+    def fail(self, path: str, error: OSError) -> None:
+        """Take a directory out of use, with all logs in it."""
+        if path in self.offline:
+            return
+        logger.error("log directory %s has failed and is offline: %s", path, error)
+        logs = self._registry.in_directory(path)
+        for log in logs:
+            self._registry.remove(log)
+        partitions = [log.topic_partition for log in logs]
         self.offline[path] = error
         self._partitions_when_failed[path] = frozenset(partitions)
         directory = self.live.pop(path, None)
         if directory is not None:
             directory.release()
+        self._on_failure(path, partitions)
 
     def holds(self, path: str, tp: TopicPartition) -> bool:
         """Whether a failed directory is known to hold the partition."""

@@ -6,26 +6,30 @@ be of another topic, so its directory fails, like one with any other disk error.
 docs/spec/protocol-ladder.md section 2.4.
 
 The ids of thousands of logs come at once when a topic is created, and each takes two syncs. So they
-are written off the loop (`start_write`), under another name first: an append that comes meanwhile
-writes the file itself, and whichever is renamed last says the same. That name has the id in it, and
-the file is made on the loop: where the log is deleted and another takes its directory's name, there
-is nothing to rename.
+are written off the loop (`start_write`), many with one sync (`write_early_files`), and under
+another name first: an append that comes meanwhile writes the file itself, and whichever is renamed
+last says the same. That name has the id in it, and the file is made on the loop: where the log is
+deleted and another takes its directory's name, there is nothing to rename.
 """
 
+import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.log.checkpoints import parse_integer
-from odradek.log.disk import Disk
+from odradek.log.disk import Disk, File
 from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id, parse_topic_id
 
 __all__ = [
     "EARLY_SUFFIX",
     "PARTITION_METADATA",
     "CorruptPartitionMetadata",
+    "EarlyFile",
     "PartitionMetadata",
     "read_topic_id",
+    "write_early_files",
 ]
 
 PARTITION_METADATA = "partition.metadata"
@@ -76,36 +80,75 @@ class PartitionMetadata:
             self._disk.write_atomically(f"{self.directory}/{PARTITION_METADATA}", self._content())
             self._is_unwritten = False
 
-    def start_write(self) -> Callable[[], None] | None:
-        """What is to be done off the loop instead of `write`, before `finish_write`; None if there
-        is nothing to write, or another is at it. It raises FileNotFoundError if the log is moved
-        meanwhile, which has written the file by then."""
+    def start_write(self) -> "EarlyFile | None":
+        """What `write_early_files` is to write off the loop, instead of `write` and before
+        `finish_write`; None if there is nothing to write, or it is being written."""
         if not self._is_unwritten or self._is_being_written:
             return None
-        disk, directory, content = self._disk, self.directory, self._content()
-        path = f"{directory}/{PARTITION_METADATA}"
-        early_path = f"{path}.{format_topic_id(self.topic_id)}{EARLY_SUFFIX}"
-        file = disk.open(early_path, create=True)
+        name = f"{PARTITION_METADATA}.{format_topic_id(self.topic_id)}{EARLY_SUFFIX}"
+        file = self._disk.open(f"{self.directory}/{name}", create=True)
         self._is_being_written = True
-
-        def write() -> None:
-            file.truncate(0)
-            file.append(content)
-            file.sync()
-            file.close()
-            disk.rename(early_path, path)
-            disk.sync_dir(directory)
-
-        return write
+        return EarlyFile(self.directory, name, file, self._content())
 
     def finish_write(self, *, is_on_disk: bool) -> None:
-        """What `start_write` gave is done, or has failed."""
+        """What `start_write` gave is written, or has failed."""
         self._is_being_written = False
         if is_on_disk:
             self._is_unwritten = False
 
     def _content(self) -> bytes:
         return f"version: 0\ntopic_id: {format_topic_id(self.topic_id)}".encode()
+
+
+class EarlyFile(NamedTuple):
+    """The id of a log on its way to the disk."""
+
+    directory: str
+    name: str
+    file: File
+    content: bytes
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}/{self.name}"
+
+    def write(self) -> None:
+        self.file.truncate(0)
+        self.file.append(self.content)
+        self.file.close()
+
+
+def write_early_files(disk: Disk, files: Sequence[EarlyFile]) -> dict[EarlyFile, OSError]:
+    """Write these, sync them together, and give them their names; returns what went wrong with
+    which. It is FileNotFoundError where a log was moved meanwhile, which has written the file by
+    then. A crash leaves each file, synced, under one of its names, or torn under the first."""
+    failed: dict[EarlyFile, OSError] = {}
+
+    def each(step: Callable[[EarlyFile], None]) -> None:
+        for file in files:
+            if file not in failed:
+                try:
+                    step(file)
+                except OSError as error:
+                    failed[file] = error
+
+    def together(path_of: Callable[[EarlyFile], str]) -> None:
+        """Log directory by log directory: one that fails says nothing about the others."""
+        left: dict[str, list[EarlyFile]] = {}
+        for file in files:
+            if file not in failed:
+                left.setdefault(posixpath.dirname(file.directory), []).append(file)
+        for those in left.values():
+            try:
+                disk.sync_files([path_of(file) for file in those])
+            except OSError as error:
+                failed.update(dict.fromkeys(those, error))
+
+    each(EarlyFile.write)
+    together(lambda file: file.path)
+    each(lambda file: disk.rename(file.path, f"{file.directory}/{PARTITION_METADATA}"))
+    together(lambda file: file.directory)
+    return failed
 
 
 def read_topic_id(disk: Disk, directory: str) -> UUID:

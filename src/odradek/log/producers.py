@@ -270,8 +270,14 @@ class ProducerStates:
     )
 
     def __init__(
-        self, disk: Disk, directory: str, *, expiration_ms: int = EXPIRATION_MS_DEFAULT
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        expiration_ms: int = EXPIRATION_MS_DEFAULT,
+        names: Iterable[str] | None = None,
     ) -> None:
+        """`names` are those of the files in the directory, for one who has them."""
         self._disk = disk
         self.directory = directory
         self.expiration_ms = expiration_ms
@@ -286,7 +292,7 @@ class ProducerStates:
         self._guards: dict[int, Guard] = {}
         self._snapshot_offset = 0
         self._snapshots: list[int] = []
-        self.find_snapshots()
+        self._find_snapshots(names)
 
     # Appending
 
@@ -393,10 +399,11 @@ class ProducerStates:
         return next(iter(self._ongoing), None)
 
     def _stable_offset_after(self, transaction: CompletedTransaction) -> int:
-        for first_offset, producer_id in self._ongoing.items():
-            if producer_id != transaction.producer_id:
-                return first_offset
-        return transaction.last_offset + 1
+        """Where the log was stable to at the transaction's marker. A follower applies many batches
+        at once, and transactions that begin after the marker are open by now, too."""
+        end = transaction.last_offset + 1
+        others = (first for first in self._ongoing if first != transaction.first_offset)
+        return min(next(others, end), end)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Markers below the high watermark are on every replica: their transactions are stable."""
@@ -433,9 +440,9 @@ class ProducerStates:
         """The offsets there are snapshots for, rising."""
         return list(self._snapshots)
 
-    def find_snapshots(self) -> None:
-        """Look into the directory again."""
-        names = self._disk.list_dir(self.directory) if self._disk.is_dir(self.directory) else []
+    def _find_snapshots(self, names: Iterable[str] | None) -> None:
+        if names is None:
+            names = self._disk.list_dir(self.directory) if self._disk.is_dir(self.directory) else ()
         self._snapshots = sorted(
             int(name.removesuffix(SNAPSHOT_SUFFIX))
             for name in names

@@ -28,6 +28,7 @@ from odradek.log.config import LogConfig
 from odradek.log.damage import DamagedLog
 from odradek.log.disk import Disk
 from odradek.log.epochs import LeaderEpochs
+from odradek.log.file_list import FileList
 from odradek.log.indexes import CorruptIndex
 from odradek.log.partition_metadata import EARLY_SUFFIX
 from odradek.log.producers import (
@@ -36,16 +37,14 @@ from odradek.log.producers import (
     ProducerStates,
     ProducersUpdate,
 )
-from odradek.log.segment import (
+from odradek.log.segment import RELATIVE_OFFSET_MAX, Rebuild, Segment
+from odradek.log.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
     LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
     SUFFIXES,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    Segment,
+    SegmentFiles,
     offset_of,
 )
 from odradek.log.shutdown_record import Differences, LogRecord, compare
@@ -57,6 +56,8 @@ logger = logging.getLogger(__name__)
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
 HOLES_FILE = ".odradek_holes"
+# Of files that a process that was killed left behind.
+INTERRUPTED = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX, EARLY_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,13 @@ class LoadedLog:
     epochs: LeaderEpochs
     producers: ProducerStates
     start_offset: int
-    end_offset: int
     recovery_point: int
     has_holes: bool
+    end_offset: int = -1
     # Where it ended when it was last known to be whole on disk, if that is beyond its end.
-    lost_up_to: int | None
+    lost_up_to: int | None = None
     # The record of the clean stop, if nothing differs from it.
-    record: LogRecord | None
+    record: LogRecord | None = None
 
 
 def load_log(
@@ -108,27 +109,28 @@ def load_log(
     if record is not None:
         start_offset, recovery_point = record.start_offset, record.end_offset
     disk.make_dirs(directory)
-    finish_interrupted_work(disk, directory, config, now_ms)
+    there = finish_interrupted_work(disk, directory, config, now_ms)
     epochs_path = f"{directory}/{EPOCHS_FILE}"
-    differences = compare(disk, directory, record, epochs_path) if record else Differences()
+    differences = compare(there, record, EPOCHS_FILE) if record else Differences()
     epochs, epochs_lost = _read_epochs(disk, epochs_path, is_damaged=differences.epochs_differ)
-    producers = ProducerStates(disk, directory, expiration_ms=producer_expiration_ms)
-    segments = _open_segments(disk, directory, config, now_ms)
-    has_holes = disk.exists(f"{directory}/{HOLES_FILE}")
+    producers = ProducerStates(
+        disk, directory, expiration_ms=producer_expiration_ms, names=there.names
+    )
+    segments = _open_segments(disk, there, config, now_ms)
+    has_holes = HOLES_FILE in there.names
+    log = LoadedLog(segments, epochs, producers, start_offset, recovery_point, has_holes)
     recovery = _Recovery(
         disk,
-        segments,
-        epochs,
-        producers,
-        start_offset,
-        recovery_point=None if clean else recovery_point,
+        log,
+        was_clean=clean,
         holes_allowed=has_holes or checkpointed.cleaned or config.compact,
         now_ms=now_ms,
     )
     recovery.run(differences, scan_all=epochs_lost, sizes_are_known=record is not None)
     recovery.sync(checkpointed.to_sync)
-    end_offset = segments[-1].next_offset() if segments else -1
-    lost_up_to = recovery_point if max(end_offset, start_offset) < recovery_point else None
+    end_offset = next_offset_of(segments[-1]) if segments else -1
+    if max(end_offset, start_offset) < recovery_point:
+        log.lost_up_to = recovery_point
     if segments and end_offset < start_offset:
         # All that is left was deleted before: the log goes on at its start.
         logger.warning("%s ends at %s, before its start %s", directory, end_offset, start_offset)
@@ -136,12 +138,13 @@ def load_log(
         epochs.clear()
         producers.truncate_fully_and_start_at(start_offset)
     if not segments:
-        segments.append(
-            Segment(disk, directory, start_offset, config, created_ms=now_ms, create=True)
-        )
+        files = SegmentFiles(disk, directory, start_offset)
+        files.create(is_alone=not there.names)
+        segments.append(Segment(files, config, now_ms))
         end_offset, clean = start_offset, False
-    start_offset = max(start_offset, segments[0].base_offset)
-    recovery_point = end_offset if clean else min(recovery_point, end_offset)
+    log.end_offset = end_offset
+    log.start_offset = start_offset = max(start_offset, segments[0].base_offset)
+    log.recovery_point = end_offset if clean else min(recovery_point, end_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
     if clean or epochs_lost:
@@ -150,18 +153,9 @@ def load_log(
     # A clean stop of ours leaves a snapshot always; without one it is lost, not absent.
     was_foreign = clean and record is None
     rebuild_producers(producers, segments, start_offset, end_offset, now_ms, clean=was_foreign)
-    is_unchanged = clean and differences == Differences() and not recovery.scanned
-    return LoadedLog(
-        segments,
-        epochs,
-        producers,
-        start_offset,
-        end_offset,
-        recovery_point,
-        has_holes,
-        lost_up_to,
-        record if is_unchanged else None,
-    )
+    if clean and differences == Differences() and not recovery.scanned:
+        log.record = record
+    return log
 
 
 def _delete_all(segments: list[Segment]) -> None:
@@ -186,12 +180,16 @@ def _read_epochs(disk: Disk, path: str, *, is_damaged: bool) -> tuple[LeaderEpoc
 # Leftovers
 
 
-def finish_interrupted_work(disk: Disk, directory: str, config: LogConfig, now_ms: int) -> None:
+def finish_interrupted_work(disk: Disk, directory: str, config: LogConfig, now_ms: int) -> FileList:
     """Remove what was being deleted or cleaned; put finished swaps in place of what they replace.
+    Returns what is there then.
 
     A swap is finished once no `.cleaned` file stands at or below it: renaming to `.swap` is the
     last thing a cleaner does before it removes the originals."""
-    names = disk.list_dir(directory)
+    there = FileList(disk, directory)
+    names = sorted(name for name in there.names if name.endswith(INTERRUPTED))
+    if not names:
+        return there
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     cleaned_from = min((o for name in cleaned if (o := offset_of(name)) is not None), default=None)
     swaps = []
@@ -208,6 +206,7 @@ def finish_interrupted_work(disk: Disk, directory: str, config: LogConfig, now_m
     for name in [*(name for name in names if name.endswith(leftover)), *cleaned]:
         disk.remove(f"{directory}/{name}")
     _swap_in(disk, directory, swaps, config, now_ms)
+    return FileList(disk, directory)
 
 
 def _swap_in(
@@ -217,11 +216,10 @@ def _swap_in(
     for name in swaps:
         offset = offset_of(name)
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and offset is not None:
-            segment = Segment(
-                disk, directory, offset, config, created_ms=now_ms, suffix=SWAP_SUFFIX
-            )
-            ranges.append((offset, segment.next_offset()))
-            segment.close_file()
+            files = SegmentFiles(disk, directory, offset, SWAP_SUFFIX)
+            segment = Segment(files, config, now_ms)
+            ranges.append((offset, next_offset_of(segment)))
+            segment.files.close()
     if ranges:
         low, high = min(ranges)[0], max(end for _, end in ranges)
         for name in disk.list_dir(directory):
@@ -238,19 +236,58 @@ def _swap_in(
 # Segments
 
 
-def _open_segments(disk: Disk, directory: str, config: LogConfig, now_ms: int) -> list[Segment]:
-    names = set(disk.list_dir(directory))
+def _open_segments(disk: Disk, there: FileList, config: LogConfig, now_ms: int) -> list[Segment]:
+    directory, names = there.directory, there.names
     segments = []
     for name in sorted(names):
         offset = offset_of(name)
         if offset is None:
             continue
         if name.endswith(LOG_SUFFIX):
-            segments.append(Segment(disk, directory, offset, config, created_ms=now_ms))
+            segments.append(Segment(SegmentFiles(disk, directory, offset), config, now_ms))
         elif name.endswith(SUFFIXES) and f"{offset:020d}{LOG_SUFFIX}" not in names:
             logger.warning("removing %s/%s, whose log is gone", directory, name)
             disk.remove(f"{directory}/{name}")
     return segments
+
+
+def next_offset_of(segment: Segment) -> int:
+    """The offset after the last batch, read from the file."""
+    found = segment.find(segment.offset_index.last_offset)
+    end, position = segment.base_offset, found.position if found else 0
+    for _, header in segment.batches(position):
+        end = header.next_offset
+        position += header.size_bytes
+    segment.refuse_old_message(position)
+    return end
+
+
+def check_end(segment: Segment) -> int:
+    """The offset after the last batch, if all is well at the end of the segment: the batches from
+    the last index entry on are whole, their checksums are right, they end where the file ends, and
+    no index points beyond them. Otherwise raises CorruptBatch or CorruptIndex: the segment
+    must be scanned."""
+    path = segment.files.log_path
+    found = segment.find(segment.offset_index.last_offset)
+    if found is None and segment.offset_index.entry_count:
+        raise CorruptIndex(f"{segment.offset_index.path} points beyond the end of {path}")
+    end, position = segment.base_offset, found.position if found else 0
+    for chunk, header in segment.batches(position):
+        if header.base_offset < end or header.last_offset_delta < 0:
+            raise CorruptBatch(f"{path}: offset {header.base_offset} at {position}, after {end}")
+        if not crc_ok(chunk, header):
+            raise CorruptBatch(f"{path}: wrong checksum at position {position}")
+        end = header.next_offset
+        position += header.size_bytes
+    if position != segment.size:
+        segment.refuse_old_message(position)
+        raise CorruptBatch(f"{path} ends at {segment.size}, within the batch at {position}")
+    timestamp, offset = segment.time_index.last_entry
+    if timestamp >= 0 and not segment.base_offset <= offset < end:
+        raise CorruptIndex(f"{segment.time_index.path} points beyond the end of {path}")
+    if segment.transaction_index.last_offset >= end:
+        raise CorruptIndex(f"{segment.transaction_index.path} points beyond the end of {path}")
+    return end
 
 
 class _Recovery:
@@ -259,22 +296,19 @@ class _Recovery:
     def __init__(
         self,
         disk: Disk,
-        segments: list[Segment],
-        epochs: LeaderEpochs,
-        producers: ProducerStates,
-        start_offset: int,
+        log: LoadedLog,
         *,
-        recovery_point: int | None,
+        was_clean: bool,
         holes_allowed: bool,
         now_ms: int,
     ) -> None:
-        """`recovery_point` is None after a clean stop: then all of the log was on disk."""
         self._disk = disk
-        self._segments = segments
-        self._epochs = epochs
-        self._producers = producers
-        self._start_offset = start_offset
-        self._recovery_point = recovery_point
+        self._segments = log.segments
+        self._epochs = log.epochs
+        self._producers = log.producers
+        self._start_offset = log.start_offset
+        # None after a clean stop: then all of the log was on disk.
+        self._recovery_point = None if was_clean else log.recovery_point
         self._holes_allowed = holes_allowed
         self._now_ms = now_ms
         # The files of the segments that were scanned.
@@ -291,6 +325,11 @@ class _Recovery:
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             unflushed = self._is_unflushed(following)
             must_scan = unflushed or scan_all or segment.base_offset in differences.to_scan
+            if must_scan and following is None and segment.size == 0:
+                # There is nothing to scan, unless its indexes claim so; but a process that was
+                # killed may have truncated it, and not have come to the sync.
+                self.scanned.append(segment.files.log_path)
+                must_scan = False
             if not must_scan and self._has_indexes(segment):
                 if following is not None and sizes_are_known:
                     continue
@@ -307,7 +346,7 @@ class _Recovery:
                     self._check_gap(segment, end_offset, following)
                 logger.warning(
                     "%s: truncated to offset %s; %s bad bytes and %s later segments removed",
-                    segment.path(LOG_SUFFIX),
+                    segment.files.log_path,
                     end_offset,
                     removed,
                     len(segments) - index - 1,
@@ -335,13 +374,13 @@ class _Recovery:
         """Whether a segment that should be whole is, as far as its end shows. Raises DamagedLog if
         it lacks records and another follows."""
         try:
-            end_offset = segment.check_end()
+            end_offset = check_end(segment)
         except (CorruptIndex, CorruptBatch, UnsupportedMagic) as error:
-            logger.warning("scanning %s: %s", segment.path(LOG_SUFFIX), error)
+            logger.warning("scanning %s: %s", segment.files.log_path, error)
             return False
         finally:
             if following is not None:
-                segment.close_file()  # a descriptor for each would be too many
+                segment.files.close()  # a descriptor for each would be too many
         self._check_gap(segment, end_offset, following)
         return True
 
@@ -351,7 +390,7 @@ class _Recovery:
             return
         if end_offset > following or not self._holes_allowed:
             raise DamagedLog(
-                f"{segment.path(LOG_SUFFIX)} ends at offset {end_offset} and the next segment"
+                f"{segment.files.log_path} ends at offset {end_offset} and the next segment"
                 f" begins at {following} (if compaction made this gap, create an empty"
                 f" {HOLES_FILE} in the directory)"
             )
@@ -362,14 +401,13 @@ class _Recovery:
         except CorruptIndex as error:
             logger.warning("scanning %s: %s", segment, error)
             return False
-        return all(
-            self._disk.exists(segment.path(kind)) for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-        )
+        paths = (segment.offset_index.path, segment.time_index.path)
+        return segment.size == 0 or all(self._disk.exists(path) for path in paths)
 
     def _scan(self, index: int, following: int | None, holes_allowed: bool) -> int:
         """Check and index one segment again; returns how many bytes were removed from its end."""
         segment = self._segments[index]
-        self.scanned.append(segment.path(LOG_SUFFIX))
+        self.scanned.append(segment.files.log_path)
         producers = self._producers
         next_offset = segment.base_offset
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
@@ -385,7 +423,7 @@ class _Recovery:
             clean=False,
         )
 
-        rebuild = segment.rebuild()
+        rebuild = Rebuild(segment)
         for chunk, header in rebuild.batches():
             if (
                 header.base_offset < next_offset

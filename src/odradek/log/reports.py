@@ -36,10 +36,10 @@ def describe_directories(
 ) -> list[DirectoryReport]:
     """All directories, with all logs or only those asked for, which costs no more than they do."""
     logs: dict[str, list[Log]] = {}
-    for log in manager.all_logs() if asked is None else _logs_of(manager, asked):
+    for log in manager.registry.all() if asked is None else _logs_of(manager, asked):
         logs.setdefault(posixpath.dirname(log.directory), []).append(log)
     reports = []
-    live = manager.live_dirs
+    live = manager.dirs.live
     for path in manager.dirs.configured:
         total_bytes = usable_bytes = UNKNOWN
         sizes: list[LogSize] = []
@@ -49,7 +49,7 @@ def describe_directories(
                 total_bytes, usable_bytes = manager.disk.space(path)
                 sizes = [_size_of(log, manager) for log in logs.get(path, ())]
             except OSError as error:
-                manager.fail_directory(path, error)
+                manager.dirs.fail(path, error)
                 is_online = False
         reports.append(DirectoryReport(path, is_online, total_bytes, usable_bytes, sizes))
     return reports

@@ -15,8 +15,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from odradek.log.config import LogConfig
-from odradek.log.disk import Disk, File
 from odradek.log.indexes import CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex
+from odradek.log.segment_files import (
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SegmentFiles,
+)
 from odradek.wire.batch import (
     HEADER_BYTES,
     LENGTH_MIN,
@@ -27,23 +33,11 @@ from odradek.wire.batch import (
     BatchHeader,
     CorruptBatch,
     UnsupportedMagic,
-    crc_ok,
     scan,
 )
-from odradek.wire.errors import DecodeError
-from odradek.wire.records import NO_TIMESTAMP, RECORD_BYTES_MIN, iterate_records
+from odradek.wire.records import NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
-
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 
 OFFSET_MAX = (1 << 63) - 1
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
@@ -52,24 +46,11 @@ SIZE_MAX = (1 << 31) - 1
 # How much is read at once to look at headers, which stand within an index interval of each other.
 PEEK_BYTES = 8 * 1024
 SCAN_BYTES = 4 * 1024 * 1024
-# Records are looked at one by one if so many fit this, or their batch as it is: nothing else goes
-# on meanwhile, and a few hundred bytes can be made to hold millions of records.
-LOOKED_AT_BYTES = 16 * 1024 * 1024
 
 # Base offset, length, magic and last offset delta: what a search needs of a header.
 _PEEK = Struct(">qi4xb6xi")
 _peek = _PEEK.unpack_from
 _OLD_HEADER = Struct(">iIB")
-
-
-def file_name(base_offset: int, suffix: str) -> str:
-    return f"{base_offset:020d}{suffix}"
-
-
-def offset_of(name: str) -> int | None:
-    """The base offset in a file's name, if it has one."""
-    digits = name.split(".", 1)[0]
-    return int(digits) if len(digits) == 20 and digits.isdecimal() else None
 
 
 class Found(NamedTuple):
@@ -101,90 +82,58 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_index",
-        "_disk",
-        "_file",
         "_first_timestamp",
         "_greatest",
         "_index_room",
         "base_offset",
         "created_ms",
-        "directory",
+        "files",
         "index_interval_bytes",
         "jitter_ms",
         "offset_index",
         "size",
-        "suffix",
         "time_index",
         "transaction_index",
-        "was_used",
     )
 
     def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        base_offset: int,
-        config: LogConfig,
-        *,
-        created_ms: int,
-        jitter_ms: int = 0,
-        suffix: str = "",
-        create: bool = False,
+        self, files: SegmentFiles, config: LogConfig, created_ms: int, jitter_ms: int = 0
     ) -> None:
-        self._disk = disk
-        self.directory = directory
+        """Open a segment that is on disk."""
+        disk, base_offset = files.disk, files.base_offset
+        self.files = files
         self.base_offset = base_offset
-        self.suffix = suffix
         self.index_interval_bytes = config.index_interval_bytes
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         index_bytes = config.segment_index_bytes
-        self.offset_index = OffsetIndex(disk, self.path(INDEX_SUFFIX), base_offset, index_bytes)
-        self.time_index = TimeIndex(disk, self.path(TIME_INDEX_SUFFIX), base_offset, index_bytes)
+        self.offset_index = OffsetIndex(disk, files.path(INDEX_SUFFIX), base_offset, index_bytes)
+        self.time_index = TimeIndex(disk, files.path(TIME_INDEX_SUFFIX), base_offset, index_bytes)
         self.transaction_index = TransactionIndex(
-            disk, self.path(TRANSACTION_INDEX_SUFFIX), base_offset
+            disk, files.path(TRANSACTION_INDEX_SUFFIX), base_offset
         )
-        self._file: File | None = None
-        self.was_used = False
         self._bytes_since_index = 0
         self._index_room: int | None = None
         # The first batch's timestamp, which says when the segment is old enough to be rolled;
         # and the greatest, with the last offset of its batch. None until first asked for.
         self._first_timestamp: int | None = None
         self._greatest: tuple[int, int] | None = None
-        if create:
-            for kind in SUFFIXES:
-                if disk.exists(self.path(kind)):
-                    disk.remove(self.path(kind))
-            self._open_file(create=True)
-            self.size = 0
-        else:
-            self.size = disk.size(self.path(LOG_SUFFIX))
+        self.size = disk.size(files.log_path)
+
+    @classmethod
+    def create(
+        cls, files: SegmentFiles, config: LogConfig, created_ms: int, jitter_ms: int = 0
+    ) -> "Segment":
+        """A new segment, in place of whatever its files hold."""
+        files.create()
+        return cls(files, config, created_ms, jitter_ms)
 
     def __repr__(self) -> str:
-        return f"Segment({self.path(LOG_SUFFIX)!r}, size={self.size})"
-
-    def path(self, kind: str) -> str:
-        return f"{self.directory}/{file_name(self.base_offset, kind)}{self.suffix}"
+        return f"Segment({self.files.log_path!r}, size={self.size})"
 
     @property
-    def file(self) -> File:
-        """Opened on use, for it may have been closed for others since: see open_files.py. So it is
-        not to be kept, and written to by position."""
-        file = self._file
-        if file is None:
-            file = self._open_file()
-        self.was_used = True
-        return file
-
-    def _open_file(self, create: bool = False) -> File:
-        file = self._file = self._disk.open(self.path(LOG_SUFFIX), create)
-        self._disk.open_files.add(self)
-        return file
-
-    def let_go(self) -> None:
-        """Others need the descriptor. Who has the file in use still has it open."""
-        self._file = None
+    def indexes(self) -> tuple[OffsetIndex | TimeIndex | TransactionIndex, ...]:
+        return self.offset_index, self.time_index, self.transaction_index
 
     # Growing
 
@@ -193,7 +142,7 @@ class Segment:
     ) -> None:
         """Write the buffer, which is exactly the batches of these headers, at the end."""
         position = self.size
-        self.file.write_at(position, buffer)
+        self.files.log.write_at(position, buffer)
         size = len(buffer)
         assert headers[-1].end_position - headers[0].position == size
         self.size = position + size
@@ -240,10 +189,12 @@ class Segment:
         self.time_index.append(*greatest)
 
     def seal(self, *, sync: bool = False) -> None:
-        """No more appends: the indexes get their final entry and lose their padding."""
+        """No more appends: the indexes get their final entry and lose their padding. A segment
+        without records needs none: a broker that restarts with thousands of empty logs would make
+        two files for each."""
         self.time_index.append(*self.greatest_timestamp)
-        self.offset_index.flush(sync)
-        self.time_index.flush(sync)
+        self.offset_index.flush(sync, create=self.size > 0)
+        self.time_index.flush(sync, create=self.size > 0)
 
     # Finding
 
@@ -267,7 +218,9 @@ class Segment:
 
     def _find_from(self, position: int, offset: int, base_max: int = OFFSET_MAX) -> Found | None:
         """`base_max` is what the first batch's base offset may be at most, if an index named it."""
-        read = self.file.read
+        if self.size - position < HEADER_BYTES:
+            return None  # before the file is opened: thousands of logs are empty
+        read = self.files.log.read
         chunk, chunk_start = b"", position
         while self.size - position >= HEADER_BYTES:
             local = position - chunk_start
@@ -277,8 +230,8 @@ class Segment:
                     raise CorruptBatch(f"{self} is shorter than it was")
             base_offset, length, magic, delta = _peek(chunk, local)
             if magic != MAGIC or length < HEADER_BYTES - OVERHEAD_BYTES:
-                self._refuse_old_message(position)
-                raise CorruptBatch(f"no batch at position {position} of {self.path(LOG_SUFFIX)}")
+                self.refuse_old_message(position)
+                raise CorruptBatch(f"no batch at position {position} of {self.files.log_path}")
             if base_offset > base_max:
                 raise CorruptBatch(f"batch {base_offset} at {position} where {base_max} should be")
             if base_offset + delta >= offset:
@@ -286,44 +239,6 @@ class Segment:
             base_max = OFFSET_MAX
             position += length + OVERHEAD_BYTES
         return None
-
-    def next_offset(self) -> int:
-        """The offset after the last batch, read from the file."""
-        found = self.find(self.offset_index.last_offset)
-        end, position = self.base_offset, found.position if found else 0
-        for _, header in self.batches(position):
-            end = header.next_offset
-            position += header.size_bytes
-        self._refuse_old_message(position)
-        return end
-
-    def check_end(self) -> int:
-        """The offset after the last batch, if all is well at the end of the segment: the batches
-        from the last index entry on are whole, their checksums are right, they end where the file
-        ends, and neither index points beyond them. Otherwise raises CorruptBatch or CorruptIndex:
-        the segment must be scanned."""
-        path = self.path(LOG_SUFFIX)
-        last_indexed = self.offset_index.last_offset
-        found = self.find(last_indexed)
-        if found is None and self.offset_index.entry_count:
-            raise CorruptIndex(f"{self.offset_index.path} points beyond the end of {path}")
-        end, position = self.base_offset, found.position if found else 0
-        for chunk, header in self.batches(position):
-            if header.base_offset < end or header.last_offset_delta < 0:
-                raise CorruptBatch(
-                    f"{path}: offset {header.base_offset} at {position}, after {end}"
-                )
-            if not crc_ok(chunk, header):
-                raise CorruptBatch(f"{path}: wrong checksum at position {position}")
-            end = header.next_offset
-            position += header.size_bytes
-        if position != self.size:
-            self._refuse_old_message(position)
-            raise CorruptBatch(f"{path} ends at {self.size}, within the batch at {position}")
-        timestamp, offset = self.time_index.last_entry
-        if timestamp >= 0 and not self.base_offset <= offset < end:
-            raise CorruptIndex(f"{self.time_index.path} points beyond the end of {path}")
-        return end
 
     def batches(
         self, position: int = 0, end_position: int | None = None
@@ -337,7 +252,9 @@ class Segment:
             first = self.find_at(position)
             if first is None or first.size_bytes > end - position:
                 return
-            chunk = self.file.read(position, min(max(SCAN_BYTES, first.size_bytes), end - position))
+            chunk = self.files.log.read(
+                position, min(max(SCAN_BYTES, first.size_bytes), end - position)
+            )
             taken = 0
             for header in scan(chunk):
                 yield chunk, header
@@ -368,20 +285,20 @@ class Segment:
         """From the time index, if the batch it names says the same: retention deletes by it."""
         if self.size < HEADER_BYTES:
             return NO_TIMESTAMP, self.base_offset
-        was_closed = self._file is None
+        was_open = self.files.is_open
         greatest = self.time_index.last_entry
-        if self.time_index.is_padded or not self._has_timestamp(*greatest):
+        if self.time_index.is_padded or not self.has_timestamp(*greatest):
             if greatest[0] >= 0:
                 logger.warning("%s is damaged; reading %s instead", self.time_index.path, self)
             greatest = (NO_TIMESTAMP, self.base_offset)
             for _, header in self.batches():
                 if header.max_timestamp > greatest[0]:
                     greatest = (header.max_timestamp, header.last_offset)
-        if was_closed:
-            self.close_file()
+        if not was_open:
+            self.files.close()
         return greatest
 
-    def _has_timestamp(self, timestamp: int, offset: int) -> bool:
+    def has_timestamp(self, timestamp: int, offset: int) -> bool:
         """Whether an entry of the time index, or (-1, base) for none, is true of the batches."""
         try:
             found = self.find(offset)
@@ -396,54 +313,7 @@ class Segment:
     def largest_timestamp(self) -> int:
         """For retention: where no record has a timestamp, the file's own stands in."""
         greatest = self.greatest_timestamp[0]
-        return greatest if greatest >= 0 else self.modified_ms
-
-    @property
-    def modified_ms(self) -> int:
-        return self._disk.modified_ms(self.path(LOG_SUFFIX))
-
-    def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record at or after both arguments."""
-        indexed, offset = self.time_index.lookup(timestamp)
-        is_entry = (indexed, offset) != (NO_TIMESTAMP, self.base_offset)
-        if is_entry and not self._has_timestamp(indexed, offset):
-            logger.warning("%s is damaged; reading %s instead", self.time_index.path, self)
-            offset = self.base_offset
-        return self._first_record(max(offset, start_offset), timestamp, start_offset)
-
-    def find_greatest_timestamp(self) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
-        greatest, offset = self.greatest_timestamp
-        return None if greatest < 0 else self._first_record(offset, greatest, self.base_offset)
-
-    def _first_record(
-        self, search_from: int, timestamp: int, start_offset: int
-    ) -> tuple[int, int, int] | None:
-        """Opens one batch, or two if the log begins within the first. They were never
-        opened before: if one contradicts its header, or cannot be read, its header must do."""
-        found = self.find(search_from)
-        if found is None:
-            return None
-        for chunk, header in self.batches(found.position):
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            if header.record_count == 0:
-                continue  # The cleaner left only what its producer is known by.
-            offset = max(header.base_offset, start_offset)
-            by_header = header.max_timestamp, offset, header.leader_epoch
-            size_max = max(LOOKED_AT_BYTES, header.size_bytes)
-            if header.record_count > size_max // RECORD_BYTES_MIN:
-                return by_header
-            try:
-                for record in iterate_records(chunk, header):
-                    if record.timestamp >= timestamp and record.offset >= start_offset:
-                        return record.timestamp, record.offset, header.leader_epoch
-            except DecodeError:
-                return by_header
-            if header.base_offset >= start_offset:
-                return by_header
-            # It begins before the log does: the records that were late enough may be gone.
-        return None
+        return greatest if greatest >= 0 else self.files.modified_ms
 
     # Shrinking and moving
 
@@ -454,14 +324,13 @@ class Segment:
         Synced at once: were the old bytes to come back after a crash, beside what is written next,
         the log would be one that no leader ever had."""
         found = self.find(offset)
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.transaction_index.truncate_to(offset)
+        for index in self.indexes:
+            index.truncate_to(offset)
         end = offset
         if found is not None:
             end = min(offset, found.base_offset)
-            self.file.truncate(found.position)
-            self.file.sync()
+            self.files.log.truncate(found.position)
+            self.files.log.sync()
             self.size = found.position
         self._index_room = None
         self._bytes_since_index = 0
@@ -479,69 +348,57 @@ class Segment:
                 greatest = (header.max_timestamp, header.last_offset)
         self._greatest = greatest
 
-    def rebuild(self) -> "Rebuild":
-        """Begin to scan and index the segment again, from its start."""
-        return Rebuild(self)
-
     def shorten(self, size: int) -> None:
         """Drop bytes that appeared behind the end of a closed segment."""
-        self.file.truncate(size)
-        self.file.sync()
+        self.files.log.truncate(size)
+        self.files.log.sync()
         self.size = size
 
-    def _refuse_old_message(self, position: int) -> None:
+    def refuse_old_message(self, position: int) -> None:
         """Raise UnsupportedMagic if a message of magic 0 or 1 begins here: size i32, CRC-32 of the
         rest, magic. Zeros in a torn header look like one too, but for a right checksum."""
         if self.size - position < OVERHEAD_BYTES + LENGTH_MIN:
             return
-        header = self.file.read(position + LENGTH_OFFSET, _OLD_HEADER.size)
+        header = self.files.log.read(position + LENGTH_OFFSET, _OLD_HEADER.size)
         if len(header) < _OLD_HEADER.size:
             return  # The file is shorter than it was.
         length, crc, magic = _OLD_HEADER.unpack(header)
         if magic >= MAGIC or not LENGTH_MIN <= length <= self.size - position - OVERHEAD_BYTES:
             return
-        if zlib.crc32(self.file.read(position + MAGIC_OFFSET, length - 4)) == crc:
+        if zlib.crc32(self.files.log.read(position + MAGIC_OFFSET, length - 4)) == crc:
             raise UnsupportedMagic(
-                f"{self.path(LOG_SUFFIX)} has a message of magic {magic} at {position}; only 2 is "
+                f"{self.files.log_path} has a message of magic {magic} at {position}; only 2 is "
                 "supported"
             )
 
     def change_suffix(self, suffix: str) -> None:
         """Rename all files of the segment: the log last, for it is what makes the others count."""
-        old_log = self.path(LOG_SUFFIX)
-        self.suffix = suffix
-        self.offset_index.rename(self.path(INDEX_SUFFIX))
-        self.time_index.rename(self.path(TIME_INDEX_SUFFIX))
-        self.transaction_index.rename(self.path(TRANSACTION_INDEX_SUFFIX))
-        self._disk.rename(old_log, self.path(LOG_SUFFIX))
+        files, old_log = self.files, self.files.log_path
+        files.suffix = suffix
+        for index, kind in zip(self.indexes, INDEX_SUFFIXES, strict=True):
+            index.rename(files.path(kind))
+        files.disk.rename(old_log, files.log_path)
 
     def move_to(self, directory: str) -> None:
         """The directory was renamed with the files in it."""
-        self.directory = directory
-        self.offset_index.path = self.path(INDEX_SUFFIX)
-        self.time_index.path = self.path(TIME_INDEX_SUFFIX)
-        self.transaction_index.path = self.path(TRANSACTION_INDEX_SUFFIX)
+        self.files.directory = directory
+        for index, kind in zip(self.indexes, INDEX_SUFFIXES, strict=True):
+            index.path = self.files.path(kind)
 
     def write_indexes(self) -> None:
         self.offset_index.flush()
         self.time_index.flush()
 
     def index_paths(self) -> list[str]:
-        return [self.offset_index.path, self.time_index.path, self.transaction_index.path]
-
-    def close_file(self) -> None:
-        """Close the file without writing anything."""
-        self._disk.open_files.discard(self)
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        return [index.path for index in self.indexes]
 
     def delete(self) -> None:
-        self.close_file()
-        for index in (self.offset_index, self.time_index, self.transaction_index):
+        self.files.close()
+        for index in self.indexes:
             index.delete()
-        if self._disk.exists(self.path(LOG_SUFFIX)):
-            self._disk.remove(self.path(LOG_SUFFIX))
+        disk, log_path = self.files.disk, self.files.log_path
+        if disk.exists(log_path):
+            disk.remove(log_path)
 
 
 class Rebuild:
@@ -549,7 +406,7 @@ class Rebuild:
     one, stops at the first bad one, and finishes."""
 
     def __init__(self, segment: Segment) -> None:
-        for index in (segment.offset_index, segment.time_index, segment.transaction_index):
+        for index in segment.indexes:
             index.reset()
         segment._index_room = None
         self._segment = segment
@@ -582,13 +439,13 @@ class Rebuild:
         anything is built on it: the process that was killed may have truncated the file, and a
         power failure now would bring the old end back."""
         segment = self._segment
-        segment._refuse_old_message(self._kept)
+        segment.refuse_old_message(self._kept)
         removed = segment.size - self._kept
         if removed:
             if not may_truncate:
-                path = segment.path(LOG_SUFFIX)
+                path = segment.files.log_path
                 raise CorruptBatch(f"{path} is damaged at position {self._kept}")
-            segment.file.truncate(self._kept)
+            segment.files.log.truncate(self._kept)
             segment.size = self._kept
         segment._greatest = self._greatest
         segment._first_timestamp = None

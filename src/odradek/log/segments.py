@@ -139,20 +139,8 @@ class Segments:
                 first_bytes = first.size_bytes
             whole_first = first_bytes if min_one_batch else 0
             length = max_bytes if first_bytes <= max_bytes else whole_first
-        records = segment.file.read(position, length) if length > 0 else b""
+        records = segment.files.log.read(position, length) if length > 0 else b""
         return LogRead(records, segment.base_offset, position)
-
-    def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
-        for segment in self._items:
-            if segment.largest_timestamp >= timestamp:
-                found = segment.find_timestamp(timestamp, start_offset)
-                if found is not None:
-                    return found
-        return None
-
-    def find_greatest_timestamp(self) -> tuple[int, int, int] | None:
-        newest = max(self._items, key=lambda segment: segment.greatest_timestamp[0])
-        return newest.find_greatest_timestamp()
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         aborted: list[AbortedTransaction] = []

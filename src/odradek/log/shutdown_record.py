@@ -21,17 +21,24 @@ from typing import NamedTuple
 
 from odradek.log.damage import DamagedLog
 from odradek.log.disk import Disk
-from odradek.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, file_name, offset_of
+from odradek.log.file_list import ABSENT, FileList
+from odradek.log.segment_files import (
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    SUFFIXES,
+    file_name,
+    offset_of,
+)
 from odradek.wire.crc32c import crc32c
 
 logger = logging.getLogger(__name__)
 
 SHUTDOWN_RECORD = ".odradek_shutdown"
 VERSION = 1
-ABSENT = -1
 
 
-class SegmentFiles(NamedTuple):
+class SegmentSizes(NamedTuple):
     """Sizes of one segment's files in the order of `SUFFIXES`; -1 where there is none."""
 
     base_offset: int
@@ -43,7 +50,7 @@ class LogRecord(NamedTuple):
 
     start_offset: int
     end_offset: int
-    segments: tuple[SegmentFiles, ...]
+    segments: tuple[SegmentSizes, ...]
     # Of the active segment's indexes in the order of `SUFFIXES`, and of the leader epochs.
     index_checksums: tuple[int, ...]
     epochs_checksum: int
@@ -75,7 +82,7 @@ def decode_records(data: bytes) -> dict[str, LogRecord]:
             name: LogRecord(
                 start,
                 end,
-                tuple(SegmentFiles(base, tuple(sizes)) for base, sizes in segments),
+                tuple(SegmentSizes(base, tuple(sizes)) for base, sizes in segments),
                 tuple(checksums),
                 epochs,
                 mark,
@@ -115,29 +122,22 @@ def _name_of(data: bytes) -> str:
 # One log
 
 
-def checksum_of(disk: Disk, path: str) -> int:
-    return crc32c(disk.read_bytes(path)) if disk.exists(path) else ABSENT
+def segment_sizes(there: FileList, base_offset: int) -> SegmentSizes:
+    sizes = tuple(there.size(file_name(base_offset, kind)) for kind in SUFFIXES)
+    return SegmentSizes(base_offset, sizes)
 
 
-def segment_files(disk: Disk, directory: str, base_offset: int) -> SegmentFiles:
-    paths = [f"{directory}/{file_name(base_offset, kind)}" for kind in SUFFIXES]
-    return SegmentFiles(
-        base_offset, tuple(disk.size(path) if disk.exists(path) else ABSENT for path in paths)
-    )
+def index_checksums(there: FileList, base_offset: int) -> tuple[int, ...]:
+    return tuple(there.checksum(file_name(base_offset, kind)) for kind in INDEX_SUFFIXES)
 
 
-def index_checksums(disk: Disk, directory: str, base_offset: int) -> tuple[int, ...]:
-    return tuple(
-        checksum_of(disk, f"{directory}/{file_name(base_offset, kind)}") for kind in SUFFIXES[1:]
-    )
-
-
-def compare(disk: Disk, directory: str, record: LogRecord, epochs_path: str) -> Differences:
+def compare(there: FileList, record: LogRecord, epochs_file: str) -> Differences:
     """What differs from the record. Raises DamagedLog where records are gone that were followed by
     others: truncating the log would not restore them."""
+    directory = there.directory
     found = {
         offset
-        for name in disk.list_dir(directory)
+        for name in there.names
         if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None
     }
     recorded = {files.base_offset for files in record.segments}
@@ -156,7 +156,7 @@ def compare(disk: Disk, directory: str, record: LogRecord, epochs_path: str) -> 
                 raise DamagedLog(f"{path} is gone, which was there when the broker stopped")
             logger.error("%s is gone, which was there when the broker stopped", path)
             continue
-        now = segment_files(disk, directory, base)
+        now = segment_sizes(there, base)
         size, expected = now.sizes[0], files.sizes[0]
         if size != expected:
             message = f"{path} has {size} bytes, and had {expected} when the broker stopped"
@@ -169,12 +169,14 @@ def compare(disk: Disk, directory: str, record: LogRecord, epochs_path: str) -> 
                 to_shorten[base] = expected
         indexes_differ = now.sizes[1:] != files.sizes[1:]
         if base == active and not indexes_differ:
-            indexes_differ = index_checksums(disk, directory, base) != record.index_checksums
+            indexes_differ = index_checksums(there, base) != record.index_checksums
         if indexes_differ:
             path = f"{directory}/{file_name(base, INDEX_SUFFIX)}"
             logger.warning("%s, or another index beside it, was changed: rebuilding them", path)
             to_scan.add(base)
-    epochs_differ = checksum_of(disk, epochs_path) != record.epochs_checksum
+    epochs_differ = there.checksum(epochs_file) != record.epochs_checksum
     if epochs_differ:
-        logger.warning("%s was changed after the clean stop: rebuilding it", epochs_path)
+        logger.warning(
+            "%s/%s was changed after the clean stop: rebuilding it", directory, epochs_file
+        )
     return Differences(frozenset(to_scan), to_shorten, epochs_differ)

@@ -8,19 +8,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from odradek.log.cleaner import Cleaner
+from odradek.log.directory_checkpoints import DirectoryCheckpoints
+from odradek.log.flusher import Flusher
+from odradek.log.host import LogEnvironment
+from odradek.log.log import Log
+from odradek.log.log_registry import LogRegistry
+from odradek.log.retired_directories import RetiredDirectories
 from odradek.wire.errors import KafkaError
 from odradek.wire.settings import configured
 
-if TYPE_CHECKING:
-    from odradek.log.log import Log
-    from odradek.log.manager import LogManager
-
 logger = logging.getLogger(__name__)
-
-# How many topic ids are written at a time: the file system commits what is synced together once.
-IDS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +39,49 @@ class UpkeepConfig:
 
 
 class Upkeep:
-    """The tasks of one log manager."""
+    """The tasks of one broker's logs."""
 
-    def __init__(self, manager: "LogManager", config: UpkeepConfig) -> None:
-        self._manager = manager
+    def __init__(
+        self,
+        config: UpkeepConfig,
+        environment: LogEnvironment,
+        registry: LogRegistry,
+        checkpoints: DirectoryCheckpoints,
+        flusher: Flusher,
+        cleaner: Cleaner,
+        retired: RetiredDirectories,
+    ) -> None:
         self.config = config
+        self._clock = environment.clock
+        self._registry = registry
+        self._checkpoints = checkpoints
+        self._flusher = flusher
+        self._cleaner = cleaner
+        self._retired = retired
         self._tasks: list[asyncio.Task[None]] = []
         self._work = asyncio.Event()
 
     def start(self) -> None:
         assert not self._tasks, "started twice"
-        config, manager = self.config, self._manager
+        config, checkpoints, cleaner = self.config, self._checkpoints, self._cleaner
         loop = asyncio.get_running_loop()
-        every = (
+        every: list[tuple[int, Callable[[], Awaitable[object]]]] = [
             (config.retention_check_interval_ms, self.delete_old_segments),
             (config.flush_scheduler_interval_ms, self.flush_by_time),
             (
                 config.flush_offset_checkpoint_interval_ms,
-                _as_coroutine(manager.checkpoint_recovery_points),
+                _as_coroutine(checkpoints.write_recovery_points),
             ),
             (
                 config.flush_start_offset_checkpoint_interval_ms,
-                _as_coroutine(manager.checkpoint_start_offsets),
+                _as_coroutine(checkpoints.write_start_offsets),
             ),
             (config.producer_id_expiration_check_interval_ms, self.expire_producers),
-        )
+        ]
+        if cleaner.config.enable:
+            every.append((cleaner.config.backoff_ms, cleaner.run))
         for interval_ms, work in every:
             self._tasks.append(loop.create_task(self._repeat(interval_ms, work)))
-        if manager.cleaner.config.enable:
-            backoff_ms = manager.cleaner.config.backoff_ms
-            self._tasks.append(loop.create_task(self._repeat(backoff_ms, manager.cleaner.run)))
         self._tasks.append(loop.create_task(self._work_off()))
 
     async def stop(self) -> None:
@@ -86,42 +98,21 @@ class Upkeep:
         await self._for_each_log(lambda log: log.delete_old_segments())
 
     async def expire_producers(self) -> None:
-        now_ms = self._manager.clock()
+        now_ms = self._clock()
         await self._for_each_log(lambda log: log.producers.remove_expired(now_ms))
 
     async def flush_by_time(self) -> None:
         """Flush the logs whose `flush.ms` has passed with something unflushed."""
-        now_ms = self._manager.clock()
-        for log in self._manager.all_logs():
+        now_ms = self._clock()
+        for log in self._registry.all():
             is_due = now_ms - log.last_flush_ms >= log.config.flush_ms
             if is_due and log.end_offset > log.recovery_point:
-                await self._manager.flush(log)
+                await self._flusher.flush(log)
 
     async def work_off(self) -> None:
-        """Write the topic ids that logs were given, flush the logs that have rolled, remove the
-        directories whose time has come."""
-        manager = self._manager
-        await asyncio.gather(*(self._write_topic_ids() for _ in range(IDS_AT_ONCE)))
-        while manager.to_flush:
-            await manager.flush(next(iter(manager.to_flush)))
-        await manager.remove_retired()
-
-    async def _write_topic_ids(self) -> None:
-        manager = self._manager
-        while manager.without_id_on_disk:
-            log, _ = manager.without_id_on_disk.popitem()
-            directory = log.directory
-            try:
-                write = None if log.offline else log.metadata.start_write()
-                if write is None:
-                    continue
-                await manager.offload(write)
-            except OSError as error:
-                log.metadata.finish_write(is_on_disk=False)
-                if log.directory == directory and not log.offline:
-                    log.fail(error)
-            else:
-                log.metadata.finish_write(is_on_disk=log.directory == directory)
+        """Write and flush what waits for it, remove the directories whose time has come."""
+        await self._flusher.run()
+        await self._retired.remove_due(self._clock())
 
     async def _work_off(self) -> None:
         while True:
@@ -130,8 +121,8 @@ class Upkeep:
                 await self.work_off()
             except Exception:
                 logger.exception("upkeep failed; it will be tried again")
-            due_ms = self._manager.retired.next_due_ms
-            wait_s = None if due_ms is None else max(0, due_ms - self._manager.clock()) / 1000
+            due_ms = self._retired.next_due_ms
+            wait_s = None if due_ms is None else max(0, due_ms - self._clock()) / 1000
             try:
                 # Not wait_for: in Python 3.11 it forgets a cancellation that comes with the event.
                 async with asyncio.timeout(wait_s):
@@ -148,8 +139,8 @@ class Upkeep:
                 logger.exception("upkeep failed; it will be tried again")
             await asyncio.sleep(interval_ms / 1000)
 
-    async def _for_each_log(self, work: Callable[["Log"], object]) -> None:
-        for log in self._manager.all_logs():
+    async def _for_each_log(self, work: Callable[[Log], object]) -> None:
+        for log in self._registry.all():
             try:
                 if not log.offline:
                     work(log)

@@ -8,7 +8,7 @@ the partitions that were loaded from disk.
 
 import asyncio
 
-from odradek.log.manager import LogManager
+from odradek.log.directory_checkpoints import DirectoryCheckpoints
 from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.wire.topics import TopicPartition
 
@@ -18,8 +18,10 @@ __all__ = ["HighWatermarkCheckpoints"]
 class HighWatermarkCheckpoints:
     """What was on disk when the logs were loaded, and what is written since."""
 
-    def __init__(self, logs: LogManager, partitions: HostedPartitions, interval_s: float) -> None:
-        self._logs = logs
+    def __init__(
+        self, on_disk: DirectoryCheckpoints, partitions: HostedPartitions, interval_s: float
+    ) -> None:
+        self._on_disk = on_disk
         self._partitions = partitions
         self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()
@@ -46,7 +48,7 @@ class HighWatermarkCheckpoints:
     def at_load(self, tp: TopicPartition) -> int:
         """The high watermark a loaded log starts with; 0 for one that was deleted since."""
         if self._at_load is None:
-            self._at_load = self._logs.read_high_watermarks()
+            self._at_load = self._on_disk.read_high_watermarks()
         return self._at_load.get(tp, 0)
 
     def forget(self, tp: TopicPartition) -> None:
@@ -66,5 +68,5 @@ class HighWatermarkCheckpoints:
                     mark = replica.log.high_watermark
                 marks[tp] = replica.log.directory, mark
         if marks != self._written:
-            self._logs.write_high_watermarks({tp: mark for tp, (_, mark) in marks.items()})
+            self._on_disk.write_high_watermarks({tp: mark for tp, (_, mark) in marks.items()})
             self._written = marks

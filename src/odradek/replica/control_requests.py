@@ -63,7 +63,7 @@ from odradek.wire.messages.stop_replica import (
 )
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id
-from odradek.wire.topics import TopicPartition, is_legal_topic_name
+from odradek.wire.topics import TopicPartition, group_by_topic, is_legal_topic_name
 
 __all__ = ["ControlRequests", "TopicConfigs"]
 
@@ -211,6 +211,7 @@ class ControlRequests:
             else:
                 self._await_leader(partition, decision.state, topic_id)
         self._roles.follow(followed)
+        opened = [each for each in opened if not each.local_log.offline]
         for partition in opened:
             partition.moved_away = False
             self._roles.moves.resume(partition)
@@ -294,8 +295,13 @@ class ControlRequests:
             )
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._awaiting_leader.pop(partition.tp, None)
-        if partition.make_leader(state):
-            led.append(partition)
+        try:
+            if partition.make_leader(state):
+                led.append(partition)
+        except KafkaError as error:
+            # Its directory has failed: with that it goes offline, and listeners are told.
+            logger.error("%s: cannot begin to lead: %s", partition.tp, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
     def _follow(
@@ -500,11 +506,10 @@ def _response(
                 for tp, code in errors.items()
             ],
         )
-    by_topic: dict[str, list[LeaderAndIsrPartitionError]] = {}
-    for tp, code in errors.items():
-        by_topic.setdefault(tp.topic, []).append(
-            LeaderAndIsrPartitionError(partition_index=tp.partition, error_code=code)
-        )
+    by_topic = group_by_topic(
+        (tp, LeaderAndIsrPartitionError(partition_index=tp.partition, error_code=code))
+        for tp, code in errors.items()
+    )
     return LeaderAndIsrResponse(
         error_code=error,
         topics=[

@@ -100,7 +100,7 @@ class LogDirMoves:
         if posixpath.dirname(log.directory) == target:
             return
         future = logs.get_or_create(tp, log.config, is_new=is_new, future=True)
-        logs.assign_topic_id(future, log.metadata.topic_id)
+        logs.flusher.assign_topic_id(future, log.metadata.topic_id)
         partition.replica.future_log = future
         task = asyncio.ensure_future(self._move(partition, future))
         self._tasks[tp] = task

@@ -114,7 +114,9 @@ class ReplicaManager:
         )
         self.partitions = HostedPartitions(cluster, context, wakeups)
         self._checkpoints = HighWatermarkCheckpoints(
-            logs, self.partitions, config.replica_high_watermark_checkpoint_interval_ms / 1000
+            logs.checkpoints,
+            self.partitions,
+            config.replica_high_watermark_checkpoint_interval_ms / 1000,
         )
         self.log_dir_moves = LogDirMoves(logs, self.partitions, self._checkpoints, now)
         self.fetchers = FetcherManager(self._fetcher_context(broker_id, cluster, config))

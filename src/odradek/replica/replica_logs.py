@@ -56,7 +56,7 @@ class ReplicaLogs:
         if tp in self.lost and not is_new:
             mark = 1  # at least; what matters is that it is more than nothing
         log = self._logs.get_or_create(tp, configs.get(tp.topic), is_new=is_new)
-        damage = self._logs.damaged.pop(tp, None)
+        damage = self._logs.damaged.found.pop(tp, None)
         known = mark if damage is None or is_new else max(mark, damage.reached)
         replica.high_watermark_before_loss = known if known > log.end_offset else None
         log.set_high_watermark(mark)
@@ -66,7 +66,7 @@ class ReplicaLogs:
 
     def assign_topic_id(self, log: Log, topic_id: UUID) -> None:
         """Nothing if the id is zero, or known."""
-        self._logs.assign_topic_id(log, topic_id)
+        self._logs.flusher.assign_topic_id(log, topic_id)
 
     def delete(self, tp: TopicPartition) -> None:
         self.checkpoints.forget(tp)

@@ -12,7 +12,7 @@ from odradek.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, group_by_topic
 
 
 def handle(
@@ -37,11 +37,10 @@ def _targets(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
 
 
 def _response(errors: dict[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:
-    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    for of, error in errors.items():
-        topics.setdefault(of.topic, []).append(
-            AlterReplicaLogDirPartitionResult(partition_index=of.partition, error_code=error)
-        )
+    topics = group_by_topic(
+        (tp, AlterReplicaLogDirPartitionResult(partition_index=tp.partition, error_code=error))
+        for tp, error in errors.items()
+    )
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(topic_name=topic, partitions=partitions)

@@ -86,7 +86,7 @@ class FollowerSession:
 
     @property
     def has_request(self) -> bool:
-        """Whether there is anything to ask, or to tell the leader not to keep ready for us."""
+        """Whether there is anything to fetch, or a partition to drop from the session."""
         return bool(self.wanted) or (bool(self._unwanted) and self.is_incremental)
 
     @property

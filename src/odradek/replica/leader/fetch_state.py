@@ -2,7 +2,7 @@
 
 A `FetchSet` holds the partitions of one fetch, or of one incremental fetch session: then it lives
 from request to request. It knows which of its partitions may have something new (*dirty*), because
-each partition it asks about tells it; so a fetch costs what it returns, and an idle session of
+each partition it asks about notifies it; so a fetch costs what it returns, and an idle session of
 thousands of partitions costs nothing. docs/spec/controller-and-replication.md section 5.5.
 
 Rules
