@@ -51,6 +51,8 @@ FIND_VERSION = 2
 COMMIT_VERSION = 7
 LIST_VERSION = 2
 QUIET_S = 10.0
+# Between two looks: describing ten thousand partitions takes a broker tens of milliseconds.
+LOOK_S = 0.2
 PATIENCE_S = 900.0
 PRODUCES = 1000
 
@@ -101,8 +103,12 @@ def of_partitions(partitions: int) -> None:
     show(f"{partitions} partitions, RF 3")
     with Cluster(brokers=3, config=CONFIG) as cluster:
 
+        def is_in_sync() -> bool:
+            time.sleep(LOOK_S)
+            return in_sync(cluster, "many", 3)
+
         def wait_for_isrs() -> None:
-            cluster.wait_until(lambda: in_sync(cluster, "many", 3), "full ISRs", PATIENCE_S)
+            cluster.wait_until(is_in_sync, "full ISRs", PATIENCE_S)
 
         before_mb = resident_mb(cluster)
         with timed(cluster, "  created"):

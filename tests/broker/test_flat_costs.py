@@ -129,7 +129,7 @@ def merge(broker: Broker, topics: list[str], leader: int) -> None:
     """Tell the broker's metadata what the controller would."""
     endpoint = broker.endpoints[0]
     state = UpdateMetadataPartitionState(leader=leader, isr=[1], replicas=[1])
-    told = UpdateMetadataRequest(
+    update = UpdateMetadataRequest(
         controller_id=1,
         live_brokers=[
             UpdateMetadataBroker(
@@ -145,7 +145,7 @@ def merge(broker: Broker, topics: list[str], leader: int) -> None:
             UpdateMetadataTopicState(topic_name=topic, partition_states=[state]) for topic in topics
         ],
     )
-    broker.cache.update(told)
+    broker.cache.update(update)
 
 
 async def work(made: Cluster, ask: Question) -> Work:

@@ -1,5 +1,6 @@
 """`odradek broker`: help, slips of an operator, settings files, and a broker alone."""
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from tests.broker.processes import BrokerProcess
 
 from odradek.cli.broker import Home, find_home
 from odradek.cli.main import VERBS, main
+from odradek.client import Blocking, Client, NewTopic, Producer
+from odradek.testing.cluster import Cluster
 
 
 def refused(*arguments: str) -> str:
@@ -79,6 +82,43 @@ def test_a_broker_takes_as_many_files_as_it_may_have(limit: str, complains: bool
 
 
 @pytest.mark.process
+def test_a_loop_that_is_not_installed_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    loop = ["--set", "odradek.event.loop=uvloop"]
+    assert "odradek[uvloop]" in refused("--id", "1", "--data", str(tmp_path), *loop)
+    assert "trio" in refused(
+        "--id", "1", "--data", str(tmp_path), "--set", "odradek.event.loop=trio"
+    )
+
+
+def test_brokers_on_uvloop_replicate_die_and_stop() -> None:
+    settings = {"odradek.event.loop": "uvloop", "min.insync.replicas": 2}
+    with Cluster(brokers=2, config=settings) as cluster:
+        maps = Path(f"/proc/{cluster.process_id(1)}/maps")
+        assert not maps.exists() or "uvloop" in maps.read_text()
+
+        async def send(value: bytes) -> int:
+            async with Client(cluster.bootstrap_servers) as client, Producer(client) as producer:
+                return (await (await producer.send("t", value))).offset
+
+        def is_in_sync() -> bool:
+            described = cluster.topic("t")
+            return described is not None and len(described.partitions[0].isr_nodes) == 2
+
+        with Blocking(cluster.bootstrap_servers) as client:
+            client.run(client.admin.create_topics([NewTopic("t", 1, 2)]))
+        assert asyncio.run(send(bytes(900_000))) == 0
+        leader = cluster.leader("t")
+        assert leader is not None
+        cluster.kill(leader)
+        cluster.start(leader)
+        cluster.wait_until(is_in_sync, "both replicas in sync")
+        assert asyncio.run(send(b"small")) == 1
+        cluster.stop(1)
+
+
 def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -136,6 +136,38 @@ async def test_nothing_is_written_to_a_peer_that_has_gone(
     assert "socket.send() raised exception" not in caplog.text
 
 
+async def test_the_size_of_a_chosen_peer_is_allocated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collector = Collector()
+    collector.trusts_sizes = True
+    grown: list[int] = []
+    monkeypatch.setattr(collector, "receiving_changed", grown.append)
+    theirs = await pair(collector)
+    message = random.Random(3).randbytes(300_000)
+    await asyncio.get_running_loop().sock_sendall(theirs, framed(message))
+    theirs.close()
+    await collector.ended
+    assert [bytes(frame) for frame in collector.frames] == [message]
+    assert grown == [300_000, -300_000]
+
+
+async def test_an_unset_buffer_is_its_own_and_writable() -> None:
+    for size in (0, 10, frames.UNSET_BYTES_MIN, 3_000_000):
+        one, other = frames.unset_buffer(size), frames.unset_buffer(size)
+        one[:], other[:] = b"1" * size, b"2" * size
+        assert (type(one), bytes(one)) == (bytearray, b"1" * size)
+
+
+async def test_what_is_sent_now_does_not_wait_for_the_end_of_the_turn() -> None:
+    collector = Collector()
+    theirs = await pair(collector)
+    collector.send([framed(b"before")])
+    collector.send_now([framed(b"last")])
+    assert theirs.recv(100) == framed(b"before") + framed(b"last")
+    theirs.close()
+
+
 async def test_a_growing_frame_keeps_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "FIRST_BYTES", 16)
     collector = Collector()

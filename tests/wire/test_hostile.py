@@ -148,7 +148,7 @@ def test_overlong_varints(encoded: bytes) -> None:
 
 
 def test_text_that_fits_no_older_version() -> None:
-    """What a client may send in one version, others must be told in another."""
+    """What a client may send in one version, others must receive in another."""
     longest = FindCoordinatorRequest(key="k" * 32767)
     for version in (2, 3):
         assert FindCoordinatorRequest.decode(longest.encode(version), version) == longest

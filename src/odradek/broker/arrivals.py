@@ -10,7 +10,7 @@ the client that has been silent the longest.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 from odradek.broker.admission import AdmissionControl, Rejection
 
@@ -57,8 +57,7 @@ class Arrival(asyncio.Protocol):
         self._make = make
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one, but no subclass
         address = transport.get_extra_info("peername")
         if address:
             self.address, self.peer = address[0], f"{address[0]}:{address[1]}"

@@ -64,7 +64,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribedSetting:
-    """A setting as DescribeConfigs tells it."""
+    """A setting as DescribeConfigs reports it."""
 
     setting: Setting
     value: str | None
@@ -103,7 +103,7 @@ DYNAMIC_MIN = {"max.connections": 100, "max.connections.per.ip": 20}
 
 
 class BrokerConfig:
-    """The settings of one broker. `on_change` listeners hear of dynamic changes by name."""
+    """The settings of one broker. `on_change` listeners get the names of settings that change."""
 
     def __init__(self, written: Mapping[str, str] | None = None) -> None:
         self._static: dict[str, str] = {}
@@ -264,7 +264,7 @@ class BrokerConfig:
         self._listeners.append(listener)
 
     def set_dynamic(self, own: Mapping[str, str], cluster: Mapping[str, str]) -> frozenset[str]:
-        """Takes what the store now says; the names whose value changed. Listeners hear of them."""
+        """Takes what the store now says, calls the listeners, returns the names that changed."""
         self._dynamic = _readable(own, logger)
         self._dynamic_default = _readable(cluster, logger)
         before, self._values = self._values, self._effective()
@@ -340,7 +340,7 @@ class BrokerConfig:
                 " client could connect",
             )
 
-    # Telling
+    # Describing
 
     def describe_broker(self) -> Iterator[DescribedSetting]:
         layers = {*self._dynamic, *self._dynamic_default, *self._static}

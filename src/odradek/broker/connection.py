@@ -479,7 +479,10 @@ class ClientConnection(FrameProtocol):
         while self._slots and self._slots[0].ready:
             slot = self._slots.popleft()
             self._held_bytes -= slot.size_bytes
-            self.send(slot.parts)
+            if self._slots:
+                self.send(slot.parts)
+            else:
+                self.send_now(slot.parts)  # nothing that could leave with it is waited for
         if self._stopped_reading:
             self.pump()
 

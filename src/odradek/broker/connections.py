@@ -47,7 +47,7 @@ class Connections:
         has_tls = any(listener.protocol.has_tls for listener in config.listeners())
         self._tls_scratch = memoryview(bytearray(CIPHERTEXT_BYTES)) if has_tls else None
         self._handshakes = HandshakeQueue()
-        # Until then only the controller is answered; everybody else waits, connected.
+        # Until then only the controller is answered; all others wait, connected.
         self.is_serving = False
         self.in_flight_max = config.integer("queued.max.requests")
         buffers = {
@@ -151,7 +151,7 @@ class Connections:
         self._watch_idle()
 
     def serve(self) -> None:
-        """From now on everybody is answered, and first who had to wait."""
+        """From now on every client is answered, first those that had to wait."""
         self.is_serving = True
         for connection in list(self._open):
             connection.pump()

@@ -13,6 +13,7 @@ spent:
    that sends as fast as it can, and reads what it asked for, is through long before.
 """
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -23,6 +24,7 @@ __all__ = [
     "GRACE_S",
     "Budget",
     "Turns",
+    "collect_seldom",
     "keep_free_memory",
     "offenders",
     "return_free_memory",
@@ -40,6 +42,9 @@ KEPT_BYTES = 128 * 1024 * 1024
 LARGEST_KEPT_BYTES = 32 * 1024 * 1024
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
+
+# New objects, at some hundred bytes each, before the collector looks at them.
+NEW_OBJECTS_MAX = 20_000
 
 H = TypeVar("H")
 
@@ -120,6 +125,13 @@ class Turns(Generic[W]):
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+
+def collect_seldom() -> None:
+    """Lets the collector look for cycles of objects less often than by default, at each 700 that
+    are new: a request that names thousands of partitions would be looked through a hundred times
+    while it is decoded, and all that a broker knows of its partitions with it."""
+    gc.set_threshold(NEW_OBJECTS_MAX)
 
 
 def keep_free_memory() -> None:

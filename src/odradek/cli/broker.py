@@ -106,9 +106,24 @@ def broker(
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
     files_max = _allow_many_files()
-    reason = asyncio.run(_run(settings, url, stop_on_eof, files_max))
+    with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
+        reason = runner.run(_run(settings, url, stop_on_eof, files_max))
     if reason is not None:
         raise click.ClickException(reason)
+
+
+def _loop_factory(settings: "BrokerConfig") -> "Callable[[], asyncio.AbstractEventLoop] | None":
+    """What makes the event loop that `odradek.event.loop` asks for; None is Python's own."""
+    if settings.text("odradek.event.loop") != "uvloop":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        raise click.ClickException(
+            "odradek.event.loop is uvloop, which is not installed: pip install 'odradek[uvloop]'"
+        ) from None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 def _allow_many_files() -> int | None:
@@ -211,13 +226,14 @@ async def _run(
 
     from odradek import __version__
     from odradek.broker.descriptors import SPARES, divide_descriptors
-    from odradek.broker.memory import keep_free_memory
+    from odradek.broker.memory import collect_seldom, keep_free_memory
     from odradek.broker.server import Broker, StartFailed
     from odradek.broker.unclean_start import machine_boot_id
     from odradek.log.disk import RealDisk
     from odradek.store.api import StoreError, wall_clock_ms
     from odradek.wire.errors import KafkaError
 
+    collect_seldom()
     loop = asyncio.get_running_loop()
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

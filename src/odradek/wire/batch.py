@@ -51,6 +51,7 @@ _BASE_OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
+_CODECS = tuple(Codec)
 _unpack_header = HEADER.unpack_from
 _unpack_length = _LENGTH.unpack_from
 
@@ -133,7 +134,7 @@ class BatchHeader(NamedTuple):
         number = self.attributes & CODEC_MASK
         if number > Codec.ZSTD:
             raise CorruptBatch(f"unknown compression codec {number}")
-        return Codec(number)
+        return _CODECS[number]
 
     @property
     def timestamp_type(self) -> TimestampType:

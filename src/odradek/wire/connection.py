@@ -79,6 +79,8 @@ class ConnectionSecurity(Protocol):
 class Connection(FrameProtocol):
     """One connection to one broker. Make it with `open`; a closed one stays closed."""
 
+    trusts_sizes = True
+
     def __init__(self, client_id: str, max_response_bytes: int, timeout: float) -> None:
         super().__init__(max_response_bytes)
         self.client_id = client_id

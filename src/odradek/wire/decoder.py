@@ -13,6 +13,7 @@ a microsecond or more to decode and as much again to serve. Numbers in arrays co
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct as Packer
 from struct import error as UnpackError  # noqa: N812  # an exception, whatever its name
 from typing import Any
@@ -54,6 +55,8 @@ def skip_tagged(buffer: Buffer, position: int) -> int:
     return position
 
 
+# The ids of topics, above all: a fetch names those that the one before it named.
+@lru_cache(1024)
 def read_uuid(data: bytes) -> UUID:
     return UUID(bytes=data) if any(data) else ZERO_UUID
 

@@ -14,17 +14,21 @@ with `drain` until the operating system has all of it.
 
 Bounds. A size below zero or above `frame_bytes_max` ends the connection before anything is
 allocated. A claimed size costs nothing: a frame's buffer begins small and grows with what has
-really arrived. A subclass is notified of every change of these buffers and of what waits to be
-sent, so that it can keep a budget over many connections.
+really arrived. Who connects to a peer of its own choice `trusts_sizes` instead, and then a buffer
+has its full size at once. A subclass is notified of every change of these buffers and of what waits
+to be sent, so that it can keep a budget over many connections.
 """
 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from struct import Struct
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-__all__ = ["SCRATCH_BYTES", "Buffer", "FrameProtocol"]
+__all__ = ["SCRATCH_BYTES", "Buffer", "FrameProtocol", "unset_buffer"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -35,6 +39,8 @@ FIRST_BYTES = 4 * 1024
 # How much larger than what has arrived the buffer may be: a fast sender fills the scratch buffer at
 # once, so the whole of an ordinary produce request is allocated after its first read.
 GROWTH = 4
+# A smaller buffer is zeroed in less time than it takes to ask for one that is not.
+UNSET_BYTES_MIN = 64 * 1024
 # Parts below this are joined into one write; above it the copy costs more than another system call.
 JOIN_BYTES = 64 * 1024
 # What is given to the transport at a time: what the socket does not take at once, it copies.
@@ -44,6 +50,29 @@ _SIZE = Struct(">i")
 
 logger = logging.getLogger(__name__)
 
+_make_unset: Callable[[int], bytearray] | None = None
+
+
+def unset_buffer(size: int) -> bytearray:
+    """A bytearray whose bytes are not set yet: what is received is written over all of them, and
+    zeroing them first would cost as much as summing them up."""
+    if size < UNSET_BYTES_MIN:
+        return bytearray(size)
+    return (_make_unset or _find_make_unset())(size)
+
+
+def _find_make_unset() -> Callable[[int], bytearray]:
+    # ctypes is imported only by a process that has seen a large frame.
+    import ctypes
+
+    global _make_unset
+    _make_unset = bytearray  # of an interpreter that offers nothing else
+    with suppress(AttributeError):
+        prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)
+        make = prototype(("PyByteArray_FromStringAndSize", ctypes.pythonapi))
+        _make_unset = partial(make, None)
+    return _make_unset
+
 
 class FrameProtocol(asyncio.BufferedProtocol):
     """One end of a connection that speaks in frames. Subclasses say what a frame means.
@@ -52,6 +81,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
     read were handed over), `drained` (nothing waits to be sent) and `lost` (the connection is
     gone).
     """
+
+    # Whether a buffer is made as large as the peer says that its frame will be.
+    trusts_sizes = False
 
     def __init__(self, frame_bytes_max: int, scratch: memoryview | None = None) -> None:
         self.frame_bytes_max = frame_bytes_max
@@ -98,8 +130,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     # asyncio's side: connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one, but no subclass
         self._open = True
         if not self._scratch:
             self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -148,8 +179,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._scratch[: len(prefix)] = prefix
             return self._scratch[len(prefix) :]
         if self._filled == len(frame):
-            larger = bytearray(min(GROWTH * len(frame), self._frame_bytes))
-            larger[: self._filled] = frame
+            larger = unset_buffer(min(GROWTH * len(frame), self._frame_bytes))
+            memoryview(larger)[: self._filled] = frame
             self._set_frame(larger)
             frame = larger
         return memoryview(frame)[self._filled :]
@@ -200,8 +231,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
             position = start + size
             if position > end:
                 arrived = end - start
-                frame = bytearray(min(size, max(FIRST_BYTES, GROWTH * arrived)))
-                frame[:arrived] = scratch[start:end]
+                expected = size if self.trusts_sizes else max(FIRST_BYTES, GROWTH * arrived)
+                frame = unset_buffer(min(size, expected))
+                memoryview(frame)[:arrived] = scratch[start:end]
                 self._prefix = b""
                 self._frame_bytes, self._filled = size, arrived
                 self._set_frame(frame)
@@ -240,15 +272,25 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def send(self, parts: list[Buffer]) -> None:
         """Queues one whole frame, its size included, for the end of this turn of the loop."""
+        if self._queue(parts) and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_soon)
+
+    def send_now(self, parts: list[Buffer]) -> None:
+        """Sends one whole frame, and all that is queued before it, without waiting for the end of
+        the turn: for a sender that has nothing more to send in it."""
+        if self._queue(parts):
+            self.flush()
+
+    def _queue(self, parts: list[Buffer]) -> bool:
+        """Returns whether something is to be done so that it leaves."""
         if not self._open:
-            return
+            return False
         self._outgoing.extend(parts)
         for part in parts:
             self.outgoing_bytes += len(part)
         self.outgoing_changed()
-        if not (self._reading or self._blocked or self._flush_scheduled):
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush_soon)
+        return not (self._reading or self._blocked)
 
     def _flush_soon(self) -> None:
         self._flush_scheduled = False

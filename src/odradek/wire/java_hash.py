@@ -1,6 +1,10 @@
 """Java's String.hashCode, by which Kafka spreads groups and fetchers."""
 
+from functools import lru_cache
 
+
+# A coordinator asks it of the same few names with every request.
+@lru_cache(1024)
 def java_hash(text: str) -> int:
     """Over UTF-16 units, as a signed 32-bit number."""
     value = 0

@@ -16,7 +16,7 @@ from .messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 __all__ = ["FIRST_QUESTION", "ServedVersions", "common_version", "served_versions"]
 
 SOFTWARE_NAME = "odradek"
-# The version of ApiVersions to begin with: v4 tells us nothing more, and fewer brokers know it.
+# The version of ApiVersions to begin with: v4 has nothing more for us, and fewer brokers know it.
 FIRST_QUESTION = 3
 
 # The lowest and highest version of each API.

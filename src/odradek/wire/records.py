@@ -34,6 +34,7 @@ from odradek.wire.batch import (
 )
 from odradek.wire.compression import SIZE_MAX, Codec, compress, decompress
 from odradek.wire.errors import DecodeError
+from odradek.wire.even_records import skip_even_records
 
 NO_TIMESTAMP = -1
 VARINT_BYTES_MAX = 10
@@ -170,15 +171,20 @@ def iterate_records(
         raise DecodeError(f"{len(data) - position} bytes left after the last record")
 
 
-def check_records(data: bytes, count: int, *, whole: bool) -> None:
+def check_records(records: Buffer, count: int, *, whole: bool) -> None:
     """Raise DecodeError unless these bytes are `count` records at the offsets 0, 1, 2, ...
 
     Nothing is made of them, and numbers of one and two bytes, the common ones, are read in place.
-    The sizes and offsets take 0.4 µs a record; with `whole`, all fields are looked at, in three
-    times that. Decoding takes ten times as long.
+    The sizes and offsets take 0.4 µs a record, less where sizes repeat; with `whole`, all fields
+    are looked at, in three times that. Decoding takes ten times as long.
     """
     position = index = 0
-    limit = len(data)
+    limit = len(records)
+    if not whole:
+        position, index = skip_even_records(records, count)
+        if index == count and position == limit:
+            return
+    data = bytes(records)
     try:
         while index < count:
             size = data[position]

@@ -7,7 +7,8 @@
 | `Exclusive` | `Reply.exclusive(awaitable)` | the connection starts nothing else |
 
 Whatever the kind, replies leave in the order of their requests. `map` turns the value into another
-one when it is there, so a handler says once how its response is made.
+one when it is there, so a handler says once how its response is made. `then` is for a next step
+that may have to be waited for itself.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class Reply(ABC, Generic[T]):
     def map(self, function: Callable[[T], U]) -> Reply[U]:
         """The reply whose value is `function` of this one's."""
 
+    def then(self, function: Callable[[T], Reply[U]]) -> Reply[U]:
+        """The reply that `function` makes of this one's value; until then the connection starts
+        nothing else."""
+        return Exclusive(_chained(self, function))
+
     @abstractmethod
     async def result(self) -> T:
         """Waits for the value."""
@@ -65,6 +71,9 @@ class Now(Reply[T]):
 
     def map(self, function: Callable[[T], U]) -> Now[U]:
         return Now(function(self.value))
+
+    def then(self, function: Callable[[T], Reply[U]]) -> Reply[U]:
+        return function(self.value)
 
     async def result(self) -> T:
         return self.value
@@ -120,6 +129,10 @@ def _identity(value: Any) -> Any:
 
 async def _mapped(awaitable: Awaitable[T], function: Callable[[T], U]) -> U:
     return function(await awaitable)
+
+
+async def _chained(reply: Reply[T], function: Callable[[T], Reply[U]]) -> U:
+    return await function(await reply.result()).result()
 
 
 def measured(

@@ -392,6 +392,12 @@ _BROKER = (
         "The network bandwidth of this broker in bytes per second; 0 reads it from the system.",
         0,
     ),
+    _choice(
+        "odradek.event.loop",
+        "asyncio",
+        ("asyncio", "uvloop"),
+        "The event loop of the broker's process. uvloop must be installed; it saves CPU time.",
+    ),
     _flag("odradek.faults.enable", False, "Allows tests to inject faults into responses."),
     _number(INT, "fetch.max.bytes", 57671680, "The maximum size of a fetch response.", 1024),
     _number(

@@ -22,7 +22,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from odradek.wire.frames import FrameProtocol
 
@@ -142,8 +142,7 @@ class TlsLayer(asyncio.BufferedProtocol):
     # The plain transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.plain = transport
+        self.plain = cast(asyncio.Transport, transport)  # uvloop's is one, but no subclass
         self._timer = self._loop.call_later(
             HANDSHAKE_TIMEOUT_S, self._fail, TimeoutError("the TLS handshake took too long")
         )

@@ -1,7 +1,8 @@
-"""Topic names and partitions, as every room names them."""
+"""Topic names and partitions, as every package names them."""
 
 import re
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from .errors import ErrorCode, KafkaError
 
@@ -9,6 +10,8 @@ TOPIC_NAME_LENGTH_MAX = 249
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 # Ours, and no internal topic of Kafka's: tools may write to it.
 TELEMETRY_TOPIC = "__odradek_telemetry"
+
+T = TypeVar("T")
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -21,6 +24,19 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def group_by_topic(items: Iterable[tuple[TopicPartition, T]]) -> dict[str, list[T]]:
+    """What belongs to partitions, as most messages list it: under each topic."""
+    topics: dict[str, list[T]] = {}
+    for (topic, _), item in items:
+        topics.setdefault(topic, []).append(item)
+    return topics
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of partitions under each topic."""
+    return group_by_topic((tp, tp.partition) for tp in partitions)
 
 
 def is_legal_topic_name(name: str) -> bool:
