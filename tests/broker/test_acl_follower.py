@@ -1,14 +1,18 @@
 """ACLs in the store: followed by every broker, changed by any, never overwritten unread."""
 
+import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from tests.broker.clusters import until
 
-from odradek.broker.acl_follower import DENY_ALL, AclFollower
+from odradek.broker.acl_follower import BATCH, DENY_ALL, AclFollower
 from odradek.security.acls import (
     AclEntry,
     AclFilter,
@@ -21,11 +25,13 @@ from odradek.security.acls import (
 )
 from odradek.security.principal import Principal
 from odradek.store.api import wall_clock_ms
+from odradek.store.change_nodes import ChangeNodes
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.wire.errors import ErrorCode, KafkaError
 
 PATTERN = ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL)
+OTHER = ResourcePattern(ResourceType.TOPIC, "other", PatternType.LITERAL)
 READ = AclEntry("User:alice", AclPermission.ALLOW, AclOperation.READ, "*")
 PATH = "/kafka-acl/Topic/t"
 ONE = AclFilter(
@@ -79,12 +85,12 @@ async def two_brokers(**settings: bool) -> AsyncIterator[Brokers]:
 async def test_a_change_reaches_the_other_broker_and_so_does_its_removal() -> None:
     async with two_brokers() as brokers:
         one, other = brokers.followers
-        await one.add(PATTERN, [READ])
+        assert await one.add({PATTERN: [READ]}) == {}
         await until(lambda: brokers.authorizers[1].entries.get(PATTERN) == frozenset({READ}))
-        assert await other.remove(ONE) == {PATTERN: {READ}}
+        assert await other.remove([ONE, ONE]) == [{PATTERN: frozenset({READ})}, {}], "first come"
         await until(lambda: not brokers.authorizers[0].entries.get(PATTERN))
         assert await brokers.stores[0].session.exists(PATH) is None
-        assert await one.remove(ONE) == {}, "nothing there, nothing removed"
+        assert await one.remove([ONE]) == [{}], "nothing there, nothing removed"
 
 
 async def test_an_unreadable_node_is_neither_removed_nor_overwritten(
@@ -92,14 +98,16 @@ async def test_an_unreadable_node_is_neither_removed_nor_overwritten(
 ) -> None:
     async with two_brokers() as brokers:
         one = brokers.followers[0]
-        await one.add(PATTERN, [READ])
+        assert await one.add({PATTERN: [READ]}) == {}
         session = brokers.stores[0].session
         await session.set(PATH, b'{"version":2,"acls":[]}')
         with caplog.at_level(logging.ERROR):
-            for change in (one.remove(ONE), one.add(PATTERN, [READ._replace(host="h")])):
-                with pytest.raises(KafkaError, match="unreadable") as raised:
-                    await change
-                assert raised.value.error is ErrorCode.UNKNOWN_SERVER_ERROR
+            (refused,) = await one.remove([ONE])
+            failed = await one.add({PATTERN: [READ._replace(host="h")], OTHER: [READ]})
+            assert list(failed) == [PATTERN], "the others are added"
+            for error in (refused, failed[PATTERN]):
+                assert isinstance(error, KafkaError) and "unreadable" in error.message
+                assert error.error is ErrorCode.UNKNOWN_SERVER_ERROR
         assert "unreadable" in caplog.text
         assert (await session.get(PATH))[0] == b'{"version":2,"acls":[]}'
         assert brokers.authorizers[0].entries[PATTERN] == {READ}, "still in force"
@@ -117,8 +125,68 @@ async def test_what_a_starting_broker_cannot_read_denies_instead_of_opening() ->
         operation, kind = AclOperation.READ, ResourceType.TOPIC
         assert not authorizer.allows(alice, "h", operation, kind, "t")
         assert authorizer.allows(alice, "h", operation, kind, "other")
-        with pytest.raises(KafkaError, match="unreadable"):
-            await late.remove(ONE)
+        (refused,) = await late.remove([ONE])
+        assert isinstance(refused, KafkaError) and "unreadable" in refused.message
         await session.delete(PATH)
-        assert await late.remove(ONE) == {}
+        assert await late.remove([ONE]) == [{}]
         assert authorizer.allows(alice, "h", operation, kind, "t")
+
+
+def patterns(count: int) -> list[ResourcePattern]:
+    return [ResourcePattern(ResourceType.TOPIC, f"t{number}") for number in range(count)]
+
+
+async def test_many_acls_cost_some_calls_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(name: str) -> Any:
+        call = getattr(MemoryStore, name)
+
+        async def counting(store: MemoryStore, *arguments: Any, **more: Any) -> Any:
+            calls[name] += 1
+            return await call(store, *arguments, **more)
+
+        return counting
+
+    added = {pattern: [READ] for pattern in patterns(5 * BATCH)}
+    async with two_brokers() as brokers:
+        for name in ("get_many", "multi_many"):
+            monkeypatch.setattr(MemoryStore, name, counted(name))
+        assert await brokers.followers[0].add(added) == {}
+        assert calls["multi_many"] == 5
+        await until(lambda: len(brokers.authorizers[1].entries) == len(added))
+        assert await brokers.followers[0].remove([ONE._replace(name=None)]) == [
+            {pattern: frozenset({READ}) for pattern in added}
+        ]
+        await until(lambda: not brokers.authorizers[1].entries)
+        assert calls["multi_many"] == 10
+        assert calls["get_many"] < 100, "of both brokers, their notifications included"
+
+
+async def test_two_brokers_that_add_to_the_same_patterns_lose_nothing() -> None:
+    write = READ._replace(operation=AclOperation.WRITE)
+    both = {pattern: {READ, write} for pattern in patterns(50)}
+    async with two_brokers() as brokers:
+        one, other = brokers.followers
+        for failed in await asyncio.gather(
+            one.add(dict.fromkeys(both, (READ,))), other.add(dict.fromkeys(both, (write,)))
+        ):
+            assert not failed
+        await until(lambda: all(each.entries == both for each in brokers.authorizers))
+
+
+async def test_old_notifications_are_looked_for_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That reads all of them: after each change it would cost the more, the more there were."""
+    purged: list[object] = []
+
+    async def purge(nodes: ChangeNodes[object]) -> None:
+        purged.append(nodes)
+
+    monkeypatch.setattr(ChangeNodes, "purge", purge)
+    async with two_brokers() as brokers:
+        for pattern in patterns(5):
+            await brokers.followers[0].add({pattern: [READ]})
+            await until(partial(brokers.authorizers[1].entries.__contains__, pattern))
+        assert len(purged) == 2, "each broker once"

@@ -90,9 +90,11 @@ async def test_create_a_topic(tmp_path: Path, version: int) -> None:
         if version >= 5:
             assert result.error_message is None
             assert (result.num_partitions, result.replication_factor) == (3, 1)
-            told = {each.name: (each.value, each.config_source) for each in result.configs or []}
-            assert told["retention.ms"] == ("1000", 1)
-            assert told["segment.bytes"] == ("1073741824", 5)
+            described = {
+                each.name: (each.value, each.config_source) for each in result.configs or []
+            }
+            assert described["retention.ms"] == ("1000", 1)
+            assert described["segment.bytes"] == ("1073741824", 5)
         assert made.brokers[1].cache.partition_count("t") == 3
         log = next(iter(made.brokers[1].logs.logs.values()))
         assert log.config.retention_ms == 1000
@@ -409,12 +411,12 @@ async def test_metadata(tmp_path: Path) -> None:
         response = await connection.request(
             MetadataRequest(topics=asked, include_topic_authorized_operations=True), 9
         )
-        told = {topic.name: topic for topic in response.topics}
-        assert told["nowhere"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert told[internal].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answers = {topic.name: topic for topic in response.topics}
+        assert answers["nowhere"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert answers[internal].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert made.brokers[1].cache.topics() == ["t"]
-        assert told["a b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert told["t"].topic_authorized_operations == 3576
+        assert answers["a b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert answers["t"].topic_authorized_operations == 3576
         response = await connection.request(MetadataRequest(topics=asked[:1]), 9)
         assert response.topics[0].topic_authorized_operations == -(2**31)
 
@@ -489,7 +491,7 @@ async def test_describe_log_dirs_and_producers(tmp_path: Path) -> None:
         request = DescribeProducersRequest(
             topics=[
                 TopicRequest(name="t", partition_indexes=[0, 0]),
-                TopicRequest(name="t", partition_indexes=[9, 0]),  # each is told once
+                TopicRequest(name="t", partition_indexes=[9, 0]),  # each is answered once
             ]
         )
         (topic,) = (await connection.request(request, 0)).topics

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -222,8 +223,95 @@ async def test_a_full_house_is_looked_through_once_for_all_that_wait(
 class MemoryTransport(asyncio.Transport):
     """A socket that nothing comes from."""
 
+    is_aborted = False
+
     def pause_reading(self) -> None:
         pass
 
-    def abort(self) -> None:
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         pass
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@dataclass
+class Visitor:
+    """A connection that came in."""
+
+    is_known: bool
+    last_active: float = 0.0
+    is_idle: bool = True
+
+
+class House:
+    """Room for three, and those who came."""
+
+    def __init__(self) -> None:
+        self._now = asyncio.get_running_loop().time
+        admission = AdmissionControl(self._now, frozenset({"INTERNAL"}))
+        admission.limits = ConnectionLimits(connections=3)
+        self.arrivals = Arrivals(admission, waiting_max=50)
+        self._came: dict[str, Arrival] = {}
+
+    def come(
+        self,
+        name: str,
+        listener: str = "CLIENTS",
+        *,
+        ago_s: float = 0.0,
+        is_known: bool = False,
+        silent_s: float = 0.0,
+    ) -> None:
+        visitor = Visitor(is_known, self._now() - silent_s)
+        arrival = Arrival(self.arrivals, listener, lambda _: (asyncio.Protocol(), visitor))
+        arrival.connection_made(MemoryTransport())
+        arrival.made_at -= ago_s
+        self._came[name] = arrival
+
+    @property
+    def inside(self) -> set[str]:
+        return {
+            name
+            for name, arrival in self._came.items()
+            if arrival.guest is not None and not self._was_closed(arrival)
+        }
+
+    @property
+    def closed(self) -> set[str]:
+        return {name for name, arrival in self._came.items() if self._was_closed(arrival)}
+
+    @staticmethod
+    def _was_closed(arrival: Arrival) -> bool:
+        assert isinstance(arrival.transport, MemoryTransport)
+        return arrival.transport.is_aborted
+
+
+async def test_those_without_a_login_are_closed_first_the_longest_before_others() -> None:
+    house = House()
+    house.come("user", ago_s=100, is_known=True, silent_s=100)
+    house.come("stranger", ago_s=5)
+    house.come("older stranger", ago_s=9)
+    assert house.inside == {"user", "stranger", "older stranger"}
+    house.come("first")
+    assert house.closed == {"older stranger"}
+    house.come("second")
+    assert house.closed == {"older stranger", "stranger"}
+    assert house.inside == {"user", "first", "second"}
+    house.come("third")
+    assert house.closed == {"older stranger", "stranger"}, "a login is given its time, a user stays"
+    assert house.arrivals.waiting == 1
+    house.arrivals.close()
+
+
+async def test_a_broker_takes_the_place_of_a_stranger_before_that_of_a_silent_user() -> None:
+    house = House()
+    house.come("silent", is_known=True, silent_s=100)
+    house.come("busy", is_known=True, silent_s=1)
+    house.come("stranger")
+    for broker, gone in (("one", "stranger"), ("two", "silent"), ("three", "busy")):
+        before = house.closed
+        house.come(broker, "INTERNAL", is_known=True)
+        assert house.closed - before == {gone}
+    assert house.inside == {"one", "two", "three"}
+    house.arrivals.close()

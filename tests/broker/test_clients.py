@@ -54,22 +54,22 @@ def test_librdkafka_learns_that_it_is_throttled(broker: BrokerProcess) -> None:
     servers: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.bootstrap}
     admin = confluent_kafka.admin.AdminClient(servers)
     admin.create_topics([confluent_kafka.admin.NewTopic("throttled", 1, 1)])["throttled"].result(10)
-    told: list[float] = []
+    throttled: list[float] = []
     producer = confluent_kafka.Producer(
         {
             **servers,
             "client.id": "eager",
-            "throttle_cb": lambda event: told.append(event.throttle_time),
+            "throttle_cb": lambda event: throttled.append(event.throttle_time),
         }
     )
     entity = QuotaEntity(client_id="eager")
     with Blocking(broker.bootstrap) as cluster:
         cluster.run(cluster.quotas.alter(entity, {"producer_byte_rate": 100_000.0}))
-        while not told:  # the quota is heard of a moment after it is set
+        while not throttled:  # brokers learn of the quota a moment after it is set
             producer.produce("throttled", b"x" * 500_000)
             producer.flush(30)
         cluster.run(cluster.quotas.alter(entity, {"producer_byte_rate": None}))
-    assert told[0] > 0
+    assert throttled[0] > 0
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -1,4 +1,4 @@
-"""Settings: layers, types, synonyms, and what an operator is told about a slip."""
+"""Settings: layers, types, synonyms, and the message for a mistake."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -209,8 +209,10 @@ def test_a_throttle_is_described_only_while_it_is_set() -> None:
     name = "leader.replication.throttled.rate"
     assert name not in {entry.setting.name for entry in config.describe_broker()}
     config.set_dynamic({name: "9"}, {})
-    told = described(config.describe_broker(), name)
-    assert [(each.value, each.source) for each in told.synonyms] == [("9", Source.DYNAMIC_BROKER)]
+    setting = described(config.describe_broker(), name)
+    assert [(each.value, each.source) for each in setting.synonyms] == [
+        ("9", Source.DYNAMIC_BROKER)
+    ]
 
 
 def test_describing_a_broker_says_what_is_fixed() -> None:
@@ -330,13 +332,13 @@ def test_brokers_meet_at_a_listener_that_is_advertised() -> None:
         "listeners": "PLAINTEXT://0.0.0.0:1,INTERNAL://:2",
         "listener.security.protocol.map": NAMES,
     }
-    told = {**written, "advertised.listeners": "INTERNAL://h:2"}
+    settings = {**written, "advertised.listeners": "INTERNAL://h:2"}
     with pytest.raises(KafkaError, match="inter-broker listener PLAINTEXT"):
-        BrokerConfig(told)
-    named = {**told, "inter.broker.listener.name": "internal"}
+        BrokerConfig(settings)
+    named = {**settings, "inter.broker.listener.name": "internal"}
     assert BrokerConfig(named).inter_broker_listener() == "INTERNAL"
     with pytest.raises(KafkaError, match="PLAINTEXT is not among"):
-        BrokerConfig({**told, "inter.broker.listener.name": "PLAINTEXT"})
+        BrokerConfig({**settings, "inter.broker.listener.name": "PLAINTEXT"})
 
 
 def test_command_line_assignments() -> None:

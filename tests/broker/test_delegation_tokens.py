@@ -185,7 +185,7 @@ async def test_tokens_are_shown_to_whom_they_concern(tmp_path: Path) -> None:
         acls = clients.made.brokers[1].acls
         assert acls is not None
         entry = AclEntry("User:bob", AclPermission.ALLOW, AclOperation.DESCRIBE_TOKENS)
-        await acls.add(ResourcePattern(AclType.USER, "User:alice"), [entry])
+        assert not await acls.add({ResourcePattern(AclType.USER, "User:alice"): [entry]})
         assert await shown(bob) == [token.token_id]
 
 
@@ -198,7 +198,7 @@ async def test_a_token_for_another_user_needs_permission(tmp_path: Path) -> None
         acls = clients.made.brokers[1].acls
         assert acls is not None
         entry = AclEntry("User:bob", AclPermission.ALLOW, AclOperation.CREATE_TOKENS)
-        await acls.add(ResourcePattern(AclType.USER, "User:alice"), [entry])
+        assert not await acls.add({ResourcePattern(AclType.USER, "User:alice"): [entry]})
         token = await create(bob, **other)
         assert (token.principal_name, token.token_requester_principal_name) == ("alice", "bob")
         group = CreatableRenewers(principal_type="Group", principal_name="g")

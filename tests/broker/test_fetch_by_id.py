@@ -117,7 +117,7 @@ async def test_an_unknown_id_is_delivered_once_its_topic_is_known(tmp_path: Path
         cache = made.brokers[1].cache
         u = await open_topic(made, "u")
         await produce(connection, "u", b"value")
-        # As if the controller had not told this broker yet.
+        # As if this broker had not had the controller's UpdateMetadata yet.
         cache._forget_id("u")
         opened = await fetch(connection, topic(u), session=(0, 0), max_wait_ms=30_000)
         assert found(opened)[(u, 0)].error_code == ErrorCode.UNKNOWN_TOPIC_ID

@@ -1,12 +1,16 @@
-"""Responses that a socket takes in part: whatever byte it stops at, the stream is the same."""
+"""Responses that a socket takes in part: whatever byte it stops at, the stream is the same. As they
+are, and in TLS."""
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.broker.clusters import batch_of, cluster, fetch_request, produce, produce_request
+from tests.security.certificates import Authority, common_name
 
 from odradek.broker.server import Broker
 from odradek.wire.frames import FrameProtocol
@@ -24,8 +28,7 @@ from odradek.wire.schema import Message
 class StutteringSocket(socket.socket):
     """Takes so many bytes of what is sent, then nothing, then one byte, nothing, and the rest."""
 
-    def __init__(self, fileno: int, first: int) -> None:
-        super().__init__(fileno=fileno)
+    def stop_after(self, first: int) -> None:
         self._counts = [1 << 30, 0, 1, 0, first]
 
     def sendmsg(self, buffers: Iterable[bytes | bytearray | memoryview], *_: Any) -> int:  # type: ignore[override]
@@ -66,63 +69,138 @@ REQUESTS = b"".join(
 class Stream:
     """One connection to a broker over a socket that stutters, with all requests sent."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, authority: Authority | None) -> None:
+        """With an authority, to whom the broker's certificate leads, the connection is TLS."""
+        self._security = broker.security.of("PLAINTEXT" if authority is None else "SSL")
+        self._connections = broker.connections
         self._loop = asyncio.get_running_loop()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = None if authority is None else self._tls_of(authority)
+        self.raw_count = 0  # bytes that came after the requests were sent
 
-    async def open(self, stops_at: int, *, blocks_immediately: bool = False) -> "Stream":
+    def _tls_of(self, authority: Authority) -> ssl.SSLObject:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=authority.pem)
+        context.check_hostname = False
+        return context.wrap_bio(self._incoming, self._outgoing)
+
+    async def open(
+        self, stops_at: int, *, blocks_immediately: bool = False, in_handshake: bool = False
+    ) -> "Stream":
         self._socket, ours = socket.socketpair()
         self._socket.setblocking(False)
-        stuttering = StutteringSocket(ours.detach(), stops_at)
+        stuttering = StutteringSocket(fileno=ours.detach())
+        stuttering.stop_after(stops_at if in_handshake else 1 << 30)
         stuttering.setblocking(False)
-        security = self._broker.security.of("PLAINTEXT")
         self._transport, _ = await self._loop.connect_accepted_socket(
-            lambda: self._broker.connections.arrival(security), stuttering
+            lambda: self._connections.arrival(self._security), stuttering
         )
+        if self._tls is not None:
+            await self._shake_hands(self._tls)
+            self._tls.write(REQUESTS)
         if blocks_immediately:
-            self._transport.set_write_buffer_limits(0)
-        await self._loop.sock_sendall(self._socket, REQUESTS)
+            self._transport.set_write_buffer_limits(0)  # after the broker has set its own
+        if not in_handshake:
+            stuttering.stop_after(stops_at)
+        await self._loop.sock_sendall(
+            self._socket, REQUESTS if self._tls is None else self._outgoing.read()
+        )
+        self.raw_count = 0
         return self
+
+    async def _shake_hands(self, tls: ssl.SSLObject) -> None:
+        while True:
+            try:
+                tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await self._loop.sock_sendall(self._socket, self._outgoing.read())
+                self._incoming.write(await self._receive(1 << 16))
+
+    async def _receive(self, count: int) -> bytes:
+        received = await self._loop.sock_recv(self._socket, count)
+        self.raw_count += len(received)
+        return received
+
+    def _decrypted(self, raw: bytes) -> bytes:
+        """What can be read of all that came, without what is only there in part."""
+        if self._tls is None:
+            return raw
+        self._incoming.write(raw)
+        received = b""
+        while True:
+            try:
+                received += self._tls.read(1 << 16)
+            except ssl.SSLWantReadError:
+                return received
 
     async def read_all(self) -> bytes:
         received = bytearray()
         while whole_frames(received) < len(session()):
-            received += await self._loop.sock_recv(self._socket, 1 << 16)
+            raw = await self._receive(1 << 16)
+            assert raw, "closed too early"
+            received += self._decrypted(raw)
         self._transport.close()
-        received += await self._loop.sock_recv(self._socket, 1)  # nothing comes after them
+        while raw := await self._receive(1 << 16):
+            assert self._decrypted(raw) == b"", "nothing comes after them"
         self._socket.close()
         return bytes(received)
 
     async def read_and_cut(self, count: int) -> bytes:
-        """So many bytes; then this end is gone, whatever the broker still has to send."""
+        """What so many bytes say; then this end is gone, whatever the broker still has to send."""
         received = bytearray()
-        while len(received) < count:
-            received += await self._loop.sock_recv(self._socket, count - len(received))
+        while self.raw_count < count:
+            received += self._decrypted(await self._receive(count - self.raw_count))
         self._socket.close()
         return bytes(received)
 
 
-async def test_a_response_written_in_part_continues_where_it_stopped(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as made:
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+async def test_a_response_written_in_part_continues_where_it_stopped(
+    tmp_path: Path, protocol: str
+) -> None:
+    authority = Authority()
+    server = authority.issue(common_name("broker"))
+    async with cluster(
+        tmp_path,
+        listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        ssl_keystore_type="PEM",
+        ssl_keystore_key=server.key_pem,
+        ssl_keystore_certificate_chain=server.chain_pem,
+    ) as made:
         await made.create_topic("t")
         await produce(await made.connect(1), "t", b"value" * 20)
         broker = made.brokers[1]
-        expected = await (await Stream(broker).open(1 << 20)).read_all()
+        trusted = authority if protocol == "SSL" else None
+        whole = await Stream(broker, trusted).open(1 << 20)
+        expected = await whole.read_all()
         assert whole_frames(expected) == len(session())
-        for stops_at in places_to_stop(expected):
+        # Encrypted frames cannot be distinguished: TLS records are long and look random.
+        places = places_to_stop(expected) if trusted is None else range(1, whole.raw_count, 7)
+        for stops_at in places:
             is_even = stops_at % 2 == 0
-            stream = await Stream(broker).open(stops_at, blocks_immediately=is_even)
+            stream = await Stream(broker, trusted).open(stops_at, blocks_immediately=is_even)
             assert await stream.read_all() == expected, stops_at
-        for cut_at in places_to_stop(expected)[::3]:
+        for cut_at in places[::3]:
             # What one client did not take is not sent to another: they are served side by side.
-            one, other = Stream(broker), Stream(broker)
+            one, other = Stream(broker, trusted), Stream(broker, trusted)
             await one.open(cut_at, blocks_immediately=True)
-            await other.open(len(expected) - cut_at)
-            assert await one.read_and_cut(cut_at) == expected[:cut_at]
+            await other.open(whole.raw_count - cut_at)
+            read = await one.read_and_cut(cut_at)
+            assert read == expected[: len(read)] and (trusted or len(read) == cut_at)
             assert await other.read_all() == expected, cut_at
-    for position in range(len(expected)):
-        assert await read_frames(expected[:position]) == frames_of(expected[:position])
-        assert await read_frames(expected[:position], expected[position:]) == frames_of(expected)
+        for stops_at in range(1, 1000, 50) if trusted else ():
+            stream = await Stream(broker, trusted).open(stops_at, in_handshake=True)
+            assert await stream.read_all() == expected, stops_at
+
+
+async def test_a_client_reads_a_response_that_comes_in_pieces(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        stream = await (await Stream(made.brokers[1], None).open(1 << 20)).read_all()
+    for position in range(len(stream)):
+        assert await read_frames(stream[:position]) == frames_of(stream[:position])
+        assert await read_frames(stream[:position], stream[position:]) == frames_of(stream)
 
 
 def places_to_stop(stream: bytes) -> list[int]:

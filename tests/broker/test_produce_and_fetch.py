@@ -354,9 +354,9 @@ async def test_a_fetch_from_a_follower_of_another_broker(tmp_path: Path) -> None
         code = response.responses[0].partitions[0].error_code
         assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         response = await other.request(produce_request("t", batch_of(b"x")), 10)
-        told = response.responses[0].partition_responses[0]
-        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert told.current_leader.leader_id == leader
+        answer = response.responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert answer.current_leader.leader_id == leader
         assert [each.node_id for each in response.node_endpoints] == [leader]
 
 
@@ -370,7 +370,7 @@ async def test_list_offsets_v0_lists_where_segments_begin(tmp_path: Path) -> Non
         log = made.brokers[1].replicas.partitions[TopicPartition("t", 0)].local_log
         assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
         for number, segment in enumerate(log.segments):
-            os.utime(segment.path(".log"), (1000 * (number + 1),) * 2)
+            os.utime(segment.files.log_path, (1000 * (number + 1),) * 2)
 
         async def ask(timestamp: int, count: int) -> list[int]:
             asked = ListOffsetsPartition(

@@ -1,4 +1,4 @@
-"""Client quotas: set through the API, told back, and felt by who goes over."""
+"""Client quotas: set and described through the API, and enforced on clients that exceed them."""
 
 import asyncio
 import itertools
@@ -258,17 +258,17 @@ def test_who_fetches_too_much_gets_nothing_until_it_has_waited(
                     part for topic in response.responses for part in topic.partitions
                 ]
 
-            throttle_ms, told = await fetch(1)
+            throttle_ms, found = await fetch(1)
             assert throttle_ms == 0
-            assert len(told[0].records) > 60_000
+            assert len(found[0].records) > 60_000
             await produce(producer, "t", b"x" * 60_000)
             before = now()
-            throttle_ms, told = await fetch(2)
-            assert (throttle_ms > 1000, told) == (True, []), "what it would cost is not sent"
-            while not told:
-                throttle_ms, told = await fetch(2)
+            throttle_ms, found = await fetch(2)
+            assert (throttle_ms > 1000, found) == (True, []), "what it would cost is not sent"
+            while not found:
+                throttle_ms, found = await fetch(2)
             assert 1 < now() - before < 14
-            assert (throttle_ms, len(told[0].records) > 60_000) == (0, True), "and is not lost"
+            assert (throttle_ms, len(found[0].records) > 60_000) == (0, True), "and is not lost"
 
     virtually(story)
 

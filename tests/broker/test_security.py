@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from tests.broker.clusters import Cluster, cluster, until
 from tests.broker.test_permissions import errors_of
+from tests.broker.test_slices import COUNT, Turns
 from tests.security.certificates import Authority, Identity, common_name
 
 from odradek.broker.authentication import Authentication
@@ -21,6 +22,7 @@ from odradek.broker.connection import ClientConnection
 from odradek.broker.handlers import HANDLERS
 from odradek.broker.security import ACL_AUTHORIZER, BrokerSecurity
 from odradek.broker.server import Broker
+from odradek.broker.slices import SLICE
 from odradek.security.acls import (
     CLUSTER_NAME,
     AclEntry,
@@ -176,9 +178,8 @@ class Secured:
         principal: str = "User:alice",
     ) -> None:
         assert self.broker.acls is not None
-        await self.broker.acls.add(
-            ResourcePattern(type_, name, LITERAL), [AclEntry(principal, permission, operation, "*")]
-        )
+        entry = AclEntry(principal, permission, operation, "*")
+        assert not await self.broker.acls.add({ResourcePattern(type_, name, LITERAL): [entry]})
 
     def close(self) -> None:
         for connection in self._connections:
@@ -500,6 +501,25 @@ async def test_metadata_shows_only_what_may_be_described(
         assert not clients.broker.cache.has_topic("not-there")
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_metadata_of_many_topics_leaves_turns_to_others(
+    tmp_path: Path, authority: Authority, server: Identity, allowed: bool
+) -> None:
+    """Whether they are refused, or described with all that is allowed on each."""
+    async with authorizing(tmp_path, authority, server) as clients:
+        if allowed:
+            await clients.allow("*", DESCRIBE)
+            clients.broker.cache._topics.update({f"t{number}": {} for number in range(COUNT)})
+        alice = await clients.log_in("alice", "hunter2")
+        asked = [MetadataRequestTopic(name=f"t{number}") for number in range(COUNT)]
+        request = MetadataRequest(topics=asked, include_topic_authorized_operations=allowed)
+        turns = Turns()
+        answer = await alice.request(request, 9)
+        assert turns.stop() >= COUNT // SLICE * (1 + allowed)
+        error = ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert [topic.error_code for topic in answer.topics] == [error] * COUNT
+
+
 async def test_items_that_are_not_allowed_do_not_stop_the_others(
     tmp_path: Path, authority: Authority, server: Identity
 ) -> None:
@@ -606,7 +626,8 @@ async def test_a_topic_deleted_by_id_is_named_to_those_who_may_describe_it(
         await clients.allow("t", DESCRIBE, permission=DENY)
         assert await answer() == (None, refused), "who may not describe it does not delete it by id"
         assert clients.broker.acls is not None
-        await clients.broker.acls.remove(AclFilter(TOPIC, "t", LITERAL, None, None, DESCRIBE, DENY))
+        denial = AclFilter(TOPIC, "t", LITERAL, None, None, DESCRIBE, DENY)
+        await clients.broker.acls.remove([denial])
         assert await answer() == ("t", 0)
 
 

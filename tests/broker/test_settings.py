@@ -72,10 +72,10 @@ async def test_a_topics_settings(tmp_path: Path) -> None:
         await made.create_topic("t", segment_bytes="2000")
         connection = await made.connect(1)
         for version in range(5):
-            told = await describe(connection, TOPIC, "t", version=version)
-            assert told["segment.bytes"].value == "2000"
-        assert told["segment.bytes"].config_source == 1
-        assert told["segment.bytes"].documentation
+            described = await describe(connection, TOPIC, "t", version=version)
+            assert described["segment.bytes"].value == "2000"
+        assert described["segment.bytes"].config_source == 1
+        assert described["segment.bytes"].documentation
         assert set(await describe(connection, TOPIC, "t", ["segment.bytes"])) == {"segment.bytes"}
         log = next(iter(made.brokers[1].logs.logs.values()))
         done = await change(connection, TOPIC, "t", ("segment.bytes", SET, "3000"))
@@ -213,9 +213,9 @@ async def test_a_brokers_settings(tmp_path: Path) -> None:
     async with cluster(tmp_path, brokers=2) as made:
         await made.create_topic("t", replicas=2)
         connection = await made.connect(1)
-        told = await describe(connection, BROKER, "1")
-        assert told["broker.id"].value == "1"
-        assert told["broker.id"].read_only
+        described = await describe(connection, BROKER, "1")
+        assert described["broker.id"].value == "1"
+        assert described["broker.id"].read_only
         assert await describe(connection, BROKER, "") == {}
         done = await change(connection, BROKER, "", ("log.retention.ms", SET, "123"))
         assert done[0] is ErrorCode.NONE
@@ -229,9 +229,9 @@ async def test_a_brokers_settings(tmp_path: Path) -> None:
         assert made.brokers[2].replicas.leader_quota.bytes_per_second > 5000
         await change(connection, BROKER, "01", ("leader.replication.throttled.rate", SET, "6000"))
         await until(lambda: made.brokers[1].replicas.leader_quota.bytes_per_second == 6000)
-        told = await describe(connection, TOPIC, "t", ["retention.ms"])
-        assert told["retention.ms"].value == "123"
-        assert [(each.name, each.source) for each in told["retention.ms"].synonyms] == [
+        described = await describe(connection, TOPIC, "t", ["retention.ms"])
+        assert described["retention.ms"].value == "123"
+        assert [(each.name, each.source) for each in described["retention.ms"].synonyms] == [
             ("log.retention.ms", 3),
             ("log.retention.hours", 5),
         ]
@@ -263,10 +263,10 @@ async def test_settings_that_only_other_brokers_know_are_kept_and_described(
         assert done == (ErrorCode.NONE, None)
         kept = await store.configs.get(ConfigKind.TOPICS, "t")
         assert kept == {foreign: "1000", throttle: "*"}
-        told = (await describe(connection, TOPIC, "t"))[foreign]
+        described = (await describe(connection, TOPIC, "t"))[foreign]
         # A setting of a type that is not known here may be a password, as in Kafka.
-        assert (told.value, told.config_source, told.config_type) == (None, 1, 0)
-        assert [(each.name, each.value) for each in told.synonyms] == [(foreign, None)]
+        assert (described.value, described.config_source, described.config_type) == (None, 1, 0)
+        assert [(each.name, each.value) for each in described.synonyms] == [(foreign, None)]
         done = await change(connection, TOPIC, "t", (foreign, SET, "2000"))
         assert done[0] is ErrorCode.INVALID_CONFIG
         done = await change(connection, TOPIC, "t", (foreign, DELETE, None))

@@ -55,7 +55,7 @@ async def accepted(connection: Connection, request: Message, version: int) -> No
 
 
 class Transactional:
-    """A producer that is told every single request to send."""
+    """A producer that sends exactly the requests that the test says."""
 
     def __init__(self, made: Cluster, connection: Connection) -> None:
         self.made = made

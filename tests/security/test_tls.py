@@ -195,7 +195,7 @@ def test_settings_hide_their_secrets(authority: Authority, broker: Identity) -> 
 
 
 class Echo(FrameProtocol):
-    """Sends each frame back; pauses after each frame if it is told to be slow."""
+    """Sends each frame back; pauses after each frame if it is to be slow."""
 
     def __init__(self, scratch: memoryview | None = None, pauses: bool = False) -> None:
         super().__init__(200 * 1024 * 1024, scratch)

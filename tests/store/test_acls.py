@@ -4,7 +4,15 @@ import pytest
 from tests.store.conftest import Backend, Recorder
 
 from odradek.store import acls
-from odradek.store.acls import LITERAL, PREFIXED, AclEntry, StoredPattern
+from odradek.store.acls import (
+    LITERAL,
+    NOTHING_STORED,
+    PREFIXED,
+    ROOTS,
+    AclEntry,
+    StoredAcls,
+    StoredPattern,
+)
 from odradek.store.change_nodes import ChangeNotification
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import InvalidPayload
@@ -21,22 +29,37 @@ async def cluster(backend: Backend) -> ClusterStore:
     return cluster
 
 
-async def test_a_resource_is_written_under_its_version(cluster: ClusterStore) -> None:
-    assert await cluster.acls.get(TOPIC) == (set(), None)
-    assert await cluster.acls.set(TOPIC, {ENTRY}, None) == 0
-    assert await cluster.acls.set(TOPIC, {OTHER}, None) is None
-    assert await cluster.acls.get(TOPIC) == ({ENTRY}, 0)
-    assert await cluster.acls.set(TOPIC, {ENTRY, OTHER}, 0) == 1
-    assert await cluster.acls.set(TOPIC, set(), 0) is None
-    assert await cluster.acls.get(TOPIC) == ({ENTRY, OTHER}, 1)
-    assert not await cluster.acls.delete(TOPIC, 0)
-    assert await cluster.acls.delete(TOPIC, 1)
-    assert await cluster.acls.set(TOPIC, set(), 1) is None
+async def test_resources_are_written_under_their_versions(cluster: ClusterStore) -> None:
+    one, both = frozenset({ENTRY}), frozenset({ENTRY, OTHER})
+
+    async def get() -> tuple[object, ...]:
+        return tuple(await cluster.acls.get_many([TOPIC, PREFIX]))
+
+    async def raced(**topic_and_prefix: StoredAcls) -> list[StoredPattern]:
+        patterns = {"topic": TOPIC, "prefix": PREFIX}
+        return await cluster.acls.write_many(
+            {patterns[name]: acls for name, acls in topic_and_prefix.items()}
+        )
+
+    assert await get() == (NOTHING_STORED, NOTHING_STORED)
+    assert await raced(topic=StoredAcls(one, None)) == []
+    late = StoredAcls(both, None)
+    assert await raced(topic=late, prefix=late) == [TOPIC], "the other is written"
+    assert await get() == (StoredAcls(one, 0), StoredAcls(both, 0))
+    assert await raced(topic=StoredAcls(both, 0)) == []
+    assert await raced(topic=StoredAcls(frozenset(), 0)) == [TOPIC]
+    assert await get() == (StoredAcls(both, 1), StoredAcls(both, 0))
+    assert await raced(topic=StoredAcls(frozenset(), 1)) == []
+    assert await raced(topic=StoredAcls(one, 1)) == [TOPIC]
+    assert await get() == (NOTHING_STORED, StoredAcls(both, 0))
+    changes = {pattern: await cluster.acls.changes[pattern].after() for pattern in ROOTS}
+    assert len(changes[LITERAL]) == 3, "one for each write, none for what was not written"
+    assert len(changes[PREFIXED]) == 1
 
 
 async def test_resources_are_where_kafka_keeps_them(cluster: ClusterStore) -> None:
-    await cluster.acls.set(TOPIC, [ENTRY], None)
-    await cluster.acls.set(PREFIX, [ENTRY], None)
+    acls = StoredAcls(frozenset({ENTRY}), None)
+    assert await cluster.acls.write_many({TOPIC: acls, PREFIX: acls}) == []
     data = (
         b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow",'
         b'"operation":"Read","host":"*"}]}'
@@ -44,6 +67,15 @@ async def test_resources_are_where_kafka_keeps_them(cluster: ClusterStore) -> No
     assert (await cluster.session.get("/kafka-acl/Topic/t"))[0] == data
     assert (await cluster.session.get("/kafka-acl-extended/prefixed/TransactionalId/p"))[0] == data
     assert await cluster.acls.resources() == [TOPIC, PREFIX]
+    assert (await cluster.session.get("/kafka-acl-changes/acl_changes_0000000000"))[0] == b"TOPIC:t"
+
+
+async def test_what_cannot_be_read_does_not_hide_the_others(cluster: ClusterStore) -> None:
+    await cluster.acls.write_many({TOPIC: StoredAcls(frozenset({ENTRY}), None)})
+    await cluster.session.create(PREFIX.path, b"nonsense")
+    unreadable, readable = await cluster.acls.get_many([PREFIX, TOPIC])
+    assert isinstance(unreadable, InvalidPayload)
+    assert readable == StoredAcls(frozenset({ENTRY}), 0)
 
 
 async def test_changes_are_reported_in_order(
@@ -51,14 +83,14 @@ async def test_changes_are_reported_in_order(
 ) -> None:
     watch = recorder()
     assert await cluster.acls.changes[LITERAL].after(watch=watch) == []
-    await cluster.acls.notify_change(TOPIC)
+    await cluster.acls.changes[LITERAL].notify(TOPIC)
     await watch.next()
     await cluster.session.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
-    await cluster.acls.notify_change(StoredPattern("Cluster", "kafka-cluster"))
+    await cluster.acls.changes[LITERAL].notify(StoredPattern("Cluster", "kafka-cluster"))
     assert await cluster.acls.changes[LITERAL].after(0) == [
         ChangeNotification(2, StoredPattern("Cluster", "kafka-cluster"))
     ]
-    await cluster.acls.notify_change(PREFIX)
+    await cluster.acls.changes[PREFIXED].notify(PREFIX)
     assert await cluster.acls.changes[PREFIXED].after() == [ChangeNotification(0, PREFIX)]
 
 

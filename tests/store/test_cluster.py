@@ -259,6 +259,7 @@ class TestBrokers:
             paused.update_isr(T0, state),
             paused.controller.elect(1),
             paused.controller.resign(fence),
+            paused.delete_topic("t", fence),  # as a controller that has no successor yet
             paused.notifications.notify_log_dir_failure(1),
         ):
             with pytest.raises(SessionExpired):

@@ -41,12 +41,12 @@ async def test_messages_never_overtake_each_other(server: MemoryServer) -> None:
     server.delay = lambda: rng.uniform(0, 0.01)
     await store.create("/a", b"")
     for number in range(20):
-        told: list[WatchEvent] = []
-        _, stat = await store.get("/a", told.append)
+        delivered: list[WatchEvent] = []
+        _, stat = await store.get("/a", delivered.append)
         writing = asyncio.create_task(other.set("/a", b"%d" % number))
         while (await store.get("/a"))[1].version == stat.version:
             pass
-        assert told, "the answer came before the event"
+        assert delivered, "the answer came before the event"
         await writing
 
 

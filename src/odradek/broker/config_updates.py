@@ -1,4 +1,4 @@
-"""Changing the settings of topics and brokers: check them, write them, tell every broker.
+"""Changing the settings of topics and brokers: check them, write them, notify every broker.
 
 The store keeps them; a notification makes every broker, this one included, read them again
 (docs/spec/interchange-with-apache-kafka.md section B.1).
@@ -127,7 +127,7 @@ async def _alter(
 async def write(
     broker: "Broker", kind: ConfigKind, entity: str, settings: Mapping[str, str]
 ) -> None:
-    """Writes all settings of an entity and tells every broker. Raises KafkaError."""
+    """Writes all settings of an entity and notifies every broker. Raises KafkaError."""
     try:
         await broker.store.configs.set(kind, entity, settings)
     except NoController as error:

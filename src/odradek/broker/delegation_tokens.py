@@ -12,7 +12,7 @@ import base64
 import hmac
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from odradek.broker.change_follower import ChangeFollower
@@ -180,9 +180,8 @@ class TokenFollower:
     async def start(self, is_controller: Callable[[], bool]) -> None:
         """Returns when all tokens are known."""
         await self._store.tokens.prepare()
-        await self._changes.watch(self._store.tokens.changes, self._read)
-        for token_id in await self._store.tokens.ids():
-            await self._read(token_id)
+        await self._changes.watch(self._store.tokens.changes, self._read_each)
+        await self._read_each(await self._store.tokens.ids())
         self._changes.start()
         self._purge = asyncio.get_running_loop().create_task(self._purge_regularly(is_controller))
 
@@ -191,6 +190,10 @@ class TokenFollower:
         if self._purge is not None:
             self._purge.cancel()
             await asyncio.gather(self._purge, return_exceptions=True)
+
+    async def _read_each(self, token_ids: Iterable[str]) -> None:
+        for token_id in token_ids:
+            await self._read(token_id)
 
     async def _read(self, token_id: str) -> None:
         try:

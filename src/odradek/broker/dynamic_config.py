@@ -9,7 +9,7 @@ cannot be taken are logged and left out, and the others are followed.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek.broker.change_follower import ChangeFollower
@@ -59,7 +59,7 @@ class DynamicConfig:
 
     async def load(self) -> None:
         """Reads everything once. What changes from here on is followed by `start`."""
-        await self._changes.watch(self._store.configs.changes, self._apply)
+        await self._changes.watch(self._store.configs.changes, self._apply_each)
         await self._apply(f"{ConfigKind.BROKERS}/{self._broker_id}")
         topics = await self._store.configs.entities(ConfigKind.TOPICS)
         for topic, overrides in (await self._read_overrides(topics)).items():
@@ -117,6 +117,10 @@ class DynamicConfig:
             self._overrides.pop(topic, None)
 
     # Following
+
+    async def _apply_each(self, changed: Iterable[str]) -> None:
+        for path in changed:
+            await self._apply(path)
 
     async def _apply(self, path: str) -> None:
         """Takes what the store now says of one entity. Raises StoreError to be tried again."""

@@ -1,4 +1,4 @@
-"""What this broker serves, as ApiVersions tells it: also before a login, and to clients of any age.
+"""What this broker serves, as ApiVersions lists it: also before a login, and to clients of any age.
 
 There are no features on ZooKeeper: of the tagged fields of v3+ only the epoch of an enabled feature
 node appears, and only to clients that are logged in. A version we do not know is answered in v0,

@@ -92,7 +92,7 @@ def _tls(config: BrokerConfig, read_file: Callable[[str], bytes]) -> ssl.SSLCont
     if (values["ssl.keystore.type"] or "").upper() == "PEM":
         # ZooKeeper has one password for the store and the key in it.
         values["ssl.key.password"] = values.pop("ssl.keystore.password")
-    # Kafka speaks 1.2 alone unless told otherwise, and ZooKeeper since 3.9 speaks 1.3 alone: both.
+    # Kafka speaks 1.2 alone by default, and ZooKeeper since 3.9 speaks 1.3 alone: both.
     for name in ("zookeeper.ssl.protocol", "zookeeper.ssl.enabled.protocols"):
         if config.is_written(name):
             values["ssl.enabled.protocols"] = config.text(name)

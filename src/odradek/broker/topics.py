@@ -35,7 +35,7 @@ from odradek.wire.topics import TopicPartition, metric_name, validate_topic_name
 
 __all__ = ["NewTopic", "Permit", "Topics", "offsets_topic", "transactions_topic"]
 
-# Told how many partitions are about to be created or deleted; raises KafkaError if it may not be.
+# Called with how many partitions are about to be created or deleted; raises KafkaError to refuse.
 Permit = Callable[[int], None]
 
 DEFAULT = -1
@@ -46,7 +46,7 @@ ATTEMPTS_MAX = 10
 
 
 def _unlimited(partitions: int) -> None:
-    """Anybody may."""
+    """Every client may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Topics:
         self.internal: dict[str, Callable[[], NewTopic]] = {}
 
     def changed(self, topics: Collection[str]) -> None:
-        """The metadata of these topics was updated: tell who waits for them."""
+        """The metadata of these topics was updated: wake the requests that wait for them."""
         for topic in topics:
             self._waits.check(topic)
 

@@ -34,7 +34,7 @@ class ClusterView:
     async def exists(self, tp: TopicPartition) -> bool:
         """A cache that is not filled yet says nothing: a coordinator that took its word would leave
         every transaction hanging. So the store is asked too."""
-        if not self._broker.is_informed or tp in self._broker.cache:
+        if not self._broker.readiness.is_informed or tp in self._broker.cache:
             return True
         try:
             topic = await self._broker.store.topic(tp.topic)

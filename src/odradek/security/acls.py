@@ -17,6 +17,7 @@ dictionary look-up for each topic.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 from odradek.security.principal import Principal
@@ -328,11 +329,16 @@ E = TypeVar("E", bound=IntEnum)
 
 def parse_word(kind: type[E], text: str) -> E:
     """Any case, with or without underscores, as old tools wrote them; UNKNOWN for anything else."""
-    plain = text.replace("_", "").lower()
-    for value in kind:
-        if value.name.replace("_", "").lower() == plain:
-            return value
-    return kind(0)
+    return kind(_codes(kind).get(_plain(text), 0))
+
+
+@cache
+def _codes(kind: type[IntEnum]) -> Mapping[str, int]:
+    return {_plain(value.name): value.value for value in kind}
+
+
+def _plain(text: str) -> str:
+    return text.replace("_", "").lower()
 
 
 class AclFilter(NamedTuple):

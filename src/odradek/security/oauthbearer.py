@@ -179,7 +179,7 @@ class SignedTokens:
         if self.issuer is not None and claims.get("iss") != self.issuer:
             raise InvalidToken("the token's issuer is not the expected one")
         named = _audience(claims)
-        # A token meant for someone is not for us unless we were told that we are meant.
+        # A token with an audience is not for us unless our audience is configured and in it.
         if (named or self.audience) and not named & set(self.audience):
             raise InvalidToken("the token is meant for another audience")
 

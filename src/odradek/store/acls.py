@@ -2,18 +2,28 @@
 
 docs/spec/interchange-with-apache-kafka.md sections B.1 and B.4.
 
-A resource pattern has one node, written under its version. The writer leaves a notification;
-literal patterns have a tree and notifications of their own, older than all other kinds.
+A resource pattern has one node, written under its version in one transaction with a notification,
+so that no crash comes between the two. Literal patterns have a tree and notifications of their own,
+older than all other kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from odradek.store import payloads
-from odradek.store.api import BadVersion, NodeExists, NoNode
+from odradek.store.api import (
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    Set,
+    StoreError,
+)
 from odradek.store.change_nodes import ChangeNodes
 from odradek.store.nodes import Nodes
 from odradek.store.payloads import InvalidPayload
@@ -54,6 +64,16 @@ class StoredPattern(NamedTuple):
         return f"{ROOTS[self.pattern]}/{self.type}/{self.name}"
 
 
+class StoredAcls(NamedTuple):
+    """The entries of a resource, and the version they stand at; None without a node."""
+
+    entries: frozenset[AclEntry]
+    version: int | None
+
+
+NOTHING_STORED = StoredAcls(frozenset(), None)
+
+
 class Acls:
     """ACLs by resource pattern."""
 
@@ -82,39 +102,47 @@ class Acls:
             for name in await self._nodes.names(f"{root}/{resource_type}")
         ]
 
-    async def get(self, resource: StoredPattern) -> tuple[set[AclEntry], int | None]:
-        """The entries of a resource and the version they stand at; None without a node.
+    async def get_many(
+        self, resources: Sequence[StoredPattern]
+    ) -> list[StoredAcls | InvalidPayload]:
+        """What stands at each; the error in the place of what cannot be read."""
+        nodes = await self._nodes.session.get_many([resource.path for resource in resources])
+        found: list[StoredAcls | InvalidPayload] = []
+        for resource, node in zip(resources, nodes, strict=True):
+            try:
+                found.append(
+                    NOTHING_STORED
+                    if node is None
+                    else StoredAcls(decode_acls(node[0], resource.path), node[1].version)
+                )
+            except InvalidPayload as error:
+                found.append(error)
+        return found
 
-        Raises InvalidPayload.
-        """
-        node = await self._nodes.read(resource.path)
-        if node is None:
-            return set(), None
-        return decode_acls(node[0], resource.path), node[1].version
+    async def write_many(self, changes: Mapping[StoredPattern, StoredAcls]) -> list[StoredPattern]:
+        """Writes the entries of each resource if they still stand at the version given, and
+        notifies; those where another writer was faster. Without entries the node is deleted."""
+        results = await self._nodes.session.multi_many(
+            [_write(resource, acls), self.changes[resource.pattern].notification(resource)]
+            for resource, acls in changes.items()
+        )
+        raced = []
+        for resource, result in zip(changes, results, strict=True):
+            if isinstance(result, (NodeExists, BadVersion, NoNode)):
+                raced.append(resource)
+            elif isinstance(result, StoreError):
+                raise result
+        return raced
 
-    async def set(
-        self, resource: StoredPattern, entries: Iterable[AclEntry], version: int | None
-    ) -> int | None:
-        """Write all entries if they still stand at this version; the new version, or None."""
-        data = encode_acls(entries)
-        try:
-            if version is None:
-                await self._nodes.session.create(resource.path, data)
-                return 0
-            return (await self._nodes.session.set(resource.path, data, version)).version
-        except (NodeExists, BadVersion, NoNode):
-            return None  # another writer was faster: read again
 
-    async def delete(self, resource: StoredPattern, version: int) -> bool:
-        """Whether the entries still stood at this version, and are gone now."""
-        try:
-            await self._nodes.session.delete(resource.path, version)
-        except (BadVersion, NoNode):
-            return False
-        return True
-
-    async def notify_change(self, resource: StoredPattern) -> None:
-        await self.changes[resource.pattern].notify(resource)
+def _write(resource: StoredPattern, acls: StoredAcls) -> Operation:
+    if not acls.entries:
+        assert acls.version is not None, f"{resource}: there is nothing to delete"
+        return Delete(resource.path, acls.version)
+    data = encode_acls(acls.entries)
+    if acls.version is None:
+        return Create(resource.path, data)
+    return Set(resource.path, data, acls.version)
 
 
 def encode_acls(acls: Iterable[AclEntry]) -> bytes:
@@ -130,17 +158,17 @@ def encode_acls(acls: Iterable[AclEntry]) -> bytes:
     return payloads.dump({"version": 1, "acls": entries})
 
 
-def decode_acls(data: bytes | None, path: str) -> set[AclEntry]:
+def decode_acls(data: bytes | None, path: str) -> frozenset[AclEntry]:
     if not data:
-        return set()
+        return frozenset()
     of = payloads.parse(data, path)
     if payloads.integer(of, "version", path) != 1:
         raise InvalidPayload(path, f"unsupported version {of['version']}")
     keys = ("principal", "permissionType", "operation", "host")
-    return {
+    return frozenset(
         AclEntry(*(payloads.typed(entry, key, str, path) for key in keys))
         for entry in payloads.objects(of, "acls", path)
-    }
+    )
 
 
 def encode_acl_change(resource: StoredPattern) -> bytes:

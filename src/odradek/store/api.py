@@ -7,14 +7,14 @@ Rules, the same for every store (tests/store/contract keeps them):
    Transaction ids only grow, over the whole store.
 2. A version of -1 matches any version.
 3. A watch is a callback for one event. A read leaves it; the first change after that read calls it,
-   once, on the loop, before anybody on this session can read the changed value. The same callback
+   once, on the loop, before any reader on this session can see the changed value. The same callback
    left twice on one node is called once.
 4. A watch survives a lost connection: what changed meanwhile is reported on return. It does not
    survive the session: after ``EXPIRED`` nothing left before is called, and the owner reads afresh.
 5. A lost connection makes callers wait, not fail: operations are sent again on return. So a write
    may meet its own earlier success (``NodeExists``, ``BadVersion``), as in Kafka.
    Only a lost session (``SessionExpired``) or ``close`` ends the waiting.
-6. After ``EXPIRED`` the store opens a new session by itself and tells ``CONNECTED``.
+6. After ``EXPIRED`` the store opens a new session by itself and reports ``CONNECTED``.
    Ephemeral nodes of the old one are gone.
 7. A multi happens whole or not at all, as one transaction.
 """
@@ -204,7 +204,7 @@ class Store(Protocol):
         ...
 
     def on_session(self, listener: SessionListener) -> None:
-        """Tell this listener of every change of the session from now on."""
+        """Notify this listener of every change of the session from now on."""
         ...
 
     def statistics(self) -> Mapping[str, int | float]: ...

@@ -1,8 +1,8 @@
 """Change notifications: sequential nodes that say what was written, for every broker to read again.
 
-docs/spec/interchange-with-apache-kafka.md section B.1. A writer adds one after it has written; each
-broker replays those it has not seen, in order, and deletes those that every broker has had time to
-read. Settings, ACLs and delegation tokens each have such a sequence.
+docs/spec/interchange-with-apache-kafka.md section B.1. A writer adds one after it has written, or
+in the same transaction; each broker replays those it has not seen, in order, and deletes those that
+every broker has had time to read. Settings, ACLs and delegation tokens each have such a sequence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from odradek.store.api import Watch
+from odradek.store.api import Create, Watch
 from odradek.store.nodes import Nodes, sequence_of
 from odradek.store.payloads import InvalidPayload
 
@@ -49,10 +49,12 @@ class ChangeNodes(Generic[T]):
     async def prepare(self) -> None:
         await self._nodes.ensure(self._parent)
 
+    def notification(self, changed: T) -> Create:
+        """To be written in one transaction with what has changed."""
+        return Create(f"{self._parent}/{self._prefix}", self._encode(changed), sequential=True)
+
     async def notify(self, changed: T) -> None:
-        await self._nodes.session.create(
-            f"{self._parent}/{self._prefix}", self._encode(changed), sequential=True
-        )
+        await self._nodes.session.multi([self.notification(changed)])
 
     async def after(
         self, sequence: int = -1, watch: Watch | None = None

@@ -199,8 +199,8 @@ class MemoryServer:
         for event in events:
             for session in list(self._sessions.values()):
                 for watch in session.watches.take(event):
-                    told = partial(session.client.told, session, watch, event)
-                    session.client.answer(told, lasting=True)
+                    deliver = partial(session.client.deliver, session, watch, event)
+                    session.client.answer(deliver, lasting=True)
 
 
 class MemoryStore(SingleWrites):
@@ -317,9 +317,9 @@ class MemoryStore(SingleWrites):
         self._session = session
         self._connected.set()
         self._keep_alive(session)
-        self._listeners.tell(SessionEvent.CONNECTED)
+        self._listeners.notify(SessionEvent.CONNECTED)
 
-    def told(self, session: _Session, watch: Watch, event: WatchEvent) -> None:
+    def deliver(self, session: _Session, watch: Watch, event: WatchEvent) -> None:
         if session is self._session and watch not in self._unwatched:
             WatchTable.call(watch, event)
 
@@ -330,7 +330,7 @@ class MemoryStore(SingleWrites):
         self._unwatched.clear()
         self._connected.clear()
         self._fail(SessionExpired("", f"session {session.id} is over"))
-        self._listeners.tell(SessionEvent.EXPIRED)
+        self._listeners.notify(SessionEvent.EXPIRED)
         self._open()
 
     def cut(self) -> None:
@@ -350,7 +350,7 @@ class MemoryStore(SingleWrites):
             self._connected.clear()
         self._fail(ConnectionLost("", "the connection was lost"))
         if was_connected:
-            self._listeners.tell(SessionEvent.DISCONNECTED)
+            self._listeners.notify(SessionEvent.DISCONNECTED)
 
     def _on_mended(self) -> None:
         if self._cut or self._closed:
@@ -361,7 +361,7 @@ class MemoryStore(SingleWrites):
             self._open()
         elif self._server.knows(session):
             self._connected.set()
-            self._listeners.tell(SessionEvent.CONNECTED)
+            self._listeners.notify(SessionEvent.CONNECTED)
             self._answers.mend()
         else:
             self._answers.clear()

@@ -104,9 +104,11 @@ class Nodes:
     async def write_many(
         self, multis: Iterable[Sequence[Operation]], fence: int | None
     ) -> list[list[Result] | StoreError]:
-        """Each multi behind a check of the fence, if there is one; its own results or error."""
+        """Each multi behind a check of the fence, if there is one; its own results or error. A
+        controller whose session is over writes nothing more, also if none has followed it yet."""
         if fence is None:
             return await self.session.multi_many(multis)
+        self.check_registered()
         check = Check(paths.CONTROLLER_EPOCH, fence)
         results = await self.session.multi_many([check, *multi] for multi in multis)
         for result in results:

@@ -264,9 +264,9 @@ class SqliteStore(SingleWrites):
         action: Callable[[int], T],
         then: Callable[[T], None],
     ) -> T:
-        """Act for our session inside a transaction; tell what it learnt; then the last step.
+        """Act for our session inside a transaction; report what it learnt; then the last step.
 
-        A watch is left in the last step, after the telling: the read that left it saw all that.
+        A watch is left in the last step, after the reports: the read that left it saw all that.
         """
         self._operations += 1
         session = await self._until_connected()
@@ -344,7 +344,7 @@ class SqliteStore(SingleWrites):
     # News
 
     def _note(self) -> None:
-        """Keep for telling what others changed; inside the transaction that saw it."""
+        """Keep what others changed, to report it; inside the transaction that saw it."""
         changes = self._tree.take_news()
         gap_since = self._tree.take_gap()
         if gap_since is None:
@@ -364,7 +364,7 @@ class SqliteStore(SingleWrites):
         )
 
     def _tell(self) -> None:
-        """Tell what was noted: first of sessions, for without ours there is no watch to call."""
+        """Report what was noted: sessions first, for without ours there is no watch to call."""
         self._events += events_of(self._tree.take_news())
         events, self._events = self._events, []
         if self._session is None:
@@ -416,7 +416,7 @@ class SqliteStore(SingleWrites):
         self._tell()
         self._ring()
         self._connected.set()
-        self._listeners.tell(SessionEvent.CONNECTED)
+        self._listeners.notify(SessionEvent.CONNECTED)
 
     def _open_in_file(self) -> tuple[Session, Presence]:
         """A new session; those that died unnoticed are ended in the same transaction."""
@@ -451,7 +451,7 @@ class SqliteStore(SingleWrites):
         self._sessions = None
         self._watches.clear()
         self._leave_peers()
-        self._listeners.tell(SessionEvent.EXPIRED)
+        self._listeners.notify(SessionEvent.EXPIRED)
         self._spawn(self._reopen_session())
 
     async def _reopen_session(self) -> None:

@@ -102,7 +102,7 @@ class Peer:
         """Whether the heart has been silent for the session's time-out.
 
         Only time that we watched counts, by our own clock: a clock that is set, or a machine that
-        slept as a whole, must not look like the death of everybody else.
+        slept as a whole, must not look like the death of all others.
         """
         if self._lock is None:
             return False

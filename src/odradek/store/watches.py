@@ -116,7 +116,7 @@ class SessionListeners:
     def add(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
 
-    def tell(self, event: SessionEvent) -> None:
+    def notify(self, event: SessionEvent) -> None:
         for listener in list(self._listeners):
             try:
                 listener(event)

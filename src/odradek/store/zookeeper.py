@@ -65,7 +65,7 @@ READS_PER_REQUEST = 100
 RETRY_DELAY_S, RETRY_DELAY_MAX_S = 0.1, 2.0
 COMPLAIN_AFTER_S = 1.0  # how long an ensemble may be unreachable before a warning
 
-# Where ACLs are set, everybody may read all but these; old consumers add their own to the last.
+# Where ACLs are set, every client may read all but these; old consumers add their own to the last.
 SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 OPEN = "/consumers"
 SASL = "sasl"
@@ -285,7 +285,7 @@ class ZooKeeperStore(SingleWrites):
     def _read(
         self, method: str, path: str, watch: Watch | None, decode: Callable[[Any], T]
     ) -> _Request[T]:
-        """A read. kazoo always gets the same watcher, and so tells us once of each change."""
+        """A read. kazoo always gets the same watcher, and so notifies us once of each change."""
         validate_path(path)
         watcher = None if watch is None else self._on_watch
         return _Request(
@@ -513,7 +513,7 @@ class ZooKeeperStore(SingleWrites):
             if self._since is None:
                 self._since = last_transaction
             self._await_connection()
-            self._listeners.tell(SessionEvent.DISCONNECTED)
+            self._listeners.notify(SessionEvent.DISCONNECTED)
         elif refused:
             self._session = 0
             self._refused = True
@@ -523,11 +523,11 @@ class ZooKeeperStore(SingleWrites):
             self._session = 0
             self._since = None
             self._watches.clear()
-            self._listeners.tell(SessionEvent.EXPIRED)
+            self._listeners.notify(SessionEvent.EXPIRED)
 
     def _resume(self) -> None:
         self._connected.set()
-        self._listeners.tell(SessionEvent.CONNECTED)
+        self._listeners.notify(SessionEvent.CONNECTED)
 
     def _await_connection(self) -> None:
         if self._complaint is None:

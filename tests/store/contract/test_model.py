@@ -103,9 +103,9 @@ class Model:
         results, events = [], []
         try:
             for operation in wanted:
-                result, told = self.apply(operation, session)
+                result, delivered = self.apply(operation, session)
                 results.append(result)
-                events += told
+                events += delivered
         except StoreError:
             self.nodes = before
             raise
@@ -126,17 +126,17 @@ class Life(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.run = self.runner.run
         self.model = Model()
-        # What each session waits for, and what it must have been told.
+        # What each session waits for, and which events it must have got.
         self.waiting: list[set[tuple[str, str]]] = [set() for _ in range(SESSIONS)]
         self.expected: list[list[WatchEvent]] = [[] for _ in range(SESSIONS)]
-        self.told: list[list[WatchEvent]] = [[] for _ in range(SESSIONS)]
+        self.delivered: list[list[WatchEvent]] = [[] for _ in range(SESSIONS)]
         self.session_events: list[asyncio.Queue[SessionEvent]] = []
         self.run(self.begin(make))
 
     async def begin(self, make: Callable[[], Backend]) -> None:
         self.backend = make()
         self.stores = [await self.backend.open(timeout_ms=20_000) for _ in range(SESSIONS)]
-        self.watches = [told.append for told in self.told]
+        self.watches = [delivered.append for delivered in self.delivered]
         await self.stores[0].create(ROOT, None)
         await self.stores[0].create("/sync", None)
         for store in self.stores:
@@ -163,11 +163,11 @@ class Life(RuleBasedStateMachine):
                     waiting -= due
 
     async def settle(self, writer: int) -> None:
-        """Every session was told of all that the writer did; and of nothing else."""
+        """Every session got the events of all that the writer did, and no others."""
         path = await self.stores[writer].create("/sync/", None, sequential=True)
         for session, store in enumerate(self.stores):
             await wait_until_exists(store, path)
-            assert self.told[session] == self.expected[session]
+            assert self.delivered[session] == self.expected[session]
 
     @rule(session=sessions, wanted=st.lists(operations, min_size=1, max_size=4))
     def multi(self, session: int, wanted: list[Operation]) -> None:
@@ -245,8 +245,8 @@ class Life(RuleBasedStateMachine):
         path = await self.stores[session].create("/sync/", None, sequential=True)
         for other, store in enumerate(self.stores):
             await wait_until_exists(store, path)
-            assert sorted(self.told[other], key=str) == sorted(self.expected[other], key=str)
-            self.told[other].clear()
+            assert sorted(self.delivered[other], key=str) == sorted(self.expected[other], key=str)
+            self.delivered[other].clear()
             self.expected[other].clear()
 
 

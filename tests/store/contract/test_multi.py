@@ -135,7 +135,7 @@ async def test_two_sessions_race_and_one_wins(backend: Backend, store: Store) ->
 
 
 async def test_twenty_thousand_nodes(backend: Backend, recorder: type[Recorder]) -> None:
-    """Creating, listing and reading them in bulk; a session that missed it all still is told."""
+    """Creating, listing and reading them in bulk; a session that missed it gets the events."""
     store, other = await backend.open(20_000), await backend.open(20_000)
     await store.create("/many", None)
     seen = recorder()

@@ -1,4 +1,4 @@
-"""Watches: one event each, after the change is visible to nobody who was not told, never lost."""
+"""Watches: one event each, never lost, and never after its session could read the change."""
 
 import asyncio
 
@@ -22,12 +22,12 @@ async def other(backend: Backend) -> Store:
 
 
 async def flush(store: Store) -> None:
-    """When this answers, every event of what happened before was told."""
+    """When this answers, every event of what happened before was delivered."""
     await store.create("/flush", None, sequential=True)
 
 
 async def synced(watcher: Store, writer: Store, tell: type[Recorder]) -> None:
-    """When this returns, the watcher was told of everything the writer did so far."""
+    """When this returns, the watcher has had the events of all that the writer did so far."""
     path = await writer.create("/synced-", None, sequential=True)
     watch = tell()
     if (await watcher.exists(path, watch)) is None:
@@ -159,7 +159,7 @@ async def test_no_value_is_read_before_its_watch_fires(
         _, left = await store.get("/a", seen)
         while not seen.seen and left.version < 199:
             _, stat = await store.get("/a")
-            assert stat.version == left.version or seen.seen, "read a change that was not told"
+            assert stat.version == left.version or seen.seen, "read a change before its event"
             await asyncio.sleep(0)
         last = left.version
     await writing

@@ -5,6 +5,7 @@ Without an authorizer: SECURITY_DISABLED. docs/spec/security.md, section 4.4.
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.handlers.describe_acls import NO_AUTHORIZER
+from odradek.broker.slices import map_in_slices
 from odradek.security.acls import (
     CLUSTER_NAME,
     AclEntry,
@@ -29,18 +30,30 @@ async def handle(
 ) -> CreateAclsResponse:
     if broker.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    results = []
-    for creation in request.creations:
-        try:
-            pattern, entry = _binding(creation)
-            await broker.acls.add(pattern, [entry])
-            results.append(AclCreationResult(error_message=None))
-        except KafkaError as error:
-            results.append(AclCreationResult(error_code=error.error, error_message=error.message))
-    return CreateAclsResponse(results=results)
+    bindings = await map_in_slices(request.creations, _binding).result()
+    added: dict[ResourcePattern, list[AclEntry]] = {}
+    for binding in bindings:
+        if not isinstance(binding, KafkaError):
+            added.setdefault(binding[0], []).append(binding[1])
+    failed = await broker.acls.add(added)
+    errors = [each if isinstance(each, KafkaError) else failed.get(each[0]) for each in bindings]
+    return CreateAclsResponse(results=await map_in_slices(errors, _result).result())
 
 
-def _binding(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
+def _result(error: KafkaError | None) -> AclCreationResult:
+    if error is None:
+        return AclCreationResult(error_message=None)
+    return AclCreationResult(error_code=error.error, error_message=error.message)
+
+
+def _binding(creation: AclCreation) -> tuple[ResourcePattern, AclEntry] | KafkaError:
+    try:
+        return _parsed(creation)
+    except KafkaError as error:
+        return error
+
+
+def _parsed(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
     try:
         type_ = ResourceType(creation.resource_type)
         pattern = PatternType(creation.resource_pattern_type)

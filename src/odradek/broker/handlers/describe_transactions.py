@@ -11,6 +11,7 @@ from odradek.wire.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from odradek.wire.topics import numbers_by_topic
 
 
 def handle(
@@ -30,10 +31,11 @@ def _described(broker: Broker, transactional_id: str, may: Permissions) -> Trans
     except KafkaError as error:
         return TransactionState(error_code=error.error, transactional_id=transactional_id)
     is_finishing = transaction.state.is_prepared
-    topics: dict[str, list[int]] = {}
-    for tp in sorted(transaction.unmarked if is_finishing else transaction.partitions):
-        if may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, tp.topic):
-            topics.setdefault(tp.topic, []).append(tp.partition)
+    topics = numbers_by_topic(
+        tp
+        for tp in sorted(transaction.unmarked if is_finishing else transaction.partitions)
+        if may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, tp.topic)
+    )
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=transaction.state.label,

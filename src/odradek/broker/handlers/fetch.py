@@ -170,7 +170,7 @@ def _finish(
 def _name_leaders(
     broker: Broker, context: RequestContext, answers: list[PartitionAnswer]
 ) -> list[NodeEndpoint]:
-    """Tell who leads what this broker does not (KIP-951); the leaders' endpoints."""
+    """Say who leads the partitions that this broker does not (KIP-951); returns their endpoints."""
     leaders: dict[int, NodeEndpoint] = {}
     listener = context.connection.listener
     for of, data in answers:

@@ -1,4 +1,4 @@
-"""Heartbeat (12), v0–v4. A member is alive; the answer tells it of a rebalance."""
+"""Heartbeat (12), v0–v4. A member is alive; the response announces a rebalance."""
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

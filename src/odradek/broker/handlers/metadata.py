@@ -7,7 +7,8 @@ docs/spec/controller-and-replication.md section 5.6, docs/spec/protocol-ladder.m
 """
 
 import copy
-from collections.abc import Iterable
+from functools import partial
+from itertools import compress
 from uuid import UUID
 
 from odradek.broker.handler import Broker, RequestContext
@@ -16,7 +17,6 @@ from odradek.security.acls import AclOperation, ResourceType
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.metadata import (
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
@@ -30,39 +30,86 @@ CREATION_WAIT_MS = 250
 # How many topics one request creates; the client asks again for the others.
 CREATED_MAX = 100
 
+_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
 
 def handle(
     broker: Broker, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | Reply[MetadataResponse]:
+) -> Reply[MetadataResponse]:
+    return _topics(broker, request, context).then(partial(_response, broker, request, context))
+
+
+def _topics(
+    broker: Broker, request: MetadataRequest, context: RequestContext
+) -> Reply[list[MetadataResponseTopic]]:
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
-        return _response(broker, request, context, _all_known(broker, context))
-    names, errors = _named(broker, asked, context)
-    missing = [name for name in names if not broker.cache.has_topic(name)]
+        return _all_known(broker, context)
+    if any(topic.topic_id != NO_TOPIC_ID for topic in asked):
+        if context.version < IDS_SINCE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids need version 12")
+        # One id makes a request one by id: what has only a name is then passed over, as in Kafka.
+        ids = [topic.topic_id for topic in asked if topic.topic_id != NO_TOPIC_ID]
+        found = map_in_slices(ids, partial(_find, broker, context))
+        return found.then(partial(_known_and_unknown, broker, context, creates=False))
+    names: dict[str, None] = {}
+    for topic in asked:
+        if topic.name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic has neither a name nor an id")
+        names[topic.name] = None
     creates = request.allow_auto_topic_creation and broker.config.flag("auto.create.topics.enable")
-    if creates:
-        refused = [name for name in missing if not _may_create(name, context)]
-        errors += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused]
-        gone = set(refused)
-        missing = [name for name in missing if name not in gone]
-        names = [name for name in names if name not in gone]
-    if missing and creates:
-        return Reply.exclusive(_creating(broker, request, context, names, missing, errors))
-    return map_in_slices(missing, lambda name: _error(name, _unknown(name))).map(
-        lambda unknown: _response(
-            broker, request, context, [*_known(broker, names, context), *errors, *unknown]
-        )
+    return map_in_slices(list(names), partial(_check, broker, context, creates)).then(
+        partial(_known_and_unknown, broker, context, creates=creates)
     )
+
+
+def _check(
+    broker: Broker, context: RequestContext, creates: bool, name: str
+) -> str | MetadataResponseTopic:
+    """A topic to be described or created; or the response if it is neither."""
+    refused = context.may.check(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    if refused is not None:
+        return _error(name, refused.error)
+    if broker.cache.has_topic(name):
+        return name
+    if not creates:
+        return _error(name, _unknown(name))
+    return name if _may_create(name, context) else _error(name, _REFUSED)
+
+
+def _find(broker: Broker, context: RequestContext, topic_id: UUID) -> str | MetadataResponseTopic:
+    name = broker.cache.topic_name(topic_id)
+    if name is None:
+        return _error(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
+    if not context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        return _error(None, _REFUSED, topic_id)
+    return name
+
+
+def _known_and_unknown(
+    broker: Broker,
+    context: RequestContext,
+    found: list[str | MetadataResponseTopic],
+    *,
+    creates: bool,
+) -> Reply[list[MetadataResponseTopic]]:
+    """Each topic once, whether it was asked for by its name or by its id."""
+    names = list(dict.fromkeys(each for each in found if isinstance(each, str)))
+    errors = [each for each in found if not isinstance(each, str)]
+    missing = [name for name in names if not broker.cache.has_topic(name)]
+    if missing and creates:
+        return Reply.exclusive(_creating(broker, context, names, missing, errors))
+    gone = [_error(name, _unknown(name)) for name in missing]  # deleted a moment ago
+    return Reply.now([*_known(broker, names, context), *errors, *gone])
 
 
 async def _creating(
     broker: Broker,
-    request: MetadataRequest,
     context: RequestContext,
     names: list[str],
     missing: list[str],
     errors: list[MetadataResponseTopic],
-) -> MetadataResponse:
+) -> list[MetadataResponseTopic]:
     errors += [_error(name, ErrorCode.LEADER_NOT_AVAILABLE) for name in missing[CREATED_MAX:]]
     for name in missing[:CREATED_MAX]:
         error = await broker.topics.create_automatically(name, CREATION_WAIT_MS)
@@ -70,50 +117,7 @@ async def _creating(
             errors.append(_error(name, error))
     failed = {topic.name for topic in errors}
     found = [name for name in names if name not in failed]
-    return _response(broker, request, context, [*_known(broker, found, context), *errors])
-
-
-def _named(
-    broker: Broker, asked: list[MetadataRequestTopic], context: RequestContext
-) -> tuple[list[str], list[MetadataResponseTopic]]:
-    """The names asked for, by name or by id, and the answers for those that get none.
-
-    One id makes a request one by id: what has only a name is then passed over, as in Kafka.
-    """
-    if any(topic.topic_id != NO_TOPIC_ID for topic in asked):
-        if context.version < IDS_SINCE:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids need version 12")
-        return _named_by_id(broker, [topic.topic_id for topic in asked], context)
-    names: dict[str, None] = {}
-    errors = []
-    for topic in asked:
-        if topic.name is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic has neither a name nor an id")
-        names[topic.name] = None
-    for name in list(names):
-        error = context.may.check(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        if error is not None:
-            del names[name]
-            errors.append(_error(name, error.error))
-    return list(names), errors
-
-
-def _named_by_id(
-    broker: Broker, asked: Iterable[UUID], context: RequestContext
-) -> tuple[list[str], list[MetadataResponseTopic]]:
-    names: dict[str, None] = {}
-    errors = []
-    for topic_id in asked:
-        if topic_id == NO_TOPIC_ID:
-            continue
-        name = broker.cache.topic_name(topic_id)
-        if name is None:
-            errors.append(_error(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id))
-        elif not context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            errors.append(_error(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id))
-        else:
-            names[name] = None
-    return list(names), errors
+    return [*_known(broker, found, context), *errors]
 
 
 def _may_create(name: str, context: RequestContext) -> bool:
@@ -123,16 +127,15 @@ def _may_create(name: str, context: RequestContext) -> bool:
     )
 
 
-def _all_known(broker: Broker, context: RequestContext) -> list[MetadataResponseTopic]:
+def _all_known(broker: Broker, context: RequestContext) -> Reply[list[MetadataResponseTopic]]:
     """Every topic that the client may describe; the others are left out without a word."""
-    names = None
-    if context.may.authorizer is not None:
-        names = [
-            name
-            for name in broker.cache.topics()
-            if context.may.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        ]
-    return _known(broker, names, context)
+    if context.may.authorizer is None:
+        return Reply.now(_known(broker, None, context))
+    names = list(broker.cache.topics())
+    may_describe = partial(context.may.allows, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    return map_in_slices(names, may_describe).map(
+        lambda allowed: _known(broker, list(compress(names, allowed)), context)
+    )
 
 
 def cluster_operations(context: RequestContext) -> int:
@@ -174,14 +177,7 @@ def _response(
     request: MetadataRequest,
     context: RequestContext,
     topics: list[MetadataResponseTopic],
-) -> MetadataResponse:
-    if request.include_topic_authorized_operations:
-        topics = [copy.copy(topic) for topic in topics]  # the cache's own are shared
-        for topic in topics:
-            if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = context.may.operations(
-                    ResourceType.TOPIC, topic.name or ""
-                )
+) -> Reply[MetadataResponse]:
     controller_id = broker.cache.controller_id
     response = MetadataResponse(
         brokers=broker.cache.broker_answers(context.connection.listener),
@@ -191,4 +187,21 @@ def _response(
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context)
-    return response
+    if not request.include_topic_authorized_operations:
+        return Reply.now(response)
+
+    def with_topics(topics: list[MetadataResponseTopic]) -> MetadataResponse:
+        response.topics = topics
+        return response
+
+    return map_in_slices(topics, partial(_with_operations, context)).map(with_topics)
+
+
+def _with_operations(
+    context: RequestContext, topic: MetadataResponseTopic
+) -> MetadataResponseTopic:
+    if topic.error_code != ErrorCode.NONE:
+        return topic
+    topic = copy.copy(topic)  # the cache's own is shared
+    topic.topic_authorized_operations = context.may.operations(ResourceType.TOPIC, topic.name or "")
+    return topic

@@ -90,7 +90,7 @@ def _found(
 
 
 def _no_offsets(topics: Asked, error: ErrorCode) -> Found:
-    # Versions without an error of their own tell it with each partition.
+    # Versions without an error for the group report it with each partition.
     return {topic.name: _of_none(topic, error) for topic in topics or ()}
 
 

@@ -1,4 +1,4 @@
-"""SyncGroup (14), v0–v5. The leader divides the work; everybody gets a part."""
+"""SyncGroup (14), v0–v5. The leader assigns the partitions; every member gets its share."""
 
 from odradek.broker.handler import Broker, RequestContext
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse

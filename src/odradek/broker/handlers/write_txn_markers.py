@@ -22,7 +22,7 @@ from odradek.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from odradek.wire.records import ControlType, TransactionEnd, encode_transaction_end
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, group_by_topic
 
 ALL_REPLICAS = -1
 # Anything else makes a coordinator of Apache Kafka lose the rest of the answer.
@@ -91,11 +91,10 @@ async def _append(broker: Broker, marker: WritableTxnMarker) -> dict[TopicPartit
 def _response(errors: Errors) -> WriteTxnMarkersResponse:
     answers = []
     for producer_id, found in errors.items():
-        topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
-        for tp, error in found.items():
-            topics.setdefault(tp.topic, []).append(
-                WritableTxnMarkerPartitionResult(partition_index=tp.partition, error_code=error)
-            )
+        topics = group_by_topic(
+            (tp, WritableTxnMarkerPartitionResult(partition_index=tp.partition, error_code=error))
+            for tp, error in found.items()
+        )
         answers.append(
             WritableTxnMarkerResult(
                 producer_id=producer_id,
