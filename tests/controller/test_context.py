@@ -23,20 +23,20 @@ def cluster(*ids: int) -> ControllerContext:
 
 def test_live_is_registered_and_not_shutting_down() -> None:
     context = cluster(1, 2, 3)
-    context.shutting_down.add(2)
-    assert context.live_brokers == {1, 3}
-    assert [context.is_live(id) for id in (1, 2, 4)] == [True, False, False]
+    context.brokers.shutting_down.add(2)
+    assert context.brokers.live == {1, 3}
+    assert [context.brokers.is_live(id) for id in (1, 2, 4)] == [True, False, False]
 
 
 def test_a_replica_is_online_if_its_broker_is_and_its_directory() -> None:
     context = cluster(1, 2, 3)
     partition = context.set_assignment(T0, ReplicaAssignment([3, 2, 1, 4]))
-    context.shutting_down.add(2)
-    context.offline_dirs[3] = {T0}
-    assert context.online_replicas(T0, partition.assignment) == (1,)
-    online = context.online_replicas(T0, partition.assignment, count_shutting_down=True)
+    context.brokers.shutting_down.add(2)
+    context.brokers.offline_dirs[3] = {T0}
+    assert context.brokers.online_replicas(T0, partition.assignment) == (1,)
+    online = context.brokers.online_replicas(T0, partition.assignment, count_shutting_down=True)
     assert online == (2, 1)
-    assert context.is_replica_online(T1, 3)
+    assert context.brokers.is_replica_online(T1, 3)
 
 
 def test_replicas_on_a_broker_follow_the_assignments() -> None:
@@ -50,16 +50,16 @@ def test_replicas_on_a_broker_follow_the_assignments() -> None:
     assert context.replicas_on([1]) == [(U0, 1)]
     context.remove_topic("u")
     assert context.replicas_on([1]) == []
-    assert context.brokers_with_replicas() == {1, 2}
+    assert context.replicas.brokers() == {1, 2}
 
 
 def test_a_removed_replica_is_gone_from_assignment_and_index() -> None:
     context = cluster(1, 2)
     context.set_assignment(T0, ReplicaAssignment([2, 1], [2], [1]))
-    context.set_replica_state(T0, 1, replica_states.DELETION_SUCCESSFUL)
+    context.replicas.set_state(T0, 1, replica_states.DELETION_SUCCESSFUL)
     context.forget_replica(T0, 1)
     assert context.assignment(T0) == ReplicaAssignment([2], [2], [])
-    assert context.replica_state(T0, 1) is replica_states.NON_EXISTENT
+    assert context.replicas.state(T0, 1) is replica_states.NON_EXISTENT
     assert context.replicas_on([1]) == []
 
 
@@ -68,7 +68,7 @@ def test_what_is_unknown_is_empty_and_non_existent() -> None:
     assert context.partition(T0) is None
     assert context.assignment(T0).replicas == ()
     assert context.leader_and_isr(T0) is None
-    assert context.replica_state(T0, 1) is replica_states.NON_EXISTENT
+    assert context.replicas.state(T0, 1) is replica_states.NON_EXISTENT
     assert context.leader_epoch_for_stop(T0) == -1
     context.remove_topic("t")
     context.forget_replica(T0, 1)
@@ -98,7 +98,7 @@ def test_removing_a_topic_leaves_nothing_behind() -> None:
     context.set_partition_state(partition, partition_states.OFFLINE)
     context.set_leader_and_isr(partition, LeaderAndIsr(2, 0, (1,), 1))
     context.reassigning[T0] = None
-    context.offline_dirs[1] = {T0}
+    context.brokers.offline_dirs[1] = {T0}
     context.queue_deletion("t")
     context.topics_deleting.add("t")
     context.topics_ineligible.add("t")

@@ -211,8 +211,8 @@ def test_one_partition_map_for_all_brokers(desk: Desk) -> None:
 
 def test_metadata_says_who_is_alive_and_which_replicas_are_not(desk: Desk) -> None:
     partition = desk.partition()
-    desk.context.shutting_down.add(2)
-    desk.context.offline_dirs[3] = {partition.tp}
+    desk.context.brokers.shutting_down.add(2)
+    desk.context.brokers.offline_dirs[3] = {partition.tp}
     desk.batch.add_update_metadata([1], [partition])
     desk.send()
     request = desk.to(1, UpdateMetadataRequest)
@@ -269,7 +269,7 @@ def test_order_is_leadership_metadata_stop(desk: Desk) -> None:
 
 def test_only_registered_brokers_and_no_negative_ids(desk: Desk) -> None:
     partition = desk.partition()
-    desk.context.shutting_down.add(2)
+    desk.context.brokers.shutting_down.add(2)
     desk.batch.add_leader_and_isr([-1, 2, 9], partition, is_new=False)
     desk.batch.add_stop_replica(-1, partition.tp, delete=True)
     desk.batch.add_stop_replica(9, partition.tp, delete=True)

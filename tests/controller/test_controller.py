@@ -1,4 +1,4 @@
-"""The controller as others see it: who may ask, what they are told, and what an error leads to."""
+"""The controller as others see it: who may ask, what is answered, and what an error leads to."""
 
 import asyncio
 import uuid
@@ -258,9 +258,9 @@ async def test_endpoints_that_change_are_announced(cluster: Cluster) -> None:
     await cluster.admin.session.set("/brokers/ids/3", data)
     await cluster.settle()
     assert "BrokerModifications broker=3" in cluster.happened(EntryKind.CONTROLLER)
-    _, told = cluster.members[1].puppet.requests[-1]
+    _, request = cluster.members[1].puppet.requests[-1]
     assert len(cluster.members[1].puppet.requests) == before + 1
-    (broker,) = [b for b in told.live_brokers if b.id == 3]  # type: ignore[union-attr]
+    (broker,) = [b for b in request.live_brokers if b.id == 3]  # type: ignore[union-attr]
     assert [endpoint.host for endpoint in broker.endpoints] == ["127.0.0.1", "elsewhere"]
 
 
@@ -293,8 +293,8 @@ async def test_a_broker_that_listens_no_more_is_not_waited_for(cluster: Cluster)
         await cluster._look()
     await cluster.settle()
     assert puppet.replicas[T0].leader == 2
-    told = cluster.happened(EntryKind.CONTROLLER)[-2:]
-    assert told == ["BrokerChange dead=[3]", "BrokerChange new=[3]"]
+    happened = cluster.happened(EntryKind.CONTROLLER)[-2:]
+    assert happened == ["BrokerChange dead=[3]", "BrokerChange new=[3]"]
 
 
 async def test_what_a_broker_answers_to_an_earlier_registration_does_not_count(

@@ -57,7 +57,7 @@ def test_only_those_that_can_lead_come_home(context: ControllerContext) -> None:
     fill(context, "deleting", 2, away=2)
     context.queue_deletion("deleting")
     assert {partition.tp.topic for partition in imbalanced(context, 10)} == {"ready"}
-    context.shutting_down.add(1)
+    context.brokers.shutting_down.add(1)
     assert imbalanced(context, 10) == []
 
 

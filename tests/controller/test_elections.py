@@ -99,7 +99,7 @@ MOVING = ReplicaAssignment([3, 4, 1, 2], adding=[3, 4], removing=[1, 2])
 @pytest.mark.parametrize(
     ("strategy", "assignment", "before", "live", "shutting_down", "unclean", "expected"),
     [
-        # The ISR keeps its order and loses the dead; all live assigned replicas are told.
+        # The ISR keeps its order and loses the dead; all live assigned replicas are notified.
         (
             Strategy.OFFLINE,
             ReplicaAssignment([1, 2, 3]),
@@ -129,7 +129,7 @@ MOVING = ReplicaAssignment([3, 4, 1, 2], adding=[3, 4], removing=[1, 2])
             True,
             Election(decided(3, 3), (3,), is_unclean=True),
         ),
-        # The ISR stays; the target is told.
+        # The ISR stays; the target is notified.
         (
             Strategy.REASSIGN,
             MOVING,
@@ -140,7 +140,7 @@ MOVING = ReplicaAssignment([3, 4, 1, 2], adding=[3, 4], removing=[1, 2])
             Election(decided(3, 1, 2, 3, 4), (3, 4)),
         ),
         (Strategy.REASSIGN, MOVING, held(1, 1, 2), (1, 2, 3, 4), (), False, None),
-        # The ISR stays; the whole assignment is told.
+        # The ISR stays; the whole assignment is notified.
         (
             Strategy.PREFERRED,
             ReplicaAssignment([1, 2, 3]),
@@ -151,7 +151,7 @@ MOVING = ReplicaAssignment([3, 4, 1, 2], adding=[3, 4], removing=[1, 2])
             Election(decided(1, 2, 1), (1, 2, 3)),
         ),
         (Strategy.PREFERRED, ReplicaAssignment([1, 2]), held(2, 2), (1, 2), (), False, None),
-        # All that shut down leave the ISR; live and shutting-down assigned replicas are told.
+        # All that shut down leave the ISR; live and shutting-down assigned replicas are notified.
         (
             Strategy.CONTROLLED_SHUTDOWN,
             ReplicaAssignment([1, 2, 3, 4]),

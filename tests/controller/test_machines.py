@@ -58,7 +58,7 @@ class Bench:
         await self.partitions.move(partitions, partition_states.ONLINE)
         for partition in partitions:
             for replica in partition.assignment.replicas:
-                self.context.set_replica_state(partition.tp, replica, replica_states.ONLINE)
+                self.context.replicas.set_state(partition.tp, replica, replica_states.ONLINE)
         self.sent.clear()
         return partitions
 
@@ -82,14 +82,14 @@ async def bench() -> Bench:
 
 async def test_an_illegal_replica_transition_is_recorded_and_the_others_go_on(bench: Bench) -> None:
     first, second = await bench.born("t", (1, 2), (2, 1))
-    bench.context.set_replica_state(first.tp, 2, replica_states.DELETION_STARTED)
+    bench.context.replicas.set_state(first.tp, 2, replica_states.DELETION_STARTED)
     bench.journal.cause = "a test"
     await bench.replicas.move([(first.tp, 2), (second.tp, 2)], replica_states.OFFLINE)
     assert bench.failures == [
         ("t-0@2", "DELETION_STARTED -> OFFLINE", "a test: not a legal transition")
     ]
-    assert bench.context.replica_state(first.tp, 2) is replica_states.DELETION_STARTED
-    assert bench.context.replica_state(second.tp, 2) is replica_states.OFFLINE
+    assert bench.context.replicas.state(first.tp, 2) is replica_states.DELETION_STARTED
+    assert bench.context.replicas.state(second.tp, 2) is replica_states.OFFLINE
 
 
 async def test_an_illegal_partition_transition_is_recorded_and_the_others_go_on(
@@ -105,16 +105,16 @@ async def test_an_illegal_partition_transition_is_recorded_and_the_others_go_on(
 
 async def test_a_leader_cannot_start_as_a_new_replica(bench: Bench) -> None:
     (partition,) = await bench.born("t", (1, 2))
-    bench.context.set_replica_state(partition.tp, 1, replica_states.NON_EXISTENT)
+    bench.context.replicas.set_state(partition.tp, 1, replica_states.NON_EXISTENT)
     await bench.replicas.move([(partition.tp, 1)], replica_states.NEW)
-    assert bench.context.replica_state(partition.tp, 1) is replica_states.NON_EXISTENT
+    assert bench.context.replicas.state(partition.tp, 1) is replica_states.NON_EXISTENT
     assert bench.failures == [("t-0@1", "NON_EXISTENT -> NEW", ": it is the leader")]
     assert bench.sent == []
 
 
 async def test_a_new_replica_outside_the_assignment_joins_it(bench: Bench) -> None:
     (partition,) = await bench.born("t", (1, 2))
-    bench.context.set_replica_state(partition.tp, 3, replica_states.NEW)
+    bench.context.replicas.set_state(partition.tp, 3, replica_states.NEW)
     await bench.replicas.move([(partition.tp, 3)], replica_states.ONLINE)
     assert partition.assignment == ReplicaAssignment([1, 2, 3])
     assert bench.failures == [("t-0@3", "NEW -> ONLINE", ": not assigned: added")]
@@ -147,11 +147,11 @@ async def test_a_missing_state_node_fails_an_election_and_an_exit(bench: Bench) 
     outcomes = await bench.partitions.move([partition], partition_states.ONLINE, Strategy.PREFERRED)
     assert outcomes == {partition.tp: Refused("there is no state node")}
     await bench.replicas.move([(partition.tp, 2)], replica_states.OFFLINE)
-    assert bench.context.replica_state(partition.tp, 2) is replica_states.ONLINE
+    assert bench.context.replicas.state(partition.tp, 2) is replica_states.ONLINE
     # A topic that is to be deleted need not have one.
     bench.context.queue_deletion("t")
     await bench.replicas.move([(partition.tp, 2)], replica_states.OFFLINE)
-    assert bench.context.replica_state(partition.tp, 2) is replica_states.OFFLINE
+    assert bench.context.replicas.state(partition.tp, 2) is replica_states.OFFLINE
 
 
 async def test_what_a_later_controller_wrote_is_left_alone(bench: Bench) -> None:
@@ -161,7 +161,7 @@ async def test_what_a_later_controller_wrote_is_left_alone(bench: Bench) -> None
     outcomes = await bench.partitions.move([partition], partition_states.ONLINE, Strategy.PREFERRED)
     assert outcomes == {partition.tp: Refused("written by controller epoch 9")}
     await bench.replicas.move([(partition.tp, 2)], replica_states.OFFLINE)
-    assert bench.context.replica_state(partition.tp, 2) is replica_states.ONLINE
+    assert bench.context.replicas.state(partition.tp, 2) is replica_states.ONLINE
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ async def test_a_replica_that_leaves_is_stopped_and_the_others_learn_the_leader(
     (partition,) = await bench.born("t", (1, 2, 3))
     await bench.replicas.move([(partition.tp, 1)], replica_states.OFFLINE)
     assert partition.leader_and_isr == LeaderAndIsr(-1, 1, (2, 3), 1, 1)
-    told = [id for id, request in bench.sent if isinstance(request, LeaderAndIsrRequest)]
-    assert told == [2, 3]
+    notified = [id for id, request in bench.sent if isinstance(request, LeaderAndIsrRequest)]
+    assert notified == [2, 3]
 
 
 async def test_races_with_the_leader_are_decided_again(bench: Bench) -> None:
@@ -218,7 +218,7 @@ async def test_races_with_the_leader_are_decided_again(bench: Bench) -> None:
     session.get_many = raced  # type: ignore[method-assign]
     await bench.replicas.move([(partition.tp, 1)], replica_states.OFFLINE)
     assert partition.leader_and_isr == LeaderAndIsr(-1, 1, (1,), 1, 3)
-    assert bench.context.replica_state(partition.tp, 1) is replica_states.OFFLINE
+    assert bench.context.replicas.state(partition.tp, 1) is replica_states.OFFLINE
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ async def test_an_error_before_anything_was_decided_is_recorded_and_no_more(benc
 
 
 async def test_an_error_after_something_was_decided_ends_the_term(bench: Bench) -> None:
-    """The store has the first broker's replica out of the ISR, and no broker has been told."""
+    """The store has the first broker's replica out of the ISR, and no broker has been notified."""
     (partition,) = await bench.born("t", (1, 2, 3))
     session, writes = bench.store.session, 0
     write = session.multi_many

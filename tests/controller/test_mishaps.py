@@ -132,8 +132,8 @@ async def test_a_broker_that_shut_down_cleanly_gets_no_further_requests() -> Non
         await cluster.settle()
     state = await cluster.admin.partition_state(T0)
     assert state is not None and (state.leader, state.isr) == (4, (4,))
-    told = {id: cluster.members[id].puppet.replicas.get(T0) for id in (2, 3, 4)}
-    assert [id for id, replica in told.items() if replica and replica.leader == 4] == [2, 4]
+    replicas = {id: cluster.members[id].puppet.replicas.get(T0) for id in (2, 3, 4)}
+    assert [id for id, replica in replicas.items() if replica and replica.leader == 4] == [2, 4]
     await cluster.close()
 
 

@@ -52,6 +52,11 @@ def test_what_copies_nothing_needs_no_broker() -> None:
     assert choose([MoveStep(TopicPartition("t", 0), (), 1, 0)], busy, LIMITS) == [("t", 0)]
 
 
+def test_a_move_of_a_partition_without_a_leader_holds_no_place() -> None:
+    stuck = [step(8, -1, 2), step(9, -1, 2)]
+    assert chosen([step(0, 1, 2), step(1, 3, 2)], stuck, Limits(2, 2, 100)) == [0, 1]
+
+
 @given(
     st.lists(
         st.tuples(st.integers(1, 5), st.integers(6, 9), st.integers(0, 150)).map(

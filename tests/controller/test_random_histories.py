@@ -193,7 +193,7 @@ class History:
                 assert not set(state.isr) & live, "who could lead does"
             for id in live:
                 held = cluster.members[id].puppet.replicas.get(tp)
-                assert held is not None, f"{id} was never told of {tp}"
+                assert held is not None, f"{id} never got {tp}"
                 assert held.leader_epoch == state.leader_epoch, f"{id} is behind on {tp}"
                 assert held.leader == state.leader
                 if id == state.leader:

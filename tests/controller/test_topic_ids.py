@@ -143,7 +143,7 @@ def test_one_id_has_one_topic() -> None:
     for topic, topic_id in (("u", one), ("t", other)):
         with pytest.raises(InconsistentTopicId):
             context.add_topic(topic, topic_id)
-    assert (context.topic_names, context.topic_ids) == ({one: "t"}, {"t": one})
+    assert (context.topic_ids.names, context.topic_ids.ids) == ({one: "t"}, {"t": one})
     context.remove_topic("t")
-    assert not context.topic_names and context.topic_id("t") == NO_TOPIC_ID
+    assert not context.topic_ids.names and context.topic_ids.of("t") == NO_TOPIC_ID
     context.add_topic("u", one)

@@ -106,7 +106,8 @@ def _is_sound(asked: LeaderAndIsr, current: LeaderAndIsr, partition: Partition) 
 
 def _is_eligible(context: ControllerContext, member: int, proposal: IsrProposal) -> bool:
     epoch = proposal.broker_epochs.get(member, UNKNOWN_EPOCH)
-    return context.is_live(member) and epoch in (UNKNOWN_EPOCH, context.brokers[member].epoch)
+    brokers = context.brokers
+    return brokers.is_live(member) and epoch in (UNKNOWN_EPOCH, brokers[member].epoch)
 
 
 async def serve(active: ActiveController, request: AlterPartitionReceived) -> None:
@@ -142,7 +143,7 @@ async def serve(active: ActiveController, request: AlterPartitionReceived) -> No
 def _find(context: ControllerContext, proposal: IsrProposal) -> Partition | ErrorCode:
     topic: str | None
     if isinstance(proposal.topic, UUID):
-        topic = context.topic_names.get(proposal.topic)
+        topic = context.topic_ids.names.get(proposal.topic)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
     else:

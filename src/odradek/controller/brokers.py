@@ -94,7 +94,7 @@ async def started(active: ActiveController, ids: Collection[int]) -> None:
     """These brokers are here: give them everything, and retry what waited for them."""
     context = active.context
     for id in ids:
-        context.offline_dirs.pop(id, None)
+        context.brokers.offline_dirs.pop(id, None)
     await active.announce([id for id in context.brokers if id not in ids])
     await active.announce(
         ids,
@@ -103,7 +103,7 @@ async def started(active: ActiveController, ids: Collection[int]) -> None:
     replicas = context.replicas_on(ids)
     # Not those that the broker had deleted before it went.
     undeleted = [
-        r for r in replicas if context.replica_state(*r) is not replica_states.DELETION_SUCCESSFUL
+        r for r in replicas if context.replicas.state(*r) is not replica_states.DELETION_SUCCESSFUL
     ]
     await active.replicas.move(undeleted, replica_states.ONLINE)
     await _fence_earlier_incarnations(active, ids)
@@ -130,8 +130,8 @@ async def _fence_earlier_incarnations(active: ActiveController, ids: Collection[
     change of its earlier incarnation on the way.
     """
     context = active.context
-    absent = [id for id in ids if id in context.absent_at_start]
-    context.absent_at_start.difference_update(absent)
+    absent = [id for id in ids if id in context.brokers.absent_at_start]
+    context.brokers.absent_at_start.difference_update(absent)
     unfenced: dict[TopicPartition, Partition] = {}
     for tp, id in context.replicas_on(absent):
         partition = context.partition(tp)
@@ -159,8 +159,8 @@ async def failed(active: ActiveController, ids: Collection[int]) -> None:
     """These brokers are gone, and with them their replicas."""
     context = active.context
     for id in ids:
-        context.offline_dirs.pop(id, None)
-        context.shutting_down.discard(id)
+        context.brokers.offline_dirs.pop(id, None)
+        context.brokers.shutting_down.discard(id)
     await _replicas_offline(active, context.replicas_on(ids))
 
 
@@ -173,8 +173,8 @@ async def _replicas_offline(active: ActiveController, replicas: list[Replica]) -
     for tp, _ in others:
         partition = context.partition(tp)
         assert partition is not None
-        leader_and_isr = partition.leader_and_isr
-        if leader_and_isr is not None and not context.is_replica_online(tp, leader_and_isr.leader):
+        state = partition.leader_and_isr
+        if state is not None and not context.brokers.is_replica_online(tp, state.leader):
             leaderless[tp] = partition
     await active.partitions.move(leaderless.values(), partition_states.OFFLINE)
     elected = await retry_offline(active)
@@ -183,7 +183,7 @@ async def _replicas_offline(active: ActiveController, replicas: list[Replica]) -
     unfenced = [
         tp
         for tp, id in others
-        if tp not in elected and context.replica_state(tp, id) is not replica_states.OFFLINE
+        if tp not in elected and context.replicas.state(tp, id) is not replica_states.OFFLINE
     ]
     await active.replicas.move(others, replica_states.OFFLINE, fence=unfenced)
     await active.deletion.failed(deleting)
@@ -216,7 +216,7 @@ async def controlled_shutdown(active: ActiveController, id: int, epoch: int) -> 
             f"broker {id} is at epoch {known.epoch}, the request at {epoch}",
         )
     active.note(f"ControlledShutdown broker={id}")
-    context.shutting_down.add(id)
+    context.brokers.shutting_down.add(id)
     led: list[Partition] = []
     followed: list[Partition] = []
     for tp, _ in context.replicas_on((id,)):
@@ -291,14 +291,14 @@ async def replicas_answered(
 ) -> None:
     """What a LeaderAndIsr response says of a broker's directories."""
     context = active.context
-    earlier = context.offline_dirs.get(id, set())
+    earlier = context.brokers.offline_dirs.get(id, set())
     known = {tp for tp in offline if context.partition(tp) is not None}
     now = (earlier - set(online)) | known
     fresh = now - earlier
     if now:
-        context.offline_dirs[id] = now
+        context.brokers.offline_dirs[id] = now
     else:
-        context.offline_dirs.pop(id, None)
+        context.brokers.offline_dirs.pop(id, None)
     if fresh:
         active.note(
             f"LeaderAndIsrResponseReceived broker={id} offline={format_partitions(sorted(fresh))}"

@@ -1,7 +1,6 @@
 """The controller's picture of the cluster: brokers, topics, assignments, leadership, states.
 
-Indexes are kept with the facts, so that a question costs what it answers: the states of the
-replicas are kept by broker, which is also the index "replicas on broker b"; partitions without a
+Indexes are kept with the facts, so that a question costs what it answers: partitions without a
 leader are kept aside, because every broker that comes or goes makes us try them again. Iteration
 is in order of insertion everywhere: the same history gives the same requests in the same order.
 
@@ -14,8 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from odradek.controller import leader_and_isr_rules, partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.partition_states import PartitionState
+from odradek.controller.registered_brokers import RegisteredBrokers
+from odradek.controller.replica_state_index import ReplicaStateIndex
 from odradek.controller.replica_states import ReplicaState
-from odradek.store.payloads import EPOCH_DURING_DELETE, NO_EPOCH, BrokerRegistration, LeaderAndIsr
+from odradek.store.payloads import EPOCH_DURING_DELETE, NO_EPOCH, LeaderAndIsr
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
@@ -47,75 +48,59 @@ class InconsistentTopicId(Exception):
     """Two topics with one id, or two ids for one topic."""
 
 
+class TopicIds:
+    """The ids of the topics that have one, both ways."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, uuid.UUID] = {}
+        self.names: dict[uuid.UUID, str] = {}
+
+    def of(self, topic: str) -> uuid.UUID:
+        """Zero if it has none."""
+        return self.ids.get(topic, NO_TOPIC_ID)
+
+    def add(self, topic: str, topic_id: uuid.UUID) -> None:
+        """Raises InconsistentTopicId where Kafka's controller would resign too: of two topics with
+        one id, a request by id could reach the wrong one."""
+        if self.names.get(topic_id, topic) != topic:
+            raise InconsistentTopicId(
+                f"topics {topic} and {self.names[topic_id]} have the same id {topic_id}"
+            )
+        if self.ids.get(topic, topic_id) != topic_id:
+            raise InconsistentTopicId(f"topic {topic} has ids {topic_id} and {self.ids[topic]}")
+        self.ids[topic] = topic_id
+        self.names[topic_id] = topic
+
+    def remove(self, topic: str) -> None:
+        self.names.pop(self.of(topic), None)
+        self.ids.pop(topic, None)
+
+
 class ControllerContext:
     """Everything the active controller knows, in memory."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.brokers: dict[int, BrokerRegistration] = {}
-        self.shutting_down: set[int] = set()
-        # Brokers that have replicas and were gone before this term began.
-        self.absent_at_start: set[int] = set()
-        self.offline_dirs: dict[int, set[TopicPartition]] = {}
+        self.brokers = RegisteredBrokers()
+        self.replicas = ReplicaStateIndex()
         self.topics: dict[str, dict[int, Partition]] = {}
-        self.topic_ids: dict[str, uuid.UUID] = {}
-        self.topic_names: dict[uuid.UUID, str] = {}
+        self.topic_ids = TopicIds()
         self.reassigning: dict[TopicPartition, None] = {}
         self.topics_to_delete: dict[str, None] = {}
         self.topics_deleting: set[str] = set()
         self.topics_ineligible: set[str] = set()
         # Partitions that have no leader to serve them: NEW or OFFLINE.
         self._without_leader: dict[TopicPartition, Partition] = {}
-        self._replicas: dict[int, dict[TopicPartition, ReplicaState]] = {}
         self._imbalanced = 0
 
-    # Brokers
-
-    def is_live(self, broker_id: int) -> bool:
-        return broker_id in self.brokers and broker_id not in self.shutting_down
-
-    @property
-    def live_brokers(self) -> set[int]:
-        """Registered and not shutting down."""
-        return self.brokers.keys() - self.shutting_down
-
-    def is_replica_online(
-        self, partition: TopicPartition, broker_id: int, *, count_shutting_down: bool = False
-    ) -> bool:
-        if broker_id not in self.brokers:
-            return False
-        if broker_id in self.shutting_down and not count_shutting_down:
-            return False
-        return not (self.offline_dirs and partition in self.offline_dirs.get(broker_id, ()))
-
-    def clear_offline_dir(self, tp: TopicPartition, broker_id: int) -> None:
-        """Forget that a broker could not open this replica."""
-        marked = self.offline_dirs.get(broker_id)
-        if marked is not None:
-            marked.discard(tp)
-            if not marked:
-                del self.offline_dirs[broker_id]
+    # Replicas by broker
 
     def has_left(self, partition: TopicPartition, broker_id: int) -> bool:
-        """Whether a controlled shutdown has stopped this replica. It must not be told to fetch
+        """Whether a controlled shutdown has stopped this replica. It must not be asked to fetch
         again: an ISR change that lets it in then is not fenced when its broker has gone."""
         return (
-            broker_id in self.shutting_down
-            and self.replica_state(partition, broker_id) is replica_states.OFFLINE
-        )
-
-    def online_replicas(
-        self,
-        tp: TopicPartition,
-        assignment: ReplicaAssignment,
-        *,
-        count_shutting_down: bool = False,
-    ) -> tuple[int, ...]:
-        """The assigned replicas that are online, in order of assignment."""
-        return tuple(
-            replica
-            for replica in assignment.replicas
-            if self.is_replica_online(tp, replica, count_shutting_down=count_shutting_down)
+            broker_id in self.brokers.shutting_down
+            and self.replicas.state(partition, broker_id) is replica_states.OFFLINE
         )
 
     def replicas_on(self, broker_ids: Iterable[int]) -> list[Replica]:
@@ -123,30 +108,16 @@ class ControllerContext:
         return [
             (tp, broker_id)
             for broker_id in broker_ids
-            for tp in self._replicas.get(broker_id, ())
+            for tp in self.replicas.on(broker_id)
             if broker_id in self.assignment(tp).replicas
         ]
-
-    def brokers_with_replicas(self) -> set[int]:
-        """Registered or not."""
-        return {broker_id for broker_id, replicas in self._replicas.items() if replicas}
 
     # Topics and partitions
 
     def add_topic(self, topic: str, topic_id: uuid.UUID | None = None) -> None:
-        """Raises InconsistentTopicId where Kafka's controller would resign too: of two topics with
-        one id, a request by id could reach the wrong one."""
+        """Raises InconsistentTopicId."""
         if topic_id is not None:
-            if self.topic_names.get(topic_id, topic) != topic:
-                raise InconsistentTopicId(
-                    f"topics {topic} and {self.topic_names[topic_id]} have the same id {topic_id}"
-                )
-            if self.topic_ids.get(topic, topic_id) != topic_id:
-                raise InconsistentTopicId(
-                    f"topic {topic} has ids {topic_id} and {self.topic_ids[topic]}"
-                )
-            self.topic_ids[topic] = topic_id
-            self.topic_names[topic_id] = topic
+            self.topic_ids.add(topic, topic_id)
         self.topics.setdefault(topic, {})
 
     def remove_topic(self, topic: str) -> None:
@@ -156,19 +127,13 @@ class ControllerContext:
             self._imbalanced -= partition.is_imbalanced
             self._without_leader.pop(tp, None)
             self.reassigning.pop(tp, None)
-            for replicas in self._replicas.values():
-                replicas.pop(tp, None)
-            for offline in self.offline_dirs.values():
+            self.replicas.remove_partition(tp)
+            for offline in self.brokers.offline_dirs.values():
                 offline.discard(tp)
-        self.topic_names.pop(self.topic_id(topic), None)
-        self.topic_ids.pop(topic, None)
+        self.topic_ids.remove(topic)
         self.topics_to_delete.pop(topic, None)
         self.topics_deleting.discard(topic)
         self.topics_ineligible.discard(topic)
-
-    def topic_id(self, topic: str) -> uuid.UUID:
-        """Zero if it has none."""
-        return self.topic_ids.get(topic, NO_TOPIC_ID)
 
     def partition(self, tp: TopicPartition) -> Partition | None:
         topic = self.topics.get(tp.topic)
@@ -201,10 +166,7 @@ class ControllerContext:
         else:
             partition.assignment = assignment
         for replica in assignment.replicas:
-            on_broker = self._replicas.get(replica)
-            if on_broker is None:
-                on_broker = self._replicas[replica] = {}
-            on_broker.setdefault(partition.tp, replica_states.NON_EXISTENT)
+            self.replicas.on(replica).setdefault(partition.tp, replica_states.NON_EXISTENT)
         self._weigh(partition)
         return partition
 
@@ -257,23 +219,13 @@ class ControllerContext:
             if tp.topic not in self.topics_to_delete and (topic is None or tp.topic == topic)
         ]
 
-    def replica_state(self, tp: TopicPartition, broker_id: int) -> ReplicaState:
-        return self._replicas.get(broker_id, {}).get(tp, replica_states.NON_EXISTENT)
-
-    def set_replica_state(self, tp: TopicPartition, broker_id: int, state: ReplicaState) -> None:
-        self._replicas.setdefault(broker_id, {})[tp] = state
-
-    def replica_states_on(self, broker_id: int) -> dict[TopicPartition, ReplicaState]:
-        """The states of one broker's replicas, to read and write in bulk."""
-        return self._replicas.setdefault(broker_id, {})
-
     def forget_replica(self, tp: TopicPartition, broker_id: int) -> None:
         """Strike a replica that no longer exists from its assignment, and drop its state."""
         partition = self.partition(tp)
         if partition is not None:
             partition.assignment = partition.assignment.without(broker_id)
             self._weigh(partition)
-        self._replicas.get(broker_id, {}).pop(tp, None)
+        self.replicas.remove(tp, broker_id)
 
     def replicas_of_topic(self, topic: str) -> list[Replica]:
         return [
@@ -284,7 +236,7 @@ class ControllerContext:
 
     def replica_states_of_topic(self, topic: str) -> dict[Replica, ReplicaState]:
         return {
-            (tp, replica): self.replica_state(tp, replica)
+            (tp, replica): self.replicas.state(tp, replica)
             for tp, replica in self.replicas_of_topic(topic)
         }
 
@@ -309,7 +261,7 @@ class ControllerContext:
     def statistics(self) -> Mapping[str, int]:
         return {
             "brokers": len(self.brokers),
-            "brokers_shutting_down": len(self.shutting_down),
+            "brokers_shutting_down": len(self.brokers.shutting_down),
             "topics": len(self.topics),
             "partitions": self.partition_count,
             "offline_partitions": self.offline_partition_count,
@@ -317,7 +269,7 @@ class ControllerContext:
             "reassigning_partitions": len(self.reassigning),
             "topics_to_delete": len(self.topics_to_delete),
             "topics_ineligible_for_deletion": len(self.topics_ineligible),
-            "offline_directory_replicas": sum(map(len, self.offline_dirs.values())),
+            "offline_directory_replicas": sum(map(len, self.brokers.offline_dirs.values())),
         }
 
 

@@ -39,7 +39,7 @@ from odradek.wire.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from odradek.wire.protocol_version import ProtocolVersion
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, group_by_topic
 
 ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
@@ -96,8 +96,8 @@ class RequestBatch:
         is_new: bool,
         is_unclean: bool = False,
     ) -> None:
-        """Tell these brokers who leads, as the context has it; and every broker, as metadata."""
-        assert partition.leader_and_isr is not None, f"{partition.tp} has no leader to tell of"
+        """Send these brokers the leader that the context has, and every broker as metadata."""
+        assert partition.leader_and_isr is not None, f"{partition.tp} has no leader to announce"
         tp = partition.tp
         update = ReplicaUpdate(partition.leader_and_isr, partition.assignment, is_new, is_unclean)
         for broker_id in broker_ids:
@@ -125,7 +125,7 @@ class RequestBatch:
     def add_update_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[Partition] = ()
     ) -> None:
-        """Tell these brokers who is alive, and the state of these partitions."""
+        """Send these brokers the live brokers, and the state of these partitions."""
         self._metadata_brokers.update(broker_id for broker_id in broker_ids if broker_id >= 0)
         for partition in partitions:
             self._metadata[partition.tp] = partition
@@ -147,7 +147,7 @@ class RequestBatch:
             topics: dict[str, list[LeaderAndIsrPartitionState]] = {}
             leaders: set[int] = set()
             for tp, update in updates.items():
-                # The same words to several brokers are built once.
+                # The same state for several brokers is built once.
                 name = (id(update.state), id(update.assignment), update.is_new, update.is_unclean)
                 state = built.get(name)
                 if state is None:
@@ -161,7 +161,7 @@ class RequestBatch:
                 topic_states=[
                     LeaderAndIsrTopicState(
                         topic_name=topic,
-                        topic_id=self._context.topic_id(topic),
+                        topic_id=self._context.topic_ids.of(topic),
                         partition_states=states,
                     )
                     for topic, states in topics.items()
@@ -206,14 +206,15 @@ class RequestBatch:
         brokers = sorted(self._metadata_brokers & self._context.brokers.keys())
         if not brokers:
             return
-        topics: dict[str, list[UpdateMetadataPartitionState]] = {}
-        for partition in self._metadata.values():
-            if partition.leader_and_isr is not None:
-                topics.setdefault(partition.tp.topic, []).append(self._metadata_of(partition))
+        topics = group_by_topic(
+            (partition.tp, self._metadata_of(partition))
+            for partition in self._metadata.values()
+            if partition.leader_and_isr is not None
+        )
         topic_states = [
             UpdateMetadataTopicState(
                 topic_name=topic,
-                topic_id=self._context.topic_id(topic),
+                topic_id=self._context.topic_ids.of(topic),
                 partition_states=states,
             )
             for topic, states in topics.items()
@@ -252,7 +253,9 @@ class RequestBatch:
             zk_version=leader_and_isr.partition_epoch,
             replicas=list(replicas),
             offline_replicas=[
-                replica for replica in replicas if not self._context.is_replica_online(tp, replica)
+                replica
+                for replica in replicas
+                if not self._context.brokers.is_replica_online(tp, replica)
             ],
         )
 
@@ -261,15 +264,17 @@ class RequestBatch:
             broker = self._context.brokers.get(broker_id)
             if broker is None:
                 continue
-            topics: dict[str, list[StopReplicaPartitionState]] = {}
-            for tp, (leader_epoch, delete) in stopped.items():
-                topics.setdefault(tp.topic, []).append(
+            topics = group_by_topic(
+                (
+                    tp,
                     StopReplicaPartitionState(
                         partition_index=tp.partition,
                         leader_epoch=leader_epoch,
                         delete_partition=delete,
-                    )
+                    ),
                 )
+                for tp, (leader_epoch, delete) in stopped.items()
+            )
             request = StopReplicaRequest(
                 controller_id=self._controller_id,
                 controller_epoch=self._context.epoch,

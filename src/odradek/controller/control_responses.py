@@ -6,7 +6,7 @@ A storage error marks a replica's directory as offline, success clears the mark.
 StopReplica counts only for topics that are being deleted. Everything else is recorded and no
 more: the requests that matter are repeated by whatever happens next, in a new leader epoch. So is
 the response to a request meant for an earlier registration of the broker: it says nothing of what
-the broker has been told since.
+has been sent to the broker since.
 """
 
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ async def leader_and_isr_answered(
         for error in response.partition_errors
         if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     ]
-    marked = active.context.offline_dirs.get(broker_id)
+    marked = active.context.brokers.offline_dirs.get(broker_id)
     if not offline and not marked:
         return
     online = [

@@ -135,7 +135,7 @@ class Controller:
         context = active.context
         for partition in list(context.partitions()):
             replicas = partition.assignment.replicas
-            states = [context.replica_state(partition.tp, broker) for broker in replicas]
+            states = [context.replicas.state(partition.tp, broker) for broker in replicas]
             yield partition.state, states
 
     @property

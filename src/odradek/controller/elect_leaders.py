@@ -44,7 +44,7 @@ def refusal(
     if election_type is ElectionType.PREFERRED:
         needed = leader_and_isr.leader != partition.assignment.replicas[0]
     else:
-        needed = not context.is_live(leader_and_isr.leader)
+        needed = not context.brokers.is_live(leader_and_isr.leader)
     return None if needed else PartitionOutcome(ErrorCode.ELECTION_NOT_NEEDED)
 
 
@@ -138,7 +138,7 @@ def imbalanced(context: ControllerContext, percentage: int) -> list[Partition]:
 
 def _can_be_preferred(context: ControllerContext, partition: Partition) -> bool:
     assert partition.leader_and_isr is not None
-    live = context.online_replicas(partition.tp, partition.assignment)
+    live = context.brokers.online_replicas(partition.tp, partition.assignment)
     isr = partition.leader_and_isr.isr
     return elections.preferred(partition.assignment.replicas, isr, live) is not None
 

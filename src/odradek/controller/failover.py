@@ -75,7 +75,7 @@ async def load(active: ActiveController) -> dict[Partition, IsrRepair]:
         )
         if repair:
             repairs[partition] = repair
-    context.absent_at_start = context.brokers_with_replicas() - context.brokers.keys()
+    context.brokers.absent_at_start = context.replicas.brokers() - context.brokers.keys()
     for broker in context.brokers.values():
         active.channels.add(broker)
     active.note(
@@ -98,8 +98,8 @@ async def start_replicas(active: ActiveController, repairs: dict[Partition, IsrR
     for partition in context.partitions():
         tp = partition.tp
         for replica in partition.assignment.replicas:
-            is_online = context.is_replica_online(tp, replica)
-            context.set_replica_state(tp, replica, replica_states.initial(is_online))
+            is_online = context.brokers.is_replica_online(tp, replica)
+            context.replicas.set_state(tp, replica, replica_states.initial(is_online))
             (online if is_online else offline).append((tp, replica))
     judged = {
         partition: repair
@@ -140,7 +140,7 @@ async def start_partitions(active: ActiveController) -> None:
         state = partition_states.initial(
             leader_and_isr is not None,
             leader_and_isr is not None
-            and context.is_replica_online(partition.tp, leader_and_isr.leader),
+            and context.brokers.is_replica_online(partition.tp, leader_and_isr.leader),
         )
         context.set_partition_state(partition, state)
     await brokers.retry_offline(active)

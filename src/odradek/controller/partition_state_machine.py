@@ -91,7 +91,7 @@ class PartitionStateMachine:
         outcomes: Outcomes = {}
         decided: dict[TopicPartition, LeaderAndIsr] = {}
         for partition in partitions:
-            live = self._context.online_replicas(partition.tp, partition.assignment)
+            live = self._context.brokers.online_replicas(partition.tp, partition.assignment)
             state = leader_and_isr_rules.initial(live, self._context.epoch)
             if state is None:
                 outcomes[partition.tp] = Refused("no replica is live")
@@ -135,7 +135,9 @@ class PartitionStateMachine:
                 unclean=strategy is Strategy.OFFLINE_UNCLEAN or tp.topic in accepting_loss,
             )
             if election is None:
-                if not any(self._context.is_replica_online(tp, member) for member in state.isr):
+                if not any(
+                    self._context.brokers.is_replica_online(tp, member) for member in state.isr
+                ):
                     hopeless[tp] = None
                 return Refused(f"no replica is eligible ({strategy.value}, isr={list(state.isr)})")
             elections[tp] = election
@@ -164,19 +166,21 @@ class PartitionStateMachine:
         unclean: bool,
     ) -> Election | None:
         context = self._context
-        live = context.online_replicas(
+        live = context.brokers.online_replicas(
             tp, assignment, count_shutting_down=strategy is Strategy.CONTROLLED_SHUTDOWN
         )
         if not live and strategy is Strategy.OFFLINE_UNCLEAN:
             # An operator accepts loss, and only replicas are left that have refused to lead, for
             # they lost records, or whose disk failed: they answer which.
-            live = tuple(replica for replica in assignment.replicas if context.is_live(replica))
+            live = tuple(
+                replica for replica in assignment.replicas if context.brokers.is_live(replica)
+            )
         return leader_and_isr_rules.elect(
             strategy,
             assignment,
             state,
             live=live,
-            shutting_down=context.shutting_down,
+            shutting_down=context.brokers.shutting_down,
             controller_epoch=context.epoch,
             unclean=unclean,
             marks_recovery=self._term.config.protocol.writes_leader_recovery_state,
@@ -193,7 +197,7 @@ class PartitionStateMachine:
         note = ", unclean: records may be lost" if election.is_unclean else ""
         why = f"{self._term.journal.cause}: election ({strategy.value}{note})"
         self._term.learn(partition, state, why=why)
-        self._context.clear_offline_dir(partition.tp, state.leader)  # it is asked again
+        self._context.brokers.clear_offline_dir(partition.tp, state.leader)  # it is asked again
         requests.add_leader_and_isr(
             election.recipients,
             partition,
@@ -257,7 +261,7 @@ class PartitionStateMachine:
         isr = tuple(
             member
             for member in state.isr
-            if self._context.replica_state(tp, member) is not replica_states.NON_EXISTENT
+            if self._context.replicas.state(tp, member) is not replica_states.NON_EXISTENT
         )
         return replace(state, isr=isr) if isr else state
 

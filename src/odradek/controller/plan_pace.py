@@ -38,8 +38,11 @@ class MoveStep(NamedTuple):
 
     @property
     def brokers(self) -> frozenset[int]:
-        """Where it weighs. One that copies nothing weighs nothing."""
-        return frozenset((*self.targets, self.source)) if self.targets else frozenset()
+        """Where it weighs. One that copies nothing weighs nothing: it adds no replica, or its
+        partition has no leader to copy from, maybe for good."""
+        if not self.targets or self.source < 0:
+            return frozenset()
+        return frozenset((*self.targets, self.source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def choose(
 
     A move that is larger than the limit of bytes starts where nothing else moves.
     """
-    room = limits.cluster - len(in_flight)
+    room = limits.cluster - sum(1 for step in in_flight if step.brokers)
     counts: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
     for step in in_flight:

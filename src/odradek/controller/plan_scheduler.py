@@ -97,7 +97,7 @@ class PlanScheduler:
     def report_strain(self, brokers: frozenset[int]) -> None:
         """These have been seen strained, by their latency or their disks: the next observation
         lowers their pace."""
-        self._strained |= brokers & self._context.live_brokers
+        self._strained |= brokers & self._context.brokers.live
 
     async def rest(self) -> None:
         """All that could be started is: put back what is no longer throttled, and have the event
@@ -154,7 +154,7 @@ class PlanScheduler:
         if state.leader == replicas[0]:
             due.arrived.append(partition.tp)
             return
-        live = self._context.online_replicas(partition.tp, partition.assignment)
+        live = self._context.brokers.online_replicas(partition.tp, partition.assignment)
         can_lead = elections.preferred(replicas, state.isr, live) is not None
         if (
             can_lead
@@ -176,7 +176,7 @@ class PlanScheduler:
         state = partition.leader_and_isr
         assert state is not None
         new = set(step) - set(partition.assignment.replicas)
-        return self._context.is_live(state.leader) and new <= self._context.live_brokers
+        return self._context.brokers.is_live(state.leader) and new <= self._context.brokers.live
 
     def in_flight(self) -> list[MoveStep]:
         """All that moves, for a plan or not."""
@@ -264,7 +264,7 @@ class PlanScheduler:
         context = self._context
         found: Counter[int] = Counter()
         for tp, leader, lost in self._term.shrinks:
-            alive = {id for id in lost if context.is_live(id)}
+            alive = {id for id in lost if context.brokers.is_live(id)}
             if alive and tp not in context.reassigning:
                 self._shrunk.add(tp)
                 found.update({leader, *alive})
@@ -281,7 +281,7 @@ class PlanScheduler:
             in_sync=len(state.isr),
             replicas=len(origin),
             min_isr=self._min_isr.get(tp.topic, self._config.min_insync_replicas),
-            all_live=all(context.is_replica_online(tp, id) for id in origin),
+            all_live=all(context.brokers.is_replica_online(tp, id) for id in origin),
         )
 
     def _is_short(self, tp: TopicPartition) -> bool:
@@ -303,7 +303,7 @@ class PlanScheduler:
         gone = {
             tp
             for tp in context.reassigning
-            if tp in self.queue and not set(context.assignment(tp).adding) <= context.live_brokers
+            if tp in self.queue and not set(context.assignment(tp).adding) <= context.brokers.live
         }
         self._gone = Counter({tp: self._gone[tp] + 1 for tp in gone})
         return [tp for tp, times in self._gone.items() if times >= GONE_OBSERVATIONS]

@@ -70,7 +70,7 @@ class Reassigner:
     ) -> dict[TopicPartition, PartitionOutcome]:
         """Move, redirect or cancel; answers for each partition. The latest request wins."""
         context = self._context
-        live = context.live_brokers
+        live = context.brokers.live
         results: dict[TopicPartition, PartitionOutcome] = {}
         accepted: dict[TopicPartition, tuple[ReplicaAssignment, ReplicaAssignment]] = {}
         cancelled_waiting = []
@@ -132,7 +132,7 @@ class Reassigner:
             elif not current.replicas or self._is_being_deleted(tp):
                 results[tp] = UNKNOWN
             elif error := reassignment_rules.invalid_target(
-                move.replicas, current, context.live_brokers
+                move.replicas, current, context.brokers.live
             ):
                 results[tp] = error
             else:
@@ -428,7 +428,7 @@ class Reassigner:
             stays = (
                 leader is not None
                 and leader in partition.assignment.replicas
-                and self._context.is_replica_online(partition.tp, leader)
+                and self._context.brokers.is_replica_online(partition.tp, leader)
             )
             (staying if stays else leaving).append(partition)
         await self._partitions.move(leaving, partition_states.ONLINE, Strategy.REASSIGN)
@@ -483,7 +483,7 @@ class Reassigner:
         return self._context.is_queued_for_deletion(tp.topic)
 
     def _is_non_existent(self, tp: TopicPartition, replica: int) -> bool:
-        return self._context.replica_state(tp, replica) is replica_states.NON_EXISTENT
+        return self._context.replicas.state(tp, replica) is replica_states.NON_EXISTENT
 
     async def _write_assignments(self, changed: Moves) -> None:
         """Rewrite the topic nodes with these assignments, the others as they are in memory.
@@ -532,5 +532,5 @@ def topic_node(
         {number: tuple(of.replicas) for number, of in assignments.items()},
         {number: tuple(of.adding) for number, of in assignments.items() if of.adding},
         {number: tuple(of.removing) for number, of in assignments.items() if of.removing},
-        context.topic_ids.get(topic),
+        context.topic_ids.ids.get(topic),
     )

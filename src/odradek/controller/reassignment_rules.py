@@ -29,7 +29,7 @@ class Step(Enum):
 
     WRITE_PLAN = "U1 write the wanted assignment"
     STOP_UNNEEDED = "U2 stop replicas that are no longer wanted"
-    RAISE_EPOCH = "A1 raise the leader epoch and tell every replica"
+    RAISE_EPOCH = "A1 raise the leader epoch and notify every replica"
     START_ADDING = "A2 start the replicas being added"
     ADDING_ONLINE = "B1 replicas being added are online"
     TAKE_TARGET = "B2 the assignment is the target"
@@ -38,7 +38,7 @@ class Step(Enum):
     DELETE_REMOVING = "B5 delete the replicas being removed"
     WRITE_TARGET = "B6 write the target assignment"
     FORGET_MOVE = "B7 the move is over"
-    ANNOUNCE = "B8 tell every broker"
+    ANNOUNCE = "B8 send every broker the metadata"
 
 
 def invalid_target(

@@ -46,7 +46,7 @@ def plan(
     context: ControllerContext, broker_id: int, tps: Iterable[TopicPartition], target: ReplicaState
 ) -> Transitions:
     """Which of these replicas may move to `target`, and what that entails."""
-    states = context.replica_states_on(broker_id)
+    states = context.replicas.on(broker_id)
     valid_previous = replica_states.VALID_PREVIOUS[target]
     planned = Transitions()
     for tp in tps:
@@ -164,7 +164,7 @@ class ReplicaStateMachine:
         unfenced: set[TopicPartition],
         requests: RequestBatch,
     ) -> None:
-        """Write each partition's state without the replica, tell the others, record it offline."""
+        """Write each partition's state without the replica, notify the rest, record it offline."""
         epoch = self._context.epoch
         written: set[TopicPartition] = set()
 
@@ -194,7 +194,7 @@ class ReplicaStateMachine:
         requests: RequestBatch,
     ) -> None:
         tp = partition.tp
-        previous = self._context.replica_state(tp, broker_id)
+        previous = self._context.replicas.state(tp, broker_id)
         deleting = self._context.is_queued_for_deletion(tp.topic)
         if isinstance(outcome, LeaderAndIsr):
             self._term.learn(partition, outcome)
@@ -203,7 +203,7 @@ class ReplicaStateMachine:
                     id
                     for id in partition.assignment.replicas
                     if id != broker_id
-                    and self._context.replica_state(tp, id) is not replica_states.NON_EXISTENT
+                    and self._context.replicas.state(tp, id) is not replica_states.NON_EXISTENT
                 ]
                 requests.add_leader_and_isr(others, partition, is_new=False)
         elif not deleting:
@@ -224,4 +224,4 @@ class ReplicaStateMachine:
         if target is replica_states.NON_EXISTENT:
             self._context.forget_replica(tp, broker_id)
         else:
-            self._context.set_replica_state(tp, broker_id, target)
+            self._context.replicas.set_state(tp, broker_id, target)

@@ -56,7 +56,7 @@ class Effect(Enum):
     RESUME = "LeaderAndIsr to the replica's broker"
     JOIN_ASSIGNMENT = "append the replica to the assignment if it is not in it"
     STOP = "StopReplica to the replica's broker, its log stays"
-    LEAVE_ISR = "write the partition's state without the replica, tell all other replicas"
+    LEAVE_ISR = "write the partition's state without the replica, notify all other replicas"
     ANNOUNCE = "UpdateMetadata of the partition to every broker"
     DELETE = "StopReplica to the replica's broker, its log goes"
     FORGET = "strike the replica from the assignment in memory, drop its state"

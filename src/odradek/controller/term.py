@@ -261,7 +261,7 @@ _LOOK_AGAIN: Mapping[WatchKind, TermEvent] = {
 
 
 def event_of_watch(kind: WatchKind, event: WatchEvent) -> TermEvent | None:
-    """What a watch that fired means; None where another watch tells the same."""
+    """What a watch that fired means; None where another watch reports the same."""
     found = _LOOK_AGAIN.get(kind)
     if found is not None:
         return found

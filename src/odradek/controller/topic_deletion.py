@@ -24,7 +24,7 @@ class Plan:
 
     complete: list[str] = field(default_factory=list)  # every copy is gone: forget the topic
     retry: list[str] = field(default_factory=list)  # some copies failed: make them OFFLINE again
-    start: list[str] = field(default_factory=list)  # tell the replicas to go
+    start: list[str] = field(default_factory=list)  # ask the replicas to delete their logs
 
 
 def plan(states_of: Mapping[str, Collection[ReplicaState]], ineligible: Collection[str]) -> Plan:
@@ -69,7 +69,7 @@ class TopicDeletions:
             if topic in moving:
                 self.halt((topic,), "a reassignment is in progress")
             elif not all(
-                context.is_replica_online(tp, replica)
+                context.brokers.is_replica_online(tp, replica)
                 for tp, replica in context.replicas_of_topic(topic)
             ):
                 self.halt((topic,), "a replica is not online")
@@ -179,7 +179,7 @@ class TopicDeletions:
             for replica, state in context.replica_states_of_topic(topic).items():
                 # Not one that has only failed to lead: a log that it cannot read it may well
                 # delete, and if not its response says so.
-                if not context.is_live(replica[1]):
+                if not context.brokers.is_live(replica[1]):
                     dead.append(replica)
                 elif state is not replica_states.DELETION_SUCCESSFUL:
                     live.append(replica)
@@ -195,7 +195,7 @@ class TopicDeletions:
         return [
             replica
             for replica in replicas
-            if replica_states.is_valid(self._context.replica_state(*replica), target)
+            if replica_states.is_valid(self._context.replicas.state(*replica), target)
         ]
 
     async def _complete(self, topic: str) -> None:

@@ -39,7 +39,7 @@ async def give_ids(term: Term, nodes: Mapping[str, TopicNode]) -> dict[str, Topi
 
 async def restore_id(term: Term, topic: str) -> None:
     """Write back the id of a topic whose node has none any more."""
-    topic_id = term.context.topic_ids[topic]
+    topic_id = term.context.topic_ids.ids[topic]
     logger.warning(
         "topic %s: its node was rewritten without its id, %s is written back; do not use the tool"
         " that did this on a cluster with topic ids",

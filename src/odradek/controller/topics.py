@@ -66,7 +66,7 @@ async def topic_modified(active: ActiveController, topic: str) -> None:
     node = await active.store.topic(topic, active.watches[WatchKind.TOPIC])
     if node is None or topic not in context.topics:
         return  # TopicChange follows
-    if node.topic_id is None and topic in context.topic_ids:
+    if node.topic_id is None and topic in context.topic_ids.ids:
         await topic_ids.restore_id(active, topic)
     found = assignments(topic, node)
     new = {tp: of for tp, of in found.items() if not context.assignment(tp).replicas}

@@ -67,13 +67,13 @@ class HeldStore:
     def holding(self, tell: Callable[[int], None]) -> Callable[[int], None]:
         """The same, held back with the watch events."""
 
-        def told(subject: int) -> None:
+        def record(subject: int) -> None:
             if self._held is None:
                 tell(subject)
             else:
                 self._held.append(lambda: tell(subject))
 
-        return told
+        return record
 
     def race(self, path: str, action: Callable[[], Awaitable[object]]) -> None:
         """Do this right after the next bulk read of this node, before the reader knows."""
@@ -281,7 +281,7 @@ class ScenarioCluster(ABC, Generic[Broker]):
     # Coming to rest
 
     async def settle(self) -> None:
-        """Return when every watch was told, every event done, every request answered."""
+        """Return when every watch has fired, every event is done, every request answered."""
         quiet = 0
         seen = -1
         for _ in range(ROUNDS_MAX):
@@ -296,7 +296,7 @@ class ScenarioCluster(ABC, Generic[Broker]):
         raise AssertionError(f"never at rest: {self._state()}")
 
     async def _look(self) -> None:
-        """Write with one session, read with all: what was told before is told now."""
+        """Write with one session, read with all: earlier events are delivered by then."""
         await asyncio.sleep(0)  # one turn of the loop: a store in a file answers without one
         self._barrier += 1
         await self.admin.session.set(BARRIER, b"%d" % self._barrier)

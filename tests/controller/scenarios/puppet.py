@@ -1,8 +1,8 @@
 """A puppet broker: a real socket and a real session with the store, and no log.
 
 It answers control requests as a broker must (docs/spec/controller-and-replication.md sections 4.9,
-5.1 and 5.6), remembers what they made of its replicas, and does as it is told: be silent, refuse a
-partition, write an ISR.
+5.1 and 5.6), remembers what they made of its replicas, and does what the test asks: be silent,
+refuse a partition, write an ISR.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The same scenarios with real brokers: `odradek.broker.server.Broker` in the simulated world.
 
-What a puppet is told to pretend, a real broker must live through: a replica leaves the ISR because
+What a puppet pretends, a real broker must live through: a replica leaves the ISR because
 its link to the leader is cut while records are written, and joins it because it has caught up; a
 disk fails because it gives errors; a broker is silent because nobody can reach it.
 

@@ -290,7 +290,7 @@ class Runner:
         ]
 
     async def do_settle(self, words: list[str], named: dict[str, str]) -> list[str]:
-        lines = list(told(self.cluster.entries))
+        lines = list(transcript(self.cluster.entries))
         self.cluster.entries.clear()
         for id in sorted(self.cluster._puppets):
             deeds = self.cluster._puppets[id].deeds
@@ -311,7 +311,7 @@ def _lists(lists: Mapping[int, tuple[int, ...]]) -> str:
     return ";".join(f"{n}:{','.join(map(str, ids))}" for n, ids in sorted(lists.items())) or "-"
 
 
-def told(entries: Iterable[tuple[int, Entry]]) -> Iterable[str]:
+def transcript(entries: Iterable[tuple[int, Entry]]) -> Iterable[str]:
     """The journal of one settling, controllers first, then everything else by name."""
     chains: dict[str, list[str]] = {}
     failures: list[str] = []

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from odradek.client.admin import by_topic
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import ElectionType
 from odradek.controller.partition_outcome import PartitionOutcome
@@ -20,7 +19,7 @@ from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from odradek.wire.schema import Message
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, numbers_by_topic
 
 TIMEOUT_MS = 30_000
 
@@ -66,7 +65,7 @@ class WiredController:
             if partitions is None
             else [
                 TopicPartitions(topic=topic, partitions=numbers)
-                for topic, numbers in by_topic(partitions).items()
+                for topic, numbers in numbers_by_topic(partitions).items()
             ],
             timeout_ms=TIMEOUT_MS,
         )
@@ -95,7 +94,7 @@ class WiredController:
                         for to in [moves[TopicPartition(topic, number)]]
                     ],
                 )
-                for topic, numbers in by_topic(moves).items()
+                for topic, numbers in numbers_by_topic(moves).items()
             ],
             timeout_ms=TIMEOUT_MS,
         )
