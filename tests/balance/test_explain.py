@@ -14,14 +14,22 @@ from tests.balance.clusters import Node, Part, tables
 from odradek.balance.bound import least_bytes
 from odradek.balance.current import in_places
 from odradek.balance.explain import Facts
+from odradek.balance.healing import Waits
 from odradek.balance.load import LoadModel
 from odradek.balance.model import InvalidModel
 from odradek.balance.page import page_of
 from odradek.balance.plan import IMPROVED, MET, UNATTAINABLE, Plan, RuleResult
-from odradek.balance.proposal import model_of, propose
+from odradek.balance.proposal import model_of, propose, replaced
 from odradek.balance.search import Budget
-from odradek.balance.settings import InvalidSettings, Settings, parse_settings
+from odradek.balance.settings import (
+    Heal,
+    InvalidSettings,
+    Settings,
+    SparkSettings,
+    parse_settings,
+)
 from odradek.cli.rebalance import print_plan, rebalance
+from odradek.wire.topics import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("planner_kernels")
 
@@ -29,12 +37,10 @@ GB = 10**9
 MB = 10**6
 
 
-def planned(
-    parts: list[Part], nodes: list[Node], settings: str = "", **scope: frozenset[int]
-) -> Plan:
+def planned(parts: list[Part], nodes: list[Node], settings: str = "") -> Plan:
     load = LoadModel(*tables(parts, nodes), as_of_ms=1, coverage=1.0)
     facts = Facts("20261117-1", 1, 1, load.coverage)
-    plan = propose(load, parse_settings(settings), Budget(), facts, **scope)
+    plan = propose(load, parse_settings(settings), Budget(), facts)
     assert Plan.from_json(plan.to_json()) == plan
     return plan
 
@@ -175,6 +181,20 @@ def test_capacities_thresholds_and_topics_come_from_the_settings() -> None:
         ('[topics]\nexcluded = ["("]', "is no pattern of topics"),
         ('[topics.sets]\na = "1"', "is a list of brokers"),
         ("rules = 1", "is a section, not a value"),
+        ("[pace]\nthrotle = 1", "there is no setting of [pace] throtle; did you mean throttle?"),
+        ('[pace]\nthrottle = "fast"', "[pace] throttle is a number, not 'fast'"),
+        ("[pace]\nthrottle = 0", "[pace] throttle is 0.0, and must be from 1"),
+        ("[pace]\nper-broker = 0.5", "must be from 1"),
+        ("[pace]\nper-broker = 1.5", "[pace] per-broker is a whole number"),
+        ("[heal]\nbroker-afer = 3", "did you mean broker-after?"),
+        ('[heal]\nbroker-after = "soon"', "[heal] broker-after: a time looks like 30s, 5min or 2h"),
+        ("[heal]\nbroker-after = -1", "must be from 0"),
+        ("[heal]\nreplication-factor = 0", "must be from 1"),
+        ("[heal]\nrate = true", "is a number, not True"),
+        ('[heal]\ninterval = "0s"', "must be from 0.1"),
+        ("[spark]\ncell = 3", "did you mean cells?"),
+        ("[spark]\nmaster = 3", "is a text such as local[4], not 3"),
+        ("[spark]\ncells = 0", "must be from 1"),
         ("[", "at end of document"),
     ],
 )
@@ -182,6 +202,45 @@ def test_a_wrong_setting_is_refused_with_the_nearest(text: str, message: str) ->
     with pytest.raises(InvalidSettings) as error:
         parse_settings(text)
     assert message in str(error.value)
+
+
+def test_pace_healing_and_spark_come_from_the_settings() -> None:
+    given = parse_settings(
+        """
+        [pace]
+        throttle = "120MB"
+        per-broker = 2
+        bytes-per-broker = "1GiB"
+        [heal]
+        broker-after = "1h"
+        disk-after = 90
+        replication-factor = 3
+        rate = 10
+        [spark]
+        master = "local[4]"
+        cells = 16
+        """
+    )
+    limits = {"odradek.moves.per.broker": "2", "odradek.moves.bytes.per.broker": str(2**30)}
+    assert (given.pace.throttle, given.pace.limits) == (120_000_000, limits)
+    waits = Waits(broker_s=3600.0, disk_s=90.0)
+    assert given.heal == Heal(waits, repairs_per_hour=10, replication_factor=3)
+    assert given.spark == SparkSettings("local[4]", 16)
+    assert parse_settings("") == parse_settings("[pace]\n[heal]\n[spark]")
+
+
+def test_lost_replicas_go_where_the_load_is_least() -> None:
+    """Broker 3 is gone. By count 0 and 1 are alike; by load 0 is busy. What else is uneven stays,
+    and a rack is not entered twice."""
+    parts = [Part("busy", 0, (0, 2), GB, 100 * MB), Part("idle", 0, (1, 2), GB, 1 * MB)]
+    parts += [Part("lost", n, (3, 2), MB, 10 * MB) for n in range(4)]
+    nodes = [Node(0, "a"), Node(1, "a"), Node(2, "b"), Node(3, "a", state="dead")]
+    load = LoadModel(*tables(parts, nodes), as_of_ms=1, coverage=1.0)
+    found = replaced(load, parse_settings('[rules]\noff = ["replicas", "leaders"]'), 3)
+    assert found == {TopicPartition("lost", n): (1, 2) for n in range(4)}
+    assert replaced(load, Settings(), 0) == {}, "it is there"
+    with pytest.raises(InvalidModel, match="says nothing of broker 9"):
+        replaced(load, Settings(), 9)
 
 
 def test_rows_get_their_places_and_what_is_gone_is_left_out() -> None:

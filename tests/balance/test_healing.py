@@ -13,6 +13,7 @@ from odradek.balance.healing import (
     Trouble,
     Waits,
     nearly_empty,
+    plan_more_replicas,
     plan_relief,
     plan_repair,
     would_fill,
@@ -208,3 +209,63 @@ def test_the_plan_puts_lost_replicas_elsewhere_and_names_what_it_cannot_help() -
         assert len(set(move.after) - set(move.before)) >= 1
     assert repair.plan.cost.bytes == sum(move.bytes for move in repair.plan.moves) >= 150
     assert {move.rule for move in repair.plan.moves} == {"broker gone"}
+
+
+def test_where_the_load_is_known_it_says_where_lost_replicas_go() -> None:
+    """And what the load does not know of stays for the next repair."""
+    repair = plan_repair(
+        Trouble(Trigger.BROKER_GONE, 5, 0.0),
+        {T0: [1, 5], T1: [5, 2]},
+        {T0: 1, T1: 2},
+        [Broker(id) for id in (1, 2, 3, 4)],
+        {T0: {1: 100}},
+        id="20261117-1",
+        now_ms=1,
+        rate=10,
+        by_load={T0: (1, 4)},
+    )
+    assert [(move.tp, move.after, move.bytes) for move in repair.plan.moves] == [(T0, (1, 4), 100)]
+    assert repair.hopeless == ()
+
+
+def test_too_few_replicas_are_repaired_topic_by_topic(healer: Healer) -> None:
+    seen = replace(WELL, low=frozenset({"orders"}))
+    assert healer.observe(seen).news == ("topic orders: too few replicas",)
+    later = replace(seen, at_s=500.0, low=frozenset({"orders", "new"}))
+    healer.observe(later)
+    due = healer.observe(replace(later, at_s=600.0))
+    assert due.repair == Trouble(Trigger.REPLICATION_LOW, "orders", 0.0)
+    assert [trouble.left_s for trouble in due.troubles] == [500.0, 0.0], "new has its own clock"
+    over = healer.observe(replace(WELL, at_s=700.0, low=frozenset({"new"})))
+    assert over.news == ("topic orders: too few replicas: over",)
+
+
+def test_more_replicas_come_to_other_racks_and_nothing_leaves() -> None:
+    brokers = [Broker(1, "a"), Broker(2, "a"), Broker(3, "b"), Broker(4, "b"), Broker(5, "c")]
+    current = {T0: [1], T1: [2, 1], T2: [3, 1, 5], TopicPartition("u", 0): [4]}
+    repair = plan_more_replicas(
+        Trouble(Trigger.REPLICATION_LOW, "t", 0.0),
+        current,
+        {"t": 3},
+        brokers,
+        {T0: {1: 100}},
+        id="20261117-1",
+        now_ms=1,
+        rate=10,
+    )
+    after = {move.tp: move.after for move in repair.plan.moves}
+    assert after == {T0: (1, 3, 5), T1: (2, 1, 4)}, "u is another topic; t-2 has enough"
+    assert [move.bytes for move in repair.plan.moves] == [200, 0]
+    assert repair.plan.moves[0].gain == "from 1 to 3 replicas"
+    most = plan_more_replicas(
+        Trouble(Trigger.REPLICATION_LOW, "u", 0.0),
+        current,
+        {"u": 9},
+        brokers,
+        {},
+        id="20261117-2",
+        now_ms=1,
+        rate=10,
+    )
+    (move,) = most.plan.moves
+    assert sorted(move.after) == [1, 2, 3, 4, 5], "as many as there are brokers"

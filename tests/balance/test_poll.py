@@ -47,17 +47,17 @@ def test_a_file_system_that_directories_share_counts_once() -> None:
         "disk_used": 1_300,
         "failed_directories": ["/failed"],
     }
-    # Not told at all: what is held is what is used.
+    # Not reported at all: what is held is what is used.
     silent = [
         LogDir(1, path, None, -1, -1, [ReplicaOnDisk(tp, 70, 0, False)])
         for path, tp in (("/a", T0), ("/b", T1))
     ]
     assert disk_columns(silent)["disk_capacity"] == 0
     assert disk_columns(silent)["disk_used"] == 140
-    told = {1: disks}
+    reported = {1: disks}
     estimator = Estimator(0)
-    estimator.frames(Sample(0, {}, told, {}, {}, {}), {1})
-    frames = estimator.frames(Sample(60_000, {}, told, {}, {}, {}), {1})
+    estimator.frames(Sample(0, {}, reported, {}, {}, {}), {1})
+    frames = estimator.frames(Sample(60_000, {}, reported, {}, {}, {}), {1})
     (broker,) = load_table(decode_frames(map(encode_frame, frames))).brokers.to_pylist()
     assert (broker["disk_capacity"], broker["disk_used"]) == (2_000, 1_300)
 

@@ -1,8 +1,12 @@
 """A cluster for the command line, and the command line in this process."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -51,6 +55,24 @@ class CommandLine:
         lines = result.stderr.strip().splitlines()
         assert code == 2 or len(lines) == 1, result.stderr
         return lines[-1]
+
+
+@contextmanager
+def watching(
+    odradek: CommandLine, *options: str
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A watcher, and all that it has said, when it has ended."""
+    command = [sys.executable, "-m", "odradek", "rebalance", "watch", "--json", *options]
+    watcher = subprocess.Popen(
+        command, env={**os.environ, **odradek.environment}, stdout=subprocess.PIPE, text=True
+    )
+    said: list[str] = []
+    try:
+        yield watcher, said
+    finally:
+        watcher.terminate()
+        printed, _ = watcher.communicate()
+        said += [json.loads(line)["text"] for line in printed.splitlines()]
 
 
 @pytest.fixture(scope="module")

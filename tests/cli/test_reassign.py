@@ -175,8 +175,9 @@ def test_status_reports_a_broker_that_is_down_and_a_move_that_stalls(
 ) -> None:
     odradek("topics", "create", "watched", "--replicas", "1:2", "-c", "min.insync.replicas=2")
     odradek("produce", "watched", input="x" * 900_000 + "\n" + "x" * 900_000 + "\n")
-    assert odradek("status").startswith("healthy: 3 brokers")
-    assert odradek.json("status")["problems"] == []
+    assert "healthy: 3 brokers" in odradek("status")
+    # The controller has changed if it was the broker that an earlier test stopped.
+    assert {each["severity"] for each in odradek.json("status")["problems"]} <= {"notice"}
     plan = tmp_path / "plan.json"
     move = {"topic": "watched", "partition": 0, "replicas": [1, 3]}
     plan.write_text(json.dumps({"version": 1, "partitions": [move]}))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, watching
 
 from odradek import Cluster
 
@@ -20,7 +20,12 @@ BROKERS = 3
 BYTES = 300_000
 
 
-def plan_file(path: Path, id: str, moves: Sequence[tuple[str, int, list[int], list[int]]]) -> str:
+def plan_file(
+    path: Path,
+    id: str,
+    moves: Sequence[tuple[str, int, list[int], list[int]]],
+    bytes_each: int = BYTES,
+) -> str:
     """A plan by hand: no optimiser is needed to carry one out."""
     rows = [
         {
@@ -31,14 +36,14 @@ def plan_file(path: Path, id: str, moves: Sequence[tuple[str, int, list[int], li
             "kind": "copy",
             "rule": "in",
             "gain": "",
-            "bytes": BYTES,
+            "bytes": bytes_each,
             "seconds": 1.0,
             "because_of": None,
         }
         for topic, partition, before, after in moves
     ]
     cost = {
-        "bytes": BYTES * len(rows),
+        "bytes": bytes_each * len(rows),
         "copies": len(rows),
         "leaderships": 0,
         "seconds": 1.0,
@@ -173,6 +178,58 @@ def test_a_pause_is_shown_until_it_is_over(odradek: CommandLine) -> None:
     odradek.refused("rebalance", "pause", "--for", "soon", "--because", "x", code=2)
 
 
+SETTINGS = """
+[pace]
+throttle = "300kB"
+per-broker = 1
+per-broker-max = 1
+[heal]
+replication-factor = 2
+replication-after = "0s"
+controller-after = "0s"
+interval = "1s"
+[topics]
+excluded = ["(?!thin$).*"]
+"""
+
+
+def test_a_watcher_is_killed_while_it_raises_a_replication_factor(
+    cluster: Cluster, odradek: CommandLine, tmp_path: Path
+) -> None:
+    """What it has begun goes on without it, and the next watcher begins nothing again. A topic
+    that is created meanwhile is not touched, and the plan is not hindered by it."""
+    make(odradek, "thin", "1,1,1")
+    settings = tmp_path / "rebalance.toml"
+    settings.write_text(SETTINGS)
+
+    def plans() -> list[dict[str, Any]]:
+        rows = odradek.json("rebalance", "status", "--all")
+        return [row for row in rows if row["by"] == "watch: topic thin: too few replicas"]
+
+    with watching(odradek, "--settings", str(settings)) as (watcher, _):
+        cluster.wait_until(plans, "the watcher has made a plan")
+        watcher.kill()
+    odradek("topics", "create", "meanwhile", "--replicas", "1:2")
+    odradek("produce", "meanwhile", input="kept\n")
+
+    def is_raised() -> bool:
+        found = cluster.topic("thin")
+        assert found is not None
+        return all(len(part.isr_nodes) == len(part.replica_nodes) == 2 for part in found.partitions)
+
+    with watching(odradek, "--settings", str(settings)) as (_, said):
+        cluster.wait_until(is_raised, "two replicas of each partition are in sync", timeout_s=60)
+        cluster.wait_until(
+            lambda: {row["state"] for row in plans()} <= {"done", "stopped"}, "it has ended"
+        )
+    assert all(replicas[0] == 1 for replicas in where(cluster, "thin")), "none has left"
+    assert where(cluster, "meanwhile") == [[1, 2]]
+    assert odradek("consume", "meanwhile") == "kept\n"
+    assert not [text for text in said if text.startswith("could not look")]
+    limits = odradek.json("configs", "get", "--all-brokers")
+    assert {item["value"] for item in limits if item["name"] == "odradek.moves.per.broker"} == {"1"}
+
+
 def test_the_watcher_replaces_a_broker_that_stays_away(
     cluster: Cluster, odradek: CommandLine
 ) -> None:
@@ -184,13 +241,7 @@ def test_the_watcher_replaces_a_broker_that_stays_away(
     # Telemetry is gone with the broker, and healing does not wait for it.
     odradek("topics", "create", "__odradek_telemetry", "--replicas", str(doomed))
     waits = ["--broker-after", "1s", "--controller-after", "0s", "--interval", "1s"]
-    watcher = subprocess.Popen(
-        [sys.executable, "-m", "odradek", "rebalance", "watch", *waits, "--json"],
-        env={**os.environ, **odradek.environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with watching(odradek, *waits) as (_, texts):
         cluster.wait_until(
             lambda: "__odradek_watch" in odradek("groups", "list"), "the watcher is there"
         )
@@ -203,14 +254,9 @@ def test_the_watcher_replaces_a_broker_that_stays_away(
             return set(part.replica_nodes) == set(part.isr_nodes) == {controller, other}
 
         cluster.wait_until(is_whole, "both replicas are on brokers that are there")
-    finally:
-        watcher.terminate()
-        said, _ = watcher.communicate()
-    texts = [json.loads(line)["text"] for line in said.splitlines()]
     assert f"broker {doomed}: broker gone" in texts
     assert any(text.startswith(f"broker {doomed}: broker gone: plan ") for text in texts), texts
     cluster.start(doomed)
     assert odradek("consume", "healed") == "kept\n"
     plans = odradek.json("rebalance", "status", "--all")
-    (by,) = {row["by"] for row in plans if "watch" in row["by"]}
-    assert by == f"watch: broker {doomed}: broker gone"
+    assert f"watch: broker {doomed}: broker gone" in {row["by"] for row in plans}

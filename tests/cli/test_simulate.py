@@ -35,3 +35,8 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", ["-1", "0"])
 def test_fewer_than_one_at_a_time(jobs: str) -> None:
     assert "--jobs" in refused("--seeds", "1", "--jobs", jobs)
+
+
+@pytest.mark.parametrize("many", ["--seeds", "--minutes"])
+def test_one_seed_and_many(many: str) -> None:
+    assert "choose one of them" in refused("--seed", "7", many, "10")

@@ -19,7 +19,7 @@ KEYS = 40
 
 
 class Writer(threading.Thread):
-    """Writes numbered records under a few keys, idempotently, until told to stop: up to `burst` at
+    """Writes numbered records under a few keys, idempotently, until it is stopped: up to `burst` at
     once, up to `pause_s` apart."""
 
     def __init__(

@@ -3,15 +3,15 @@
 Too heavy for every test run. The parts that these scenarios are made of have tests of their own.
 """
 
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from tests.cli.conftest import CommandLine
+from confluent_kafka import Producer
+from tests.cli.conftest import CommandLine, watching
+from tests.cli.test_rebalance_run import plan_file
 from tests.interop.harness.traffic import Traffic, check_nothing_lost, read_all
 
 from odradek import Cluster
@@ -20,6 +20,10 @@ pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HOT = "hot"
 PARTITIONS = 6
+# What a plan is measured with: partitions that move, their bytes, and what may be copied a second.
+COLD, COLD_BYTES, VALUE_BYTES, THROTTLE = 4, 10_000_000, 100_000, 2_000_000
+# Records between two looks, the time between two of them, and looks at a quiet cluster.
+PROBES, PROBE_S, QUIET_ROUNDS = 20, 0.01, 40
 TELEMETRY = {"odradek.telemetry.interval.ms": "1000"}
 
 
@@ -84,22 +88,6 @@ def test_a_hot_topic_is_levelled_under_load_while_the_controller_dies() -> None:
         assert traffic.count > 100
 
 
-@contextmanager
-def watching(odradek: CommandLine, *options: str) -> Iterator[list[str]]:
-    """A watcher, and all that it has said, when it has ended."""
-    command = [sys.executable, "-m", "odradek", "rebalance", "watch", "--json", *options]
-    watcher = subprocess.Popen(
-        command, env={**os.environ, **odradek.environment}, stdout=subprocess.PIPE, text=True
-    )
-    said: list[str] = []
-    try:
-        yield said
-    finally:
-        watcher.terminate()
-        printed, _ = watcher.communicate()
-        said += [json.loads(line)["text"] for line in printed.splitlines()]
-
-
 def test_of_five_brokers_one_stays_away_and_one_comes_back_in_time() -> None:
     """The watcher restores full replication by itself, and moves nothing for the one that is back
     before the wait is over."""
@@ -115,7 +103,7 @@ def test_of_five_brokers_one_stays_away_and_one_comes_back_in_time() -> None:
             groups = odradek.json("groups", "list")
             return any(row["id"] == "__odradek_watch" for row in groups)
 
-        with watching(odradek, "--broker-after", "10min", *quick) as said:
+        with watching(odradek, "--broker-after", "10min", *quick) as (_, said):
             cluster.wait_until(is_watched, "the watcher is there", timeout_s=120)
             cluster.kill(5)
             cluster.wait_until(lambda: not is_whole(cluster, "kept", {1, 2, 3, 4, 5}), "5 is away")
@@ -128,7 +116,7 @@ def test_of_five_brokers_one_stays_away_and_one_comes_back_in_time() -> None:
         controller = cluster.controller_id()
         assert controller is not None
         doomed = next(broker for broker in (5, 4) if broker != controller)
-        with watching(odradek, "--broker-after", "2s", *quick) as said:
+        with watching(odradek, "--broker-after", "2s", *quick) as (_, said):
             cluster.wait_until(is_watched, "the watcher is there", timeout_s=120)
             cluster.kill(doomed)
             others = {1, 2, 3, 4, 5} - {doomed}
@@ -137,3 +125,88 @@ def test_of_five_brokers_one_stays_away_and_one_comes_back_in_time() -> None:
             )
         assert f"broker {doomed}: broker gone" in said
         assert sorted(odradek("consume", "kept").split()) == ["a", "b", "c"]
+
+
+class Probe:
+    """Sends a record every few milliseconds and keeps how long each took to be acknowledged."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        settings = {"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0}
+        self._producer = Producer(settings)
+        self._topic = topic
+
+    def latencies_ms(self, goes_on: Callable[[], bool]) -> list[float]:
+        """Of all records that were sent while something was so."""
+        taken: list[float] = []
+
+        def settle(sent_s: float) -> Callable[[object, object], None]:
+            def delivered(error: object, message: object) -> None:
+                assert error is None, error
+                taken.append((time.monotonic() - sent_s) * 1000)
+
+            return delivered
+
+        while goes_on():
+            for _ in range(PROBES):
+                self._producer.produce(
+                    self._topic, b"x" * 200, on_delivery=settle(time.monotonic())
+                )
+                self._producer.poll(PROBE_S)
+            # A delivery is noticed by a poll: none may wait while something else is looked at.
+            self._producer.flush()
+        return taken
+
+
+def p99(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)]
+
+
+def test_what_a_plan_costs_producers_and_how_its_throttle_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measured and printed: on a machine that does other work, too, the clock proves nothing. The
+    quiet value is taken before and after the plan, the throttle from the bytes that arrived."""
+    with Cluster(brokers=3) as cluster:
+        odradek = CommandLine(cluster.bootstrap_servers)
+        odradek("topics", "create", HOT, "--replicas", "1:2,2:1,1:2,2:1")
+        odradek("topics", "create", "cold", "--replicas", ",".join(["1"] * COLD))
+        filler = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": "none"}
+        )
+        for number in range(COLD * COLD_BYTES // VALUE_BYTES):
+            filler.produce("cold", os.urandom(VALUE_BYTES), partition=number % COLD)
+            filler.poll(0)
+        filler.flush()
+        moves = [("cold", n, [1], [3]) for n in range(COLD)]
+        file = plan_file(tmp_path, "20261118-1", moves, COLD_BYTES)
+        probe = Probe(cluster.bootstrap_servers, HOT)
+
+        def is_quiet(rounds: Iterator[int]) -> bool:
+            """Asks as often as while the plan runs: that takes its time, too."""
+            odradek.json("rebalance", "status", "--all")
+            return next(rounds, None) is not None
+
+        before, after = iter(range(QUIET_ROUNDS)), iter(range(QUIET_ROUNDS))
+        quiet = probe.latencies_ms(lambda: is_quiet(before))
+        odradek("rebalance", "apply", file, "--throttle", str(THROTTLE))
+        arrived: list[tuple[float, int]] = []
+
+        def is_moving() -> bool:
+            now = odradek.json("rebalance", "status")
+            arrived.append((time.monotonic(), now["done_bytes"]))
+            return bool(now["moving"] or now["waiting"])
+
+        cluster.wait_until(lambda: is_moving() and arrived[-1][1] > 0, "bytes arrive")
+        during = probe.latencies_ms(is_moving)
+        quiet += probe.latencies_ms(lambda: is_quiet(after))
+        assert odradek.json("rebalance", "status")["state"] == "done"
+        assert where(cluster, "cold") == {n: [3] for n in range(COLD)}
+        middle = [each for each in arrived if 0 < each[1] < COLD * COLD_BYTES]
+        (begin_s, begun), (end_s, ended) = middle[0], middle[-1]
+        rate = (ended - begun) / (end_s - begin_s)
+    with capsys.disabled():
+        print(
+            f"\nproduce p99: {p99(quiet):.1f} ms quiet, {p99(during):.1f} ms while "
+            f"{COLD * COLD_BYTES / 1e6:.0f} MB moved ({p99(during) / p99(quiet):.2f} x, "
+            f"{len(during)} records); copied at {rate / 1e6:.2f} MB/s of {THROTTLE / 1e6:.0f}"
+        )

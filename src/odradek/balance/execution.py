@@ -24,7 +24,14 @@ from odradek.balance.plan import COPY, LEADERSHIP, Move, Plan, PlanCost
 from odradek.balance.plan_store import PlanStore, Run, RunState, StoredPlans
 from odradek.client.admin import Admin
 from odradek.client.metadata import Metadata
-from odradek.client.values import ElectionType, Outcome
+from odradek.client.values import (
+    ConfigChange,
+    ElectionType,
+    Outcome,
+    Resource,
+    ResourceType,
+    check,
+)
 from odradek.operations.plan import Sizes, require_alive
 from odradek.operations.reassignment import replica_sizes
 from odradek.operations.throttle import HeldSetting, held_settings, restore, set_held
@@ -312,6 +319,13 @@ async def apply(
         await _throttle(admin, store, plan.id, left, throttle)
     await feed(admin, await store.read(), plan.id)
     return Applied(len(left), dropped, {}, is_fed=True)
+
+
+async def set_pace(admin: Admin, limits: Mapping[str, str]) -> None:
+    """Set the cluster's limits of moves, where its controller knows them."""
+    if limits and await admin.knows_plans():
+        changes = [ConfigChange(name, value) for name, value in limits.items()]
+        check(await admin.alter_configs({Resource(ResourceType.BROKER, ""): changes}))
 
 
 async def feed(admin: Admin, stored: StoredPlans, id: str) -> None:

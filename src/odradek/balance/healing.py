@@ -32,13 +32,14 @@ EMPTY_SHARE = 0.2
 
 
 class Trigger(StrEnum):
-    """What can be wrong with a broker."""
+    """What can be wrong with a broker, or with a topic."""
 
     BROKER_GONE = "broker gone"
     DIRECTORY_FAILED = "directory failed"
     DISK_FULL = "disk over 90 %"
     BROKER_SLOW = "slow"
     BROKER_EMPTY = "nearly empty"
+    REPLICATION_LOW = "too few replicas"
 
 
 # These are said and not acted on: what to do about them is a plan by load, and a person's choice.
@@ -56,6 +57,7 @@ class Waits:
     directory_s: float = 120.0
     disk_s: float = 300.0
     empty_s: float = 600.0
+    replication_s: float = 600.0
     controller_s: float = 120.0
 
     def of(self, trigger: Trigger) -> float:
@@ -65,6 +67,7 @@ class Waits:
             Trigger.DISK_FULL: self.disk_s,
             Trigger.BROKER_SLOW: 0.0,  # its score has waited
             Trigger.BROKER_EMPTY: self.empty_s,
+            Trigger.REPLICATION_LOW: self.replication_s,
         }[trigger]
 
 
@@ -81,20 +84,28 @@ class Seen:
     full: frozenset[int] = frozenset()
     slow: frozenset[int] = frozenset()
     empty: frozenset[int] = frozenset()
+    # Topics with fewer replicas than the settings ask for.
+    low: frozenset[str] = frozenset()
     running: Sequence[str] = ()
     paused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something wrong with a broker, and the seconds until something is done about it."""
+    """Something wrong with a broker, by id, or with a topic, by name, and the seconds until
+    something is done about it."""
 
     trigger: Trigger
-    broker: int
+    subject: int | str
     left_s: float
 
     def __str__(self) -> str:
-        return f"broker {self.broker}: {self.trigger.value}"
+        return described(self.trigger, self.subject)
+
+
+def described(trigger: Trigger, subject: int | str) -> str:
+    kind = "broker" if isinstance(subject, int) else "topic"
+    return f"{kind} {subject}: {trigger.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,29 +121,29 @@ class Diagnosis:
 class Healer:
     """Keeps the clocks. One observation in, one diagnosis out."""
 
-    def __init__(self, waits: Waits) -> None:
+    def __init__(self, waits: Waits, repairs_per_hour: int = REPAIRS_PER_HOUR) -> None:
         self._waits = waits
-        self._since: dict[tuple[Trigger, int], float] = {}
-        self._advised: set[tuple[Trigger, int]] = set()
+        self._since: dict[tuple[Trigger, int | str], float] = {}
+        self._advised: set[tuple[Trigger, int | str]] = set()
         self._racks: dict[int, str | None] = {}
         self._controller = -1
         self._controller_since = 0.0
-        self._repairs: deque[float] = deque(maxlen=REPAIRS_PER_HOUR)
+        self._repairs: deque[float] = deque(maxlen=repairs_per_hour)
 
     def observe(self, seen: Seen) -> Diagnosis:
         self._racks.update(seen.racks)
         if seen.controller != self._controller:
             self._controller, self._controller_since = seen.controller, seen.at_s
-        found = [
+        found: list[tuple[Trigger, int | str]] = [
             *((Trigger.BROKER_GONE, broker) for broker in sorted(seen.holding - seen.live)),
             *((Trigger.DIRECTORY_FAILED, broker) for broker in sorted(seen.failed & seen.live)),
             *((Trigger.DISK_FULL, broker) for broker in sorted(seen.full & seen.live)),
             *((Trigger.BROKER_SLOW, broker) for broker in sorted(seen.slow & seen.live)),
             *((Trigger.BROKER_EMPTY, broker) for broker in sorted(seen.empty & seen.live)),
+            *((Trigger.REPLICATION_LOW, topic) for topic in sorted(seen.low)),
         ]
-        news = [f"broker {of}: {what.value}" for what, of in found if (what, of) not in self._since]
-        over = [key for key in self._since if key not in found]
-        news += [f"broker {of}: {what.value}: over" for what, of in over]
+        news = [described(*key) for key in found if key not in self._since]
+        news += [f"{described(*key)}: over" for key in self._since if key not in found]
         self._since = {key: self._since.get(key, seen.at_s) for key in found}
         troubles = tuple(
             Trouble(what, of, max(0.0, since + self._waits.of(what) - seen.at_s))
@@ -140,7 +151,7 @@ class Healer:
         )
         due = [
             trouble
-            for trouble in sorted(troubles, key=lambda t: self._since[t.trigger, t.broker])
+            for trouble in sorted(troubles, key=lambda t: self._since[t.trigger, t.subject])
             if not trouble.left_s and trouble.trigger not in ADVICE
         ]
         news += self._advice(troubles)
@@ -151,9 +162,9 @@ class Healer:
     def _advice(self, troubles: Sequence[Trouble]) -> list[str]:
         """What to do about those that are not repaired, once for each."""
         due = [of for of in troubles if not of.left_s and of.trigger in ADVICE]
-        new = [of for of in due if (of.trigger, of.broker) not in self._advised]
-        self._advised = {(of.trigger, of.broker) for of in due}
-        return [f"{of}: {ADVICE[of.trigger].format(of.broker)}" for of in new]
+        new = [of for of in due if (of.trigger, of.subject) not in self._advised]
+        self._advised = {(of.trigger, of.subject) for of in due}
+        return [f"{of}: {ADVICE[of.trigger].format(of.subject)}" for of in new]
 
     def repaired(self, at_s: float) -> None:
         """A repair was started."""
@@ -172,8 +183,9 @@ class Healer:
             return f"all brokers of rack {rack} are gone: is it the network?"
         if seen.at_s - self._controller_since < self._waits.controller_s:
             return "the controller has changed just now"
-        if len(self._repairs) == REPAIRS_PER_HOUR and seen.at_s - self._repairs[0] < HOUR_S:
-            return f"{REPAIRS_PER_HOUR} repairs within an hour"
+        most = self._repairs.maxlen
+        if len(self._repairs) == most and seen.at_s - self._repairs[0] < HOUR_S:
+            return f"{most} repairs within an hour"
         return ""
 
     def _rack_gone(self, gone: frozenset[int], known: frozenset[int]) -> str | None:
@@ -252,7 +264,7 @@ def plan_relief(
 
     def try_move(tp: TopicPartition) -> int:
         size, before = on_disk[tp], tuple(current[tp])
-        others = {racks.get(broker, broker) for broker in before if broker != trouble.broker}
+        others = {racks.get(broker, broker) for broker in before if broker != trouble.subject}
         count = len({racks.get(broker, broker) for broker in before})
         fitting = [
             broker
@@ -265,7 +277,7 @@ def plan_relief(
             return 0
         target = min(fitting, key=lambda broker: (fullness(broker, size), broker))
         arriving[target] += size
-        after = tuple(target if broker == trouble.broker else broker for broker in before)
+        after = tuple(target if broker == trouble.subject else broker for broker in before)
         what = trouble.trigger.value
         moves.append(Move(*tp, before, after, COPY, what, str(trouble), size, size / rate))
         return size
@@ -293,12 +305,17 @@ def plan_repair(
     id: str,
     now_ms: int,
     rate: int,
+    by_load: Mapping[TopicPartition, Sequence[int]] | None = None,
 ) -> Repair:
-    """Put the lost replicas on other brokers, by count. `lost` names each partition that has lost
-    its replica, with its leader; without a leader there is nothing to copy from."""
+    """Put the lost replicas on other brokers: where the load says, if that is known, else by count.
+    `lost` names each partition that has lost its replica, with its leader; without a leader there
+    is nothing to copy from."""
     hopeless = {tp for tp, leader in lost.items() if leader < 0 or len(current[tp]) > len(targets)}
     fitting = {tp: of for tp, of in current.items() if len(of) <= len(targets)}
-    changes = plan_minimal(fitting, targets).changes if fitting else {}
+    if by_load is not None:
+        changes = by_load
+    else:
+        changes = plan_minimal(fitting, targets).changes if fitting else {}
     moves = []
     for tp in sorted(lost.keys() - hopeless):
         before, after = tuple(current[tp]), tuple(changes.get(tp, current[tp]))
@@ -311,6 +328,46 @@ def plan_repair(
             Move(*tp, before, after, COPY, trouble.trigger.value, str(trouble), size, size / rate)
         )
     return Repair(_plan_of(moves, id, now_ms, rate), tuple(sorted(map(str, hopeless))))
+
+
+def plan_more_replicas(
+    trouble: Trouble,
+    current: Assignment,
+    wanted: Mapping[str, int],
+    brokers: Sequence[Broker],
+    sizes: Sizes,
+    *,
+    id: str,
+    now_ms: int,
+    rate: int,
+) -> Repair:
+    """Give the partitions of some topics as many replicas as they should have, or as there are
+    brokers. None leaves: those that are there keep their places, so their leader stays. Each comes
+    to a rack with the fewest of its partition, and there to the broker with the fewest of all."""
+    rack_of = {broker.id: broker.rack or broker.id for broker in brokers}
+    held = Counter(id for replicas in current.values() for id in replicas)
+    moves = []
+    for tp in sorted(tp for tp in current if tp.topic in wanted):
+        after = list(current[tp])
+        while len(after) < min(wanted[tp.topic], len(brokers)):
+            racks = Counter(rack_of.get(id) for id in after)
+            new = min(
+                (id for id in rack_of if id not in after),
+                key=lambda id: (racks[rack_of[id]], held[id], id),
+                default=None,
+            )
+            if new is None:
+                break
+            after.append(new)
+            held[new] += 1
+        added = len(after) - len(current[tp])
+        if added:
+            size = added * max(sizes.get(tp, {}).values(), default=0)
+            what = trouble.trigger.value
+            before = tuple(current[tp])
+            gain = f"from {len(before)} to {len(after)} replicas"
+            moves.append(Move(*tp, before, tuple(after), COPY, what, gain, size, size / rate))
+    return Repair(_plan_of(moves, id, now_ms, rate), ())
 
 
 def _plan_of(moves: Sequence[Move], id: str, now_ms: int, rate: int) -> Plan:

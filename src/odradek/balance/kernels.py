@@ -790,7 +790,6 @@ def repair_racks(f: Number, s: Number) -> Number:
 def spread(f: Number, s: Number) -> Number:
     """Move replicas of topics that crowd on a broker, where that relieves; how many were moved."""
     moved = 0
-    brokers = len(f.rack)
     p = 0
     while p < len(f.start) - 1:
         t = f.topic[p]
@@ -799,7 +798,8 @@ def spread(f: Number, s: Number) -> Number:
             p += 1
         if f.frozen[t] or f.topic_scale[t] == 0.0:
             continue
-        for b in range(brokers):
+        for i in range(len(f.receivers)):
+            b = f.receivers[i]
             if s.crowd[int(t) * f.crowd_stride + b] > f.topic_high[t]:
                 moved += spread_topic(f, s, f.start[first], f.start[p], b)
     return moved

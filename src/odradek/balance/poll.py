@@ -1,4 +1,4 @@
-"""Telemetry in the name of brokers that publish none: worked out from what any broker tells.
+"""Telemetry in the name of brokers that publish none: worked out from what any broker reports.
 
 Apache's brokers, and ours with telemetry off. Two samples of the cluster make a frame for each such
 broker, marked as estimated. Records are the growth of the log end of the partitions it leads; a

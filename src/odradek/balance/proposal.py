@@ -1,7 +1,7 @@
 """From what a cluster says of itself to a plan: the load table, the settings, the search."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from odradek.balance.load import LoadModel
 from odradek.balance.model import Cluster, InvalidModel, Scope, build
 from odradek.balance.plan import Plan
 from odradek.balance.rules import Thresholds
-from odradek.balance.search import Budget, find
+from odradek.balance.search import Budget, Outcome, find, relocated
 from odradek.balance.settings import Settings
+from odradek.wire.topics import TopicPartition
 
 CAPACITY_COLUMNS = {"cpu": "cores", "network": "net_capacity", "disk": "disk_capacity"}
 
@@ -26,11 +27,33 @@ def propose(
     *,
     remove: frozenset[int] = frozenset(),
     only: frozenset[int] = frozenset(),
+    search: Callable[[Cluster, Budget], Outcome] | None = None,
 ) -> Plan:
-    """The plan for a load table; `facts` says what to call it, and the plan adds what it took."""
+    """The plan for a load table; `facts` says what to call it, and the plan adds what it took.
+    `search` finds the placement, if not this process alone."""
     cluster = model_of(load, settings, remove, only)
-    found = find(cluster, budget)
+    found = (search or find)(cluster, budget)
     return explain(cluster, found, facts, budget.spent)
+
+
+def replaced(
+    load: LoadModel, settings: Settings, broker: int
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """The replicas of each partition when those that a broker has lost are elsewhere: each on the
+    broker that is burdened least by it, in a rack with the fewest others, where a disk has room.
+    All others stay."""
+    cluster = model_of(load, settings, frozenset(), frozenset())
+    f = cluster.problem
+    index = int(np.searchsorted(cluster.brokers.ids, broker))
+    if index == len(cluster.brokers.ids) or cluster.broker_id(index) != broker:
+        raise InvalidModel(f"the load says nothing of broker {broker}")
+    placed = relocated(cluster, np.flatnonzero(f.must_leave.astype(bool) & (f.home == index)))
+    return {
+        TopicPartition(cluster.topics[f.topic[p]], int(cluster.number[p])): tuple(
+            cluster.broker_id(b) for b in placed[f.start[p] : f.start[p + 1]]
+        )
+        for p in np.unique(f.partition[placed != f.home]).tolist()
+    }
 
 
 def model_of(

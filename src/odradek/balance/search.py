@@ -151,16 +151,16 @@ def _settled(
     """What was found is searched again, as if it had been carried out, until nothing more moves: so
     a plan that was carried out is followed by none."""
     here = cluster
-    found = _widest(here, widths, narrow_max, budget)
+    found = widest(here, widths, narrow_max, budget)
     for _ in range(CONTINUATIONS_MAX):
         if found.is_like(here) or budget.is_cut:
             break
-        here = _carried_out(here, found)
-        found = _widest(here, widths, narrow_max, budget)
-    return found._replace(cost=_cost(cluster, found.broker, found.leader))
+        here = carried_out(here, found)
+        found = widest(here, widths, narrow_max, budget)
+    return found._replace(cost=cost_of(cluster, found.broker, found.leader))
 
 
-def _widest(
+def widest(
     cluster: Cluster, widths: Sequence[int], narrow_max: int | None, budget: Budget
 ) -> Outcome:
     """The best of a narrow search and of wider ones, unless the narrower took too long for that."""
@@ -192,7 +192,7 @@ def _search(cluster: Cluster, width: int, budget: Budget) -> Outcome:
     """One search from the placement as it is. What it gains beside repairs must be worth it."""
     f = cluster.problem
     state = new_state(cluster)
-    stuck = _repair(cluster, state)
+    stuck = repair(cluster, state)
     repaired, led = state.broker.copy(), state.leader.copy()
     start = _total_pull(cluster, state)
     try:
@@ -206,17 +206,26 @@ def _search(cluster: Cluster, width: int, budget: Budget) -> Outcome:
         state.leader[:] = led
         kernels.count_up(f, state)
         reached = start
-    cost = _cost(cluster, state.broker, state.leader)
+    cost = cost_of(cluster, state.broker, state.leader)
     return Outcome(state.broker, state.leader, state.sums, reached, cost, stuck)
 
 
-def _repair(cluster: Cluster, state: State) -> int:
+def resumed(cluster: Cluster, broker: Array, leader: Array, width: int, budget: Budget) -> State:
+    """A placement that was reached so far, improved further. What it does as well without is taken
+    back."""
+    state = new_state(cluster)
+    state.broker[:] = broker
+    state.leader[:] = leader
+    kernels.count_up(cluster.problem, state)
+    _improve(cluster, state, width, budget)
+    budget.spent += int(state.counters[EVALUATIONS])
+    return state
+
+
+def repair(cluster: Cluster, state: State) -> int:
     """Move what breaks a hard rule; how many replicas found no place."""
     f = cluster.problem
-    # The largest first: what is small fits in later.
-    leaving = np.flatnonzero(f.must_leave)
-    leaving = leaving[np.argsort(-f.size[leaving], kind="stable")]
-    stuck = int(kernels.repair_places(f, state, leaving))
+    stuck = _relocate(f, state, np.flatnonzero(f.must_leave))
     # A topic with a minimum of leaders is moved for hard rules alone, and excluded ones are not.
     kernels.repair_racks(f._replace(frozen=cluster.excluded), state)
     for topic, minimum in cluster.leaders_min.items():
@@ -224,19 +233,32 @@ def _repair(cluster: Cluster, state: State) -> int:
     return stuck
 
 
+def _relocate(f: Problem, state: State, slots: Array) -> int:
+    """Move slots off their brokers; how many found no place. The largest first: what is small fits
+    in later."""
+    return int(kernels.repair_places(f, state, slots[np.argsort(-f.size[slots], kind="stable")]))
+
+
+def relocated(cluster: Cluster, slots: Array) -> Array:
+    """The broker of every slot when these have left theirs, and nothing else has moved."""
+    state = new_state(cluster)
+    _relocate(cluster.problem, state, slots)
+    return state.broker
+
+
 def _improve(cluster: Cluster, state: State, width: int, budget: Budget) -> None:
     f = cluster.problem
-    _relieve(cluster, state, width, budget)
+    relieve(cluster, state, width, budget)
     if kernels.spread(f, state):
-        _relieve(cluster, state, width, budget)
+        relieve(cluster, state, width, budget)
     _take_back(f, state)
-    _relieve(cluster, state, width, budget)
+    relieve(cluster, state, width, budget)
     _take_back(f, state)
     # What is taken back for nothing may leave a broker a little outside, and another less so.
-    _relieve(cluster, state, width, budget)
+    relieve(cluster, state, width, budget)
 
 
-def _relieve(cluster: Cluster, state: State, width: int, budget: Budget) -> None:
+def relieve(cluster: Cluster, state: State, width: int, budget: Budget) -> None:
     """Visit brokers outside their bands, worst first, until there is none that could be relieved,
     or rounds gain little: neither the pull falls nor the number of those outside."""
     rounds: list[tuple[float, int]] = []
@@ -280,7 +302,7 @@ def _total_pull(cluster: Cluster, state: State) -> float:
     return total + float(kernels.topic_pulls(cluster.problem, state))
 
 
-def _carried_out(cluster: Cluster, found: Outcome) -> Cluster:
+def carried_out(cluster: Cluster, found: Outcome | State) -> Cluster:
     """The cluster after a plan."""
     f = cluster.problem
     return replace(
@@ -305,7 +327,8 @@ def copied(cluster: Cluster, broker: Array) -> Array:
     return slots[new]
 
 
-def _cost(cluster: Cluster, broker: Array, leader: Array) -> float:
+def cost_of(cluster: Cluster, broker: Array, leader: Array) -> float:
+    """What reaching a placement costs, in mean sizes."""
     f = cluster.problem
     slots = copied(cluster, broker)
     copies = f.size[slots].sum() / f.mean_size + f.copy_price * len(slots)

@@ -18,6 +18,18 @@
     [topics.minimum-leaders]
     "canary" = 1                       # each broker leads at least so many
 
+    [pace]                             # for `apply`, `rollback` and `watch`
+    throttle = "100MB"                 # bytes a second of each broker
+    per-broker = 2                     # odradek.moves.per.broker, and so on
+
+    [heal]                             # for `watch`
+    broker-after = "30min"
+    replication-factor = 3             # topics with fewer replicas get more; off unless given
+
+    [spark]                            # for `plan --spark`
+    master = "spark://10.0.0.1:7077"
+    cells = 16
+
 Everything is optional. A name that is not known is refused with the nearest that is.
 """
 
@@ -28,6 +40,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from odradek.balance.healing import REPAIRS_PER_HOUR, Waits
 from odradek.operations.suggestion import did_you_mean
 
 # Positions in the tuples of `Thresholds`, in the order of its dimensions.
@@ -61,12 +74,62 @@ NUMBERS = {
 RULE_NAMES = (*BALANCE, *WALLS, *LOW, *NUMBERS, "off", "racks")
 SECTIONS = ("rules", "capacity", "topics", "pace", "heal", "spark")
 CAPACITIES = ("cpu", "network", "disk")
+TOPICS = ("excluded", "sets", "minimum-leaders")
+# The cluster's own settings that [pace] sets, and how large they may be.
+PACES = {
+    "cluster": ("odradek.moves.cluster", 100_000),
+    "per-broker": ("odradek.moves.per.broker", 1_000),
+    "per-broker-max": ("odradek.moves.per.broker.max", 1_000),
+    "bytes-per-broker": ("odradek.moves.bytes.per.broker", 2**60),
+    "leaderships": ("odradek.moves.leaderships", 100_000),
+}
+THROTTLE = 50_000_000
+# The times of [heal], and their fields of `Waits`.
+WAITS = {
+    "broker-after": "broker_s",
+    "directory-after": "directory_s",
+    "disk-after": "disk_s",
+    "empty-after": "empty_s",
+    "replication-after": "replication_s",
+    "controller-after": "controller_s",
+}
+SPARK = ("master", "cells")
+CELLS = 8
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
+_SPAN_SECONDS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?(?:/s)?", re.IGNORECASE)
 
 
 class InvalidSettings(ValueError):
     """A file that cannot be used; the message names the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast plans are carried out. `limits` are settings of the cluster, by name; without one it
+    stays as it is."""
+
+    throttle: int = THROTTLE
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """What is repaired when. Without a replication factor none is raised."""
+
+    waits: Waits = field(default_factory=Waits)
+    repairs_per_hour: int = REPAIRS_PER_HOUR
+    replication_factor: int | None = None
+    interval_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Where the cells of a plan are searched, and in how many they are."""
+
+    master: str = "local[*]"
+    cells: int = CELLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +142,9 @@ class Settings:
     excluded: Sequence[str] = ()
     sets: Mapping[str, frozenset[int]] = field(default_factory=dict)
     leaders_min: Mapping[str, int] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+    heal: Heal = field(default_factory=Heal)
+    spark: SparkSettings = field(default_factory=SparkSettings)
 
     def with_fewer_moves(self) -> "Settings":
         """These settings, for a plan of fewer and larger copies."""
@@ -112,7 +178,7 @@ def parse_settings(text: str) -> Settings:
             raise InvalidSettings(f"[{section}] is a section, not a value")
     topics = found.get("topics", {})
     for name in topics:
-        _known(name, ("excluded", "sets", "minimum-leaders"), "setting of [topics]")
+        _known(name, TOPICS, "setting of [topics]")
     return Settings(
         thresholds=_thresholds(found.get("rules", {})),
         capacity=_capacities(found.get("capacity", {})),
@@ -122,7 +188,60 @@ def parse_settings(text: str) -> Settings:
             _pattern(name): int(_number(f"minimum-leaders: {name}", value, 1, 1000))
             for name, value in topics.get("minimum-leaders", {}).items()
         },
+        pace=_pace(found.get("pace", {})),
+        heal=_heal(found.get("heal", {})),
+        spark=_spark(found.get("spark", {})),
     )
+
+
+def parse_span(text: str) -> float:
+    """30s, 5min, 2h, 1d: seconds. Raises ValueError."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"a time looks like 30s, 5min or 2h, not {text!r}")
+    return float(found[1]) * _SPAN_SECONDS[found[2]]
+
+
+def _pace(table: Mapping[str, Any]) -> Pace:
+    throttle, limits = THROTTLE, {}
+    for name, value in table.items():
+        _known(name, ("throttle", *PACES), "setting of [pace]")
+        amount = _amount(f"[pace] {name}", value)
+        if name == "throttle":
+            throttle = int(_number("[pace] throttle", amount, 1, 1e18))
+        else:
+            setting, most = PACES[name]
+            limits[setting] = str(_whole(f"[pace] {name}", amount, 1, most))
+    return Pace(throttle, limits)
+
+
+def _heal(table: Mapping[str, Any]) -> Heal:
+    waits: dict[str, float] = {}
+    given: dict[str, Any] = {}
+    for name, value in table.items():
+        _known(name, (*WAITS, "interval", "rate", "replication-factor"), "setting of [heal]")
+        if name in WAITS:
+            waits[WAITS[name]] = _span(f"[heal] {name}", value)
+        elif name == "interval":
+            given["interval_s"] = _number("[heal] interval", _span(name, value), 0.1, 3600)
+        elif name == "rate":
+            given["repairs_per_hour"] = _whole("[heal] rate", value, 1, 1000)
+        else:
+            given["replication_factor"] = _whole("[heal] replication-factor", value, 1, 1000)
+    return Heal(Waits(**waits), **given)
+
+
+def _spark(table: Mapping[str, Any]) -> SparkSettings:
+    given: dict[str, Any] = {}
+    for name, value in table.items():
+        _known(name, SPARK, "setting of [spark]")
+        if name == "cells":
+            given["cells"] = _whole("[spark] cells", value, 1, 10_000)
+        elif not isinstance(value, str) or not value:
+            raise InvalidSettings(f"[spark] master is a text such as local[4], not {value!r}")
+        else:
+            given["master"] = value
+    return SparkSettings(**given)
 
 
 def _known(name: str, known: Iterable[str], what: str) -> None:
@@ -212,6 +331,23 @@ def _number(name: str, value: Any, least: float, most: float) -> float:
     if not least <= value <= most:
         raise InvalidSettings(f"{name} is {value}, and must be from {least:g} to {most:g}")
     return float(value)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    number = _number(name, value, least, most)
+    if number != int(number):
+        raise InvalidSettings(f"{name} is a whole number, not {value!r}")
+    return int(number)
+
+
+def _span(name: str, value: Any) -> float:
+    """A text with a unit, or a number of seconds."""
+    if not isinstance(value, str):
+        return _number(name, value, 0.0, 1e9)
+    try:
+        return parse_span(value)
+    except ValueError as error:
+        raise InvalidSettings(f"{name}: {error}") from None
 
 
 def _texts(value: Any, name: str) -> list[str]:

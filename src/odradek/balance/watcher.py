@@ -7,6 +7,7 @@ that dies forgets only its clocks: they start again, and nothing is done too ear
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,16 +23,18 @@ from odradek.balance.healing import (
     Trigger,
     Trouble,
     nearly_empty,
+    plan_more_replicas,
     plan_relief,
     plan_repair,
     would_fill,
 )
 from odradek.balance.latency import BrokerHealth, Sample
 from odradek.balance.plan_store import TOPIC, PlanStore, RunState, StoredPlans
+from odradek.balance.settings import Settings
 from odradek.client.admin import Admin
 from odradek.client.group_member import GroupMember
 from odradek.client.metadata import Metadata
-from odradek.client.values import LogDir
+from odradek.client.values import LogDir, Resource, ResourceType
 from odradek.operations.plan import assignment_of
 from odradek.operations.reassignment import replica_sizes
 from odradek.placement import Broker
@@ -42,6 +45,7 @@ from odradek.wire.topics import TopicPartition
 GROUP = "__odradek_watch"
 BY = "watch"
 DISK_FULL = 0.9
+MIN_ISR = "min.insync.replicas"
 # Frames arrive late: what is read again says nothing new.
 OVERLAP_MS = 60_000
 
@@ -58,19 +62,19 @@ class Report(NamedTuple):
 class Watcher:
     """Looks, and acts if it is the one that may."""
 
-    def __init__(
-        self, admin: Admin, healer: Healer, *, throttle: int, clock_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, admin: Admin, settings: Settings, clock_ms: Callable[[], int]) -> None:
         self._admin = admin
         self._store = PlanStore(admin)
-        self._healer = healer
-        self._throttle = throttle
+        self._healer = Healer(settings.heal.waits, settings.heal.repairs_per_hour)
+        self._settings = settings
+        self._throttle = settings.pace.throttle
         self._clock_ms = clock_ms
         self._health = BrokerHealth()
         self._heard_ms = clock_ms() - OVERLAP_MS
 
-    async def run(self, interval_s: float) -> AsyncIterator[Report]:
+    async def run(self) -> AsyncIterator[Report]:
         """One report after the other, as long as this member may act."""
+        interval_s = self._settings.heal.interval_s
         await self._store.ensure_topic()
         async with GroupMember(self._admin.client, GROUP, [TOPIC]) as member:
             while True:
@@ -100,13 +104,15 @@ class Watcher:
         if diagnosis.repair is None:
             return Report(diagnosis)
         directories = await self._directories(sorted(seen.live))
-        repair = await self._plan(diagnosis.repair, stored, metadata, directories, now_ms)
+        id = stored.new_id(now_ms)
+        repair = await self._plan(diagnosis, id, metadata, directories, now_ms)
         if reason := would_fill(repair.plan.moves, _space(directories)):
             return Report(replace(diagnosis, repair=None, held_by=reason))
         left = f"; no help for {', '.join(repair.hopeless[:5])}" if repair.hopeless else ""
         if not repair.plan.moves:
             return Report(diagnosis, f"{diagnosis.repair}: nothing can be moved{left}")
         by = f"{BY}: {diagnosis.repair}"
+        await execution.set_pace(self._admin, self._settings.pace.limits)
         applied = await execution.apply(
             self._admin, self._store, repair.plan, throttle=self._throttle, by=by, now_ms=now_ms
         )
@@ -149,6 +155,7 @@ class Watcher:
             ),
             slow=self._health.slow(now_ms),
             empty=nearly_empty(assignment_of(metadata, metadata.topics), live),
+            low=self._low(metadata),
             running=stored.running(),
             paused=None if pause is None else pause.because,
         )
@@ -189,46 +196,106 @@ class Watcher:
                 continue  # it may be going
         return found
 
+    def _low(self, metadata: Metadata) -> frozenset[str]:
+        """The topics with fewer replicas than the settings ask for, where there are brokers for
+        more."""
+        factor = min(self._settings.heal.replication_factor or 0, len(metadata.nodes))
+        return frozenset(
+            topic.name
+            for topic in metadata.topics.values()
+            if any(len(part.replicas) < factor for part in topic.partitions.values())
+            and not any(re.fullmatch(of, topic.name) for of in self._settings.excluded)
+        )
+
     async def _plan(
         self,
-        trouble: Trouble,
-        stored: StoredPlans,
+        diagnosis: Diagnosis,
+        id: str,
         metadata: Metadata,
         directories: Mapping[int, list[LogDir]],
         now_ms: int,
     ) -> Repair:
-        current = assignment_of(metadata, metadata.topics)
-        id = stored.new_id(now_ms)
+        trouble = diagnosis.repair
+        assert trouble is not None
         if trouble.trigger is Trigger.DISK_FULL:
-            full = [of for of in directories.get(trouble.broker, []) if _is_full(of)]
-            need = sum(of.total_bytes - of.usable_bytes - DISK_WALL * of.total_bytes for of in full)
-            space = _space(directories)
-            return plan_relief(
-                trouble,
-                current,
-                await self._replicas_in(trouble.broker, {of.path for of in full}),
-                int(need),
-                {
-                    Broker(node.id, node.rack): space[node.id]
-                    for node in metadata.nodes.values()
-                    if node.id != trouble.broker and node.id in space
-                },
-                id=id,
-                now_ms=now_ms,
-                rate=self._throttle,
-            )
+            return await self._relief(trouble, id, metadata, directories, now_ms)
+        if trouble.trigger is Trigger.REPLICATION_LOW:
+            due = [
+                str(of.subject)
+                for of in diagnosis.troubles
+                if of.trigger is trouble.trigger and not of.left_s
+            ]
+            return await self._raise(trouble, due, id, metadata, now_ms)
+        return await self._replacement(trouble, id, metadata, now_ms)
+
+    async def _relief(
+        self,
+        trouble: Trouble,
+        id: str,
+        metadata: Metadata,
+        directories: Mapping[int, list[LogDir]],
+        now_ms: int,
+    ) -> Repair:
+        broker = int(trouble.subject)
+        full = [of for of in directories.get(broker, []) if _is_full(of)]
+        need = sum(of.total_bytes - of.usable_bytes - DISK_WALL * of.total_bytes for of in full)
+        space = _space(directories)
+        return plan_relief(
+            trouble,
+            assignment_of(metadata, metadata.topics),
+            await self._replicas_in(broker, {of.path for of in full}),
+            int(need),
+            {
+                Broker(node.id, node.rack): space[node.id]
+                for node in metadata.nodes.values()
+                if node.id != broker and node.id in space
+            },
+            id=id,
+            now_ms=now_ms,
+            rate=self._throttle,
+        )
+
+    async def _raise(
+        self, trouble: Trouble, topics: list[str], id: str, metadata: Metadata, now_ms: int
+    ) -> Repair:
+        """More replicas for topics that have too few: one more than must be in sync, at least."""
+        factor = self._settings.heal.replication_factor or 0
+        owners = [Resource(ResourceType.TOPIC, topic) for topic in topics]
+        wanted = dict.fromkeys(topics, factor)
+        for owner, entries in (await self._admin.describe_configs(owners)).items():
+            if isinstance(entries, list):
+                least = next((of.value for of in entries if of.name == MIN_ISR), None) or "1"
+                wanted[owner.name] = max(factor, int(least) + 1)
+        current = assignment_of(metadata, metadata.topics)
+        partitions = [tp for tp in current if tp.topic in wanted]
+        return plan_more_replicas(
+            trouble,
+            current,
+            wanted,
+            [Broker(node.id, node.rack) for node in metadata.nodes.values()],
+            await replica_sizes(self._admin, partitions),
+            id=id,
+            now_ms=now_ms,
+            rate=self._throttle,
+        )
+
+    async def _replacement(
+        self, trouble: Trouble, id: str, metadata: Metadata, now_ms: int
+    ) -> Repair:
+        """Other brokers for the replicas that a broker has lost."""
         lost = {
             TopicPartition(topic.name, part.id): part.leader
             for topic in metadata.topics.values()
             for part in topic.partitions.values()
-            if trouble.broker
+            if trouble.subject
             in (part.replicas if trouble.trigger is Trigger.BROKER_GONE else part.offline)
         }
         targets = [
             Broker(node.id, node.rack)
             for node in metadata.nodes.values()
-            if node.id != trouble.broker
+            if node.id != trouble.subject
         ]
+        current = assignment_of(metadata, metadata.topics)
         return plan_repair(
             trouble,
             current,
@@ -238,7 +305,31 @@ class Watcher:
             id=id,
             now_ms=now_ms,
             rate=self._throttle,
+            by_load=await self._by_load(int(trouble.subject), now_ms),
         )
+
+    async def _by_load(
+        self, broker: int, now_ms: int
+    ) -> Mapping[TopicPartition, tuple[int, ...]] | None:
+        """Where the replicas of a broker should go by load. None without telemetry, and where the
+        planner is not installed or not compiled yet: a repair does not wait for it."""
+        try:
+            from odradek.balance.compilation import is_compiled
+            from odradek.balance.current import current_load
+            from odradek.balance.model import InvalidModel
+            from odradek.balance.proposal import replaced
+        except ImportError:
+            return None
+        if not is_compiled():
+            return None
+        try:
+            load = await current_load(self._admin, now_ms)
+            if not load.coverage:
+                return None
+            return await asyncio.to_thread(replaced, load, self._settings, broker)
+        except (KafkaError, OSError, TimeoutError, InvalidModel) as error:
+            logger.warning("broker %d is replaced by count, not by load: %s", broker, error)
+            return None
 
     async def _replicas_in(self, broker: int, paths: set[str]) -> dict[TopicPartition, int]:
         """The sizes of the replicas in some directories of a broker."""
@@ -258,7 +349,7 @@ def _is_full(directory: LogDir) -> bool:
 
 
 def _space(directories: Mapping[int, list[LogDir]]) -> dict[int, Space]:
-    """The room on the brokers that tell."""
+    """The free space on the brokers that report it."""
     found = {}
     for broker, of in directories.items():
         # The numbers of a file system that several directories share are the same.

@@ -5,7 +5,6 @@ should move; 2 a usage error; 130 interrupted, with the plan found so far if tha
 """
 
 import contextlib
-import re
 import signal
 import threading
 import time
@@ -23,7 +22,7 @@ from odradek.balance.plan import (
     Plan,
     Span,
 )
-from odradek.balance.settings import InvalidSettings, Settings, read_settings
+from odradek.balance.settings import InvalidSettings, Settings, parse_span, read_settings
 from odradek.cli.output import (
     Listing,
     console,
@@ -39,7 +38,8 @@ from odradek.cli.session import with_cluster
 from odradek.placement import parse_broker_list
 
 if TYPE_CHECKING:
-    from odradek.balance.search import Budget
+    from odradek.balance.model import Cluster
+    from odradek.balance.search import Budget, Outcome
     from odradek.client import Blocking
 
 SETTINGS_FILE = Path("rebalance.toml")
@@ -47,8 +47,11 @@ SETTINGS_FILE = Path("rebalance.toml")
 SHOWN = ("cpu", "in", "out", "disk", "replicas", "leaders")
 COUNTED = ("replicas", "leaders")
 BARS = 9
-_SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h)?")
-_FACTORS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+settings_option = click.option(
+    "--settings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"Settings of plans, their pace and healing; default: {SETTINGS_FILE} if it exists.",
+)
 
 
 @click.group(
@@ -61,14 +64,12 @@ def rebalance() -> None:
     """Level what brokers bear: plan by load, and look at plans."""
 
 
-def _seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """The callback of an option that takes a time: 60s, 5min."""
-    if value is None:
-        return None
-    match = _SECONDS.fullmatch(value)
-    if match is None:
-        raise click.BadParameter(f"a time such as 60s or 5min, not {value!r}")
-    return float(match[1]) * _FACTORS[match[2]]
+def span_s(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """The callback of an option that takes a time: 60s, 5min, 2h."""
+    try:
+        return None if value is None else parse_span(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _ids(context: click.Context, parameter: click.Parameter, value: str | None) -> frozenset[int]:
@@ -89,14 +90,11 @@ def _ids(context: click.Context, parameter: click.Parameter, value: str | None) 
 )
 @click.option("--remove", callback=_ids, metavar="IDS", help="Brokers that shall end up empty.")
 @click.option("--exclude-topic", multiple=True, metavar="PATTERN", help="Leave these topics alone.")
-@click.option(
-    "--settings",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=f"Thresholds and capacities; default: {SETTINGS_FILE} if it exists.",
-)
-@click.option("--budget", callback=_seconds, metavar="TIME", help="Search so long, such as 60s.")
+@settings_option
+@click.option("--budget", callback=span_s, metavar="TIME", help="Search so long, such as 60s.")
 @click.option("--evaluations", type=click.IntRange(1), help="Search so far: gives a plan again.")
 @click.option("--fewer-moves", is_flag=True, help="Fewer and larger copies, if more bytes.")
+@click.option("--spark", "on_spark", is_flag=True, help="Search in cells of brokers, on Spark.")
 @click.option("--check", is_flag=True, help="Exit with 1 if something should move.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the plan to a file.")
 @json_option
@@ -110,6 +108,7 @@ def make_plan(
     budget: float | None,
     evaluations: int | None,
     fewer_moves: bool,
+    on_spark: bool,
     check: bool,
     output: Path | None,
     as_json: bool,
@@ -123,8 +122,16 @@ def make_plan(
     chosen = usable_settings(settings, exclude_topic)
     if fewer_moves:
         chosen = chosen.with_fewer_moves()
+    if on_spark and (budget is not None or evaluations is not None):
+        raise click.UsageError("--spark searches to the end: without --budget and --evaluations")
     found = plan_for(
-        cluster, chosen, remove=remove, only=only, seconds=budget, evaluations=evaluations
+        cluster,
+        chosen,
+        remove=remove,
+        only=only,
+        seconds=budget,
+        evaluations=evaluations,
+        on_spark=on_spark,
     )
     if output is not None:
         output.write_text(found.plan.to_file())
@@ -178,6 +185,7 @@ def plan_for(
     only: frozenset[int] = frozenset(),
     seconds: float | None = None,
     evaluations: int | None = None,
+    on_spark: bool = False,
 ) -> Found:
     """Ask the cluster and search, with a line about what takes its time. Ctrl-C ends the search,
     which gives what it has found so far."""
@@ -203,7 +211,8 @@ def plan_for(
             console(stderr=True).status("searching; Ctrl-C gives what is found so far"),
             _stopping(limit) as is_interrupted,
         ):
-            plan = propose(load, settings, limit, facts, remove=remove, only=only)
+            search = _searching_on_spark(settings) if on_spark else None
+            plan = propose(load, settings, limit, facts, remove=remove, only=only, search=search)
     except InvalidModel as error:
         raise click.ClickException(str(error)) from None
     if is_interrupted.is_set():
@@ -213,6 +222,28 @@ def plan_for(
             err=True,
         )
     return Found(plan, is_interrupted.is_set())
+
+
+def _searching_on_spark(settings: Settings) -> "Callable[[Cluster, Budget], Outcome]":
+    """A search by cells of brokers, each a task of Spark."""
+    from odradek.balance.cells import find_in_cells
+    from odradek.java import NoJava
+    from odradek.spark.plan_cells import Cells
+    from odradek.spark.session import open_session, prepare_environment, until_exit
+
+    def search(cluster: "Cluster", budget: "Budget") -> "Outcome":
+        log = until_exit("odradek-plan-") / "spark.log"
+        spark = open_session("odradek-plan", settings.spark.master, log=log)
+        try:
+            return find_in_cells(cluster, settings.spark.cells, budget, Cells(spark).solve)
+        finally:
+            spark.stop()
+
+    try:
+        prepare_environment()
+    except NoJava as error:
+        raise click.ClickException(str(error)) from None
+    return search
 
 
 @contextlib.contextmanager

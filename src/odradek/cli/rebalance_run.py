@@ -3,10 +3,9 @@
 import asyncio
 import getpass
 import json
-import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,22 +24,28 @@ from odradek.cli.output import (
     progress,
     size,
 )
-from odradek.cli.rebalance import read_plan, rebalance
+from odradek.cli.rebalance import (
+    read_plan,
+    rebalance,
+    settings_option,
+    span_s,
+    usable_settings,
+)
 from odradek.cli.session import with_cluster
 
 if TYPE_CHECKING:
     from odradek.balance.execution import Applied, Standing
     from odradek.balance.plan import Plan
     from odradek.balance.plan_store import PlanStore
+    from odradek.balance.settings import Settings
     from odradek.client import Blocking
 
 __all__ = ["rebalance"]
 
 WATCH_S = 0.5
-# Brokers hear of the last leader a moment after the controller has elected it.
+# Brokers learn of the last leader a moment after the controller has elected it.
 HEARSAY_MS = 5_000
-_SPAN = re.compile(r"(\d+)\s*(s|min|m|h|d)")
-_SPAN_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+NO_LIMIT = "none"
 
 
 def _now_ms() -> int:
@@ -60,22 +65,29 @@ def _store(cluster: "Blocking") -> "PlanStore":
     return PlanStore(cluster.admin)
 
 
-def _rate(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
-    if value == "none":
-        return None
+def _rate(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The callback of --throttle: a rate as it is written, or none."""
     try:
-        return parse_size(value)
+        if value not in (None, NO_LIMIT):
+            parse_size(value)
+        return value
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _throttle(given: str | None, settings: "Settings") -> int | None:
+    """The rate that was given, else that of the settings; None for no limit."""
+    if given is None:
+        return settings.pace.throttle
+    return None if given == NO_LIMIT else parse_size(given)
 
 
 throttle_option = click.option(
     "--throttle",
     callback=_rate,
-    default="50MB",
-    show_default=True,
     metavar="RATE",
-    help="Bytes per second that each broker copies; none for no limit.",
+    help="Bytes per second that each broker copies, none for no limit; default: that of the "
+    "settings, or 50MB.",
 )
 
 
@@ -97,23 +109,32 @@ def _described(pause: Any) -> str:
 )
 @click.argument("plan")
 @throttle_option
+@settings_option
 @click.option("--wait/--no-wait", default=False, help="Show progress until the plan has ended.")
 @json_option
 @with_cluster
-def apply(cluster: "Blocking", plan: str, throttle: int | None, wait: bool, as_json: bool) -> None:
+def apply(
+    cluster: "Blocking",
+    plan: str,
+    throttle: str | None,
+    settings: Path | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
     """Carry out a plan, by its id or from a file. The controller does it: this command may end.
 
     A plan that is stale is refused with exit code 1. Applied again, a plan goes on."""
     from odradek.balance import execution
 
+    chosen = usable_settings(settings)
+    rate = _throttle(throttle, chosen)
     store = _store(cluster)
     file = Path(plan)
     wanted = read_plan(file) if file.is_file() else cluster.run(store.read()).plan(plan)
     _warn_if_paused(cluster)
+    cluster.run(execution.set_pace(cluster.admin, chosen.pace.limits))
     applied = cluster.run(
-        execution.apply(
-            cluster.admin, store, wanted, throttle=throttle, by=_user(), now_ms=_now_ms()
-        )
+        execution.apply(cluster.admin, store, wanted, throttle=rate, by=_user(), now_ms=_now_ms())
     )
     _report(cluster, wanted, applied, wait=wait, as_json=as_json)
 
@@ -304,75 +325,86 @@ def stop(cluster: "Blocking", id: str | None, at_once: bool, as_json: bool) -> N
 @rebalance.command(epilog=examples("odradek rebalance rollback 20261116-1 --wait"))
 @click.argument("id")
 @throttle_option
+@settings_option
 @click.option("--wait/--no-wait", default=False, help="Show progress until it has ended.")
 @json_option
 @with_cluster
-def rollback(cluster: "Blocking", id: str, throttle: int | None, wait: bool, as_json: bool) -> None:
+def rollback(
+    cluster: "Blocking",
+    id: str,
+    throttle: str | None,
+    settings: Path | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
     """Stop a plan and take back what it moved, as a plan of its own. What others moved since is
     left alone and listed."""
     from odradek.balance import execution
 
+    chosen = usable_settings(settings)
+    rate = _throttle(throttle, chosen)
+    cluster.run(execution.set_pace(cluster.admin, chosen.pace.limits))
     back, applied, left_alone = cluster.run(
         execution.rollback(
-            cluster.admin, _store(cluster), id, throttle=throttle, by=_user(), now_ms=_now_ms()
+            cluster.admin, _store(cluster), id, throttle=rate, by=_user(), now_ms=_now_ms()
         )
     )
     _report(cluster, back, applied, wait=wait, as_json=as_json, left_alone=left_alone)
 
 
-def _span_ms(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    found = _SPAN.fullmatch(value.strip())
-    if found is None:
-        raise click.BadParameter(f"a time span looks like 30min or 2h, not {value!r}")
-    return int(found[1]) * _SPAN_SECONDS[found[2]] * 1000
-
-
-def span_option(name: str, default: str, help: str) -> Callable[[FC], FC]:
-    """An option that takes a time span, and hands over milliseconds."""
-    return click.option(
-        name, callback=_span_ms, default=default, show_default=True, metavar="SPAN", help=help
-    )
+def after_option(name: str, help: str) -> Callable[[FC], FC]:
+    """An option that takes a time, and is a setting of [heal] as well."""
+    return click.option(name, callback=span_s, metavar="SPAN", help=help)
 
 
 @rebalance.command(epilog=examples("odradek rebalance watch", "odradek rebalance watch --json"))
-@span_option("--broker-after", "15min", "A broker that is gone is replaced after this.")
-@span_option("--directory-after", "2min", "The same for a log directory that has failed.")
-@span_option("--disk-after", "5min", "The same for a disk that is over 90 % full.")
-@span_option("--controller-after", "2min", "A new controller is left alone for this.")
-@span_option("--interval", "10s", "How often to look.")
-@click.option("--throttle", callback=_rate, default="50MB", show_default=True, help="As for apply.")
+@after_option("--broker-after", "A broker that is gone is replaced after this; default: 15min.")
+@after_option("--directory-after", "The same for a failed log directory; default: 2min.")
+@after_option("--disk-after", "The same for a disk that is over 90 % full; default: 5min.")
+@after_option("--controller-after", "A new controller is left alone for this; default: 2min.")
+@after_option("--interval", "How often to look; default: 10s.")
+@throttle_option
+@settings_option
 @json_option
 @with_cluster
 def watch(
     cluster: "Blocking",
-    broker_after: int,
-    directory_after: int,
-    disk_after: int,
-    controller_after: int,
-    interval: int,
-    throttle: int | None,
+    broker_after: float | None,
+    directory_after: float | None,
+    disk_after: float | None,
+    controller_after: float | None,
+    interval: float | None,
+    throttle: str | None,
+    settings: Path | None,
     as_json: bool,
 ) -> None:
     """Repair what fails, until stopped: replicas of brokers that are gone, of failed directories
-    and of full disks go elsewhere. Any number of watchers may run; one of them acts."""
-    from odradek.balance.healing import Healer, Waits
+    and of full disks go elsewhere. Any number of watchers may run; one of them acts. Options go
+    before the settings of [heal]."""
     from odradek.balance.watcher import Watcher
 
-    if throttle is None:
+    chosen = usable_settings(settings)
+    rate = _throttle(throttle, chosen)
+    if rate is None:
         raise click.UsageError("repairs are always throttled: --throttle takes a rate")
-    waits = Waits(
-        broker_s=broker_after / 1000,
-        directory_s=directory_after / 1000,
-        disk_s=disk_after / 1000,
-        controller_s=controller_after / 1000,
+    given = {
+        "broker_s": broker_after,
+        "directory_s": directory_after,
+        "disk_s": disk_after,
+        "controller_s": controller_after,
+    }
+    waits = replace(
+        chosen.heal.waits, **{name: each for name, each in given.items() if each is not None}
     )
-    watcher = Watcher(cluster.admin, Healer(waits), throttle=throttle, clock_ms=_now_ms)
+    interval_s = chosen.heal.interval_s if interval is None else interval
+    heal = replace(chosen.heal, waits=waits, interval_s=interval_s)
+    pace = replace(chosen.pace, throttle=rate)
+    watcher = Watcher(cluster.admin, replace(chosen, heal=heal, pace=pace), _now_ms)
+    _compile_ahead()
     if not as_json:
         click.echo("watching; Ctrl-C ends it")
     held_by = done = ""
-    for report in cluster.iterate(watcher.run(interval / 1000)):
+    for report in cluster.iterate(watcher.run()):
         found = report.diagnosis
         lines = list(found.news)
         if report.done != done and report.done:
@@ -386,17 +418,28 @@ def watch(
             click.echo(json.dumps({"at": at, "text": line}) if as_json else f"{at} {line}")
 
 
+def _compile_ahead() -> None:
+    """Have the planner compiled by the time that a repair needs it; without it, or until then,
+    repairs go by count."""
+    try:
+        from odradek.balance.compilation import compile_apart, is_compiled
+    except ImportError:
+        return
+    if not is_compiled():
+        compile_apart()
+
+
 @rebalance.command(epilog=examples("odradek rebalance pause --for 2h --because 'new switches'"))
-@click.option("--for", "span_ms", callback=_span_ms, metavar="SPAN", help="30min, 2h; until then.")
+@click.option("--for", "span", callback=span_s, metavar="SPAN", help="30min, 2h; until then.")
 @click.option("--because", required=True, help="Shown by every command that meets the pause.")
 @json_option
 @with_cluster
-def pause(cluster: "Blocking", span_ms: int | None, because: str, as_json: bool) -> None:
+def pause(cluster: "Blocking", span: float | None, because: str, as_json: bool) -> None:
     """Let the watcher start nothing by itself. Plans that run go on."""
     from odradek.balance.plan_store import Pause
 
     now_ms = _now_ms()
-    until = None if span_ms is None else now_ms + span_ms
+    until = None if span is None else now_ms + int(span * 1000)
     made = Pause(because, _user(), now_ms, until)
     cluster.run(_store(cluster).set_pause(made))
     print_json(asdict(made)) if as_json else click.echo(_described(made))

@@ -1,10 +1,11 @@
 """`odradek demo`: the main job. A cluster, a click stream, a pipeline, and an audit.
 
-Three brokers; a generator that counts what the cluster acknowledged; a Spark pipeline that decodes
+Four brokers; a generator that counts what the cluster acknowledged; a Spark pipeline that decodes
 the clicks, counts them per minute and page, lands both, and derives a topic; a view of all of it.
 At the end the books are balanced: what was acknowledged is in the table and in the derived topic,
 or among the dead letters, once, and the counts agree. With chaos, brokers are killed meanwhile and
-the books must still balance.
+the books must still balance. The stream is skewed at first, and is levelled by a plan while it
+flows.
 """
 
 import shutil
@@ -38,7 +39,7 @@ def demo(seconds: int | None, chaos: bool, rate: int, data: Path | None) -> None
     Ctrl-C ends the stream; what is left is landed and audited. A second one ends everything.
     """
     if sys.stderr.isatty():
-        click.echo("starting three brokers and Spark", err=True)
+        click.echo("starting four brokers and Spark", err=True)
     from odradek.demo.job import Job
     from odradek.java import NoJava
     from odradek.spark.session import prepare_environment

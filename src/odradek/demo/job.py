@@ -7,6 +7,7 @@ cluster or for Spark.
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from odradek.demo.leveller import Levelled, Leveller
 from odradek.demo.poller import ClusterPoller
 from odradek.demo.view import Scene, minutes
 from odradek.testing.cluster import Cluster, ClusterError
@@ -31,7 +33,10 @@ LOOK_S = 0.5
 CONSOLE_PORT = 0
 CHAOS_PAUSE_S = 5.0
 RATES_KEPT = 200
+BROKERS = 4
 REPLICAS = 3
+# Often enough that a demo of half a minute has something to plan by.
+TELEMETRY_MS = 1_000
 RUNNING = "running"
 CLICKS, VALID, LETTERS, EVENTS = "clicks", "clicks.valid", "clicks.dead", "events"
 # What transactions need besides the topics that they write.
@@ -105,6 +110,7 @@ class Report:
     batches: int
     tables: list[str]
     killed: int
+    levelled: Levelled | None
 
     def lines(self) -> list[str]:
         rate = self.audit.acknowledged / max(self.flowing_s, 0.001)
@@ -116,6 +122,7 @@ class Report:
             *self.audit.lines(),
             f"{rate:,.0f} clicks/s for {self.flowing_s:.0f} s{killed}",
             f"{self.batches} batches, the first {first}; {'; '.join(self.tables)}",
+            "not levelled yet" if self.levelled is None else self.levelled.line(),
         ]
 
 
@@ -135,10 +142,12 @@ class Job(threading.Thread):
         self._rate_per_s = rate_per_s
         self._seconds = seconds
         self._chaos = chaos
-        self._cluster = Cluster(REPLICAS, config={"min.insync.replicas": 2})
+        config = {"min.insync.replicas": 2, "odradek.telemetry.interval.ms": TELEMETRY_MS}
+        self._cluster = Cluster(BROKERS, config=config)
         self._poller = ClusterPoller(self._cluster)
         bootstrap = self._cluster.bootstrap_servers
         self._clicks = ClickStream(bootstrap, CLICKS, rate_per_s, Random())
+        self._leveller = Leveller(bootstrap, CLICKS, BROKERS, self._tell)
         self._quiet = threading.Event()
         self._killed = 0
         self._begun = time.monotonic()
@@ -208,7 +217,7 @@ class Job(threading.Thread):
         java = stack.enter_context(ThreadPoolExecutor(1)).submit(self._open_spark)
         stack.enter_context(self._cluster)
         bootstrap = self._cluster.bootstrap_servers
-        self._tell("three brokers are up; Spark takes a little longer")
+        self._tell("four brokers are up; Spark takes a little longer")
         self._open_console(stack)
         self._client = stack.enter_context(Blocking(bootstrap, client_id="odradek-demo"))
         self._create_topics()
@@ -251,8 +260,13 @@ class Job(threading.Thread):
     def _create_topics(self) -> None:
         from odradek.client.values import NewTopic, check
 
-        partitions = {CLICKS: 4, VALID: 2, LETTERS: 1}
-        topics = [NewTopic(name, count, REPLICAS) for name, count in partitions.items()]
+        partitions = {CLICKS: 4, VALID: 4, LETTERS: 1}
+        # All of it led by the first broker, and none on the last: there is something to level.
+        skewed = self._cluster.ids[:REPLICAS]
+        topics = [
+            NewTopic(name, assignment=dict.fromkeys(range(count), skewed))
+            for name, count in partitions.items()
+        ]
         check(self._client.run(self._client.admin.create_topics(topics)))
         self._client.run(self._client.client.require_topics(partitions))
 
@@ -264,17 +278,20 @@ class Job(threading.Thread):
         """Until the time is over or a stop is requested."""
         self._ready_s = self._elapsed_s()
         self._stage = RUNNING
-        chaos = threading.Thread(target=self._kill_and_start, daemon=True)
+        works: list[Callable[[], None]] = [lambda: self._leveller.run(self._quiet)]
         if self._chaos:
-            chaos.start()
+            works.append(self._kill_and_start)
+        meanwhile = [threading.Thread(target=work, daemon=True) for work in works]
+        for thread in meanwhile:
+            thread.start()
         assert self.pipeline is not None
         while not self.stop_requested.wait(LOOK_S):
             self.pipeline.goes_on()
             if self._seconds is not None and self._elapsed_s() >= self._ready_s + self._seconds:
                 break
         self._quiet.set()
-        if self._chaos:
-            chaos.join()
+        for thread in meanwhile:
+            thread.join()
 
     def _follow_pipeline(self) -> None:
         """Look again and again, until the pipeline is over."""
@@ -356,7 +373,15 @@ class Job(threading.Thread):
             f"{name} is at version {table.delta.version()}, {len(table.data_files())} files"
             for name, table in landed.items()
         ]
-        return Report(found, flowing_s, self._first_batch_s, batches, tables, self._killed)
+        return Report(
+            found,
+            flowing_s,
+            self._first_batch_s,
+            batches,
+            tables,
+            self._killed,
+            self._leveller.result,
+        )
 
     def _land_the_rest(self) -> int:
         """How many batches there were, when all has landed."""

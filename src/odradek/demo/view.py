@@ -189,7 +189,7 @@ def _cluster(scene: Scene) -> "RenderableType":
         ("leads", "right"),
         ("in sync", "right"),
         ("size", "right"),
-        ("MB/s", "right"),
+        ("kB/s", "right"),
     )
     for broker in scene.brokers:
         brokers.add_row(*_broker_cells(broker))
@@ -223,7 +223,7 @@ def _broker_cells(broker: BrokerLine) -> list[str]:
         str(broker.leads),
         in_sync if broker.in_sync == broker.holds else f"[yellow]{in_sync}[/yellow]",
         "" if broker.size_bytes is None else size(broker.size_bytes),
-        "" if broker.rate is None else f"{broker.rate / 1e6:.2f}",
+        "" if broker.rate is None else f"{broker.rate / 1e3:,.0f}",
     ]
 
 

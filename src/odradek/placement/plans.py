@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from odradek.placement.assignment import Broker, RackAwareMode, assign_replicas, brokers_to_use
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, group_by_topic
 
 
 class Move(NamedTuple):
@@ -54,11 +54,9 @@ def generate(
     mode = RackAwareMode.ENFORCED if rack_aware else RackAwareMode.DISABLED
     brokers = brokers_to_use(brokers, mode)
     rng = rng or Random()
-    by_topic: dict[str, list[int]] = {}
-    for partition in sorted(current):
-        by_topic.setdefault(partition.topic, []).append(
-            replication_factor or len(current[partition])
-        )
+    by_topic = group_by_topic(
+        (partition, replication_factor or len(current[partition])) for partition in sorted(current)
+    )
     return {
         TopicPartition(topic, index): replicas
         for topic, factors in by_topic.items()
