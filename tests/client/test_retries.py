@@ -24,6 +24,7 @@ from odradek.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from odradek.wire.messages.find_coordinator import FindCoordinatorResponse
 from odradek.wire.messages.init_producer_id import InitProducerIdResponse
 from odradek.wire.messages.metadata import (
     MetadataRequest,
@@ -450,6 +451,20 @@ async def test_what_is_no_batch_is_reported_with_its_offset(script: Script, clie
 async def test_looking_for_the_same_topics_is_done_once(script: Script, client: Client) -> None:
     await asyncio.gather(*(client.refresh(["t"]) for _ in range(10)))
     assert script.asked.count(ApiKey.METADATA) == 1
+
+
+async def test_a_coordinator_that_another_request_forgets_meanwhile(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def find(request: Message) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(node_id=9)
+
+    async def refresh() -> None:
+        client._coordinators.clear()  # as after an error of another request to it
+
+    monkeypatch.setattr(client, "ask_any", find)
+    monkeypatch.setattr(client, "refresh", refresh)
+    assert await client.coordinator("group") == 9
 
 
 async def test_closing_with_a_question_open(script: Script) -> None:

@@ -84,9 +84,9 @@ async def test_a_reader_bound_to_the_old_topic_gets_an_error(tmp_path: Path) -> 
             await read(consumer, len(OLD) - 1)
             old_id = client.metadata.topics["t"].id
             await recreate(made, admin)
-            with pytest.raises(TopicRecreated) as told:
+            with pytest.raises(TopicRecreated) as caught:
                 await consumer.poll(30)
-            assert told.value.partition == TP
+            assert caught.value.partition == TP
             # Another assignment is of the topic that is there then.
             await consumer.assign({TP: 4})
             assert await read(consumer, 1) == [(4, NEW[4])]
@@ -103,7 +103,7 @@ async def test_a_broker_that_has_not_heard_of_an_id_is_asked_again(tmp_path: Pat
         cache = made.brokers[1].cache
         topic_id = cache.topic_id("t")
         await client.refresh(["t"])
-        # As if the controller had told another broker of the topic, but not yet this one.
+        # As if the controller had sent the topic to another broker, but not yet to this one.
         cache._forget_id("t")
         found = (await PartitionReader(client).fetch(1, {TP: 0}))[TP]
         assert isinstance(found, KafkaError) and found.error is ErrorCode.UNKNOWN_TOPIC_ID

@@ -22,8 +22,8 @@ def tell(**fact: object) -> None:
     print(json.dumps(fact), flush=True)
 
 
-class Told:
-    """Whether somebody wants us to leave."""
+class Orders:
+    """Whether this member is to leave."""
 
     def __init__(self) -> None:
         self.leave = False
@@ -36,7 +36,7 @@ class Told:
 def confluent(bootstrap: str, group: str, topic: str, session_ms: int) -> None:
     from confluent_kafka import Consumer
 
-    told = Told()
+    orders = Orders()
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -52,7 +52,7 @@ def confluent(bootstrap: str, group: str, topic: str, session_ms: int) -> None:
         [topic],
         on_assign=lambda _, parts: tell(assigned=[part.partition for part in parts]),
     )
-    while not told.leave:
+    while not orders.leave:
         message = consumer.poll(POLL_S)
         if message is not None and message.error() is None:
             tell(record=[message.partition(), message.offset()])
@@ -102,7 +102,7 @@ def aio(bootstrap: str, group: str, topic: str, session_ms: int) -> None:
             tell(assigned=[part.partition for part in assigned])
 
     async def run() -> None:
-        told = Told()
+        orders = Orders()
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -113,7 +113,7 @@ def aio(bootstrap: str, group: str, topic: str, session_ms: int) -> None:
         )
         consumer.subscribe([topic], listener=Listener())
         await consumer.start()
-        while not told.leave:
+        while not orders.leave:
             for records in (await consumer.getmany(timeout_ms=int(POLL_S * 1000))).values():
                 for record in records:
                     tell(record=[record.partition, record.offset])

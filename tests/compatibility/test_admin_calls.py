@@ -1,4 +1,4 @@
-"""Every call of kafka-python's and aiokafka's admin clients succeeds or is told Kafka's error.
+"""Every call of kafka-python's and aiokafka's admin clients succeeds or gets Kafka's error.
 
 What the brokers of this cluster do not serve is refused by the client before it asks, as with an
 Apache Kafka that lacks it.
@@ -123,7 +123,7 @@ def admin(cluster: Cluster) -> Iterator[Any]:
 
 
 def refusal(call: Callable[[], object]) -> KafkaError | None:
-    """What a call was told. Anything but Kafka's errors goes through."""
+    """What a call was answered. Anything but Kafka's errors is raised."""
     try:
         call()
     except KafkaError as error:

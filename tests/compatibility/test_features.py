@@ -170,7 +170,7 @@ def test_a_leader_dies_while_producing(driver: Driver, cluster: Cluster, topic: 
 
 
 class Member:
-    """A member's process, and what it has told so far."""
+    """A member's process, and what it has reported so far."""
 
     _heard = threading.Condition()  # by any of them: who waits may wait for several
 
@@ -184,12 +184,12 @@ class Member:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            told = json.loads(line)
+            message = json.loads(line)
             with self._heard:
-                if "assigned" in told:
-                    self.assigned = told["assigned"]
-                elif "record" in told:
-                    self.records.append(tuple(told["record"]))
+                if "assigned" in message:
+                    self.assigned = message["assigned"]
+                elif "record" in message:
+                    self.records.append(tuple(message["record"]))
                 self._heard.notify_all()
 
     def wait_for(self, holds: Callable[[], bool], what: str) -> None:
@@ -283,9 +283,10 @@ def test_the_coordinator_dies(driver: Driver, cluster: Cluster, topic: str) -> N
 # Administration
 
 
-def test_admin_topics(driver: Driver, topic: str) -> None:
+def test_admin_topics(cluster: Cluster, driver: Driver, topic: str) -> None:
     driver.create_topic(topic, 2, 3)
-    assert topic in driver.topics()
+    # Any broker may be asked, and only the one that created it knows of it for sure.
+    cluster.wait_until(lambda: topic in driver.topics(), "the topic to be listed")
     placed = driver.describe(topic)
     assert sorted(placed) == [0, 1]
     assert all(sorted(part.replicas) == [1, 2, 3] for part in placed.values())

@@ -11,8 +11,9 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -81,12 +82,18 @@ class Secured:
         return str(self.files.directory / "client.pem")
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    made = Secured(tmp_path_factory.mktemp("logins"))
+@contextmanager
+def running(home: Path) -> Iterator[Secured]:
+    made = Secured(home)
     made.process.start()
     yield made
     made.process.kill()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with running(tmp_path_factory.mktemp("logins")) as made:
+        yield made
 
 
 def bearer_token() -> str:
@@ -217,8 +224,9 @@ admin.connect().then(() => admin.listTopics()).then(() => process.exit(0), () =>
 """
 
 
-def kafkajs(secured: Secured, listener: str, mechanism: str, password: str) -> bool:
-    options = {
+def options_for(secured: Secured, listener: str, mechanism: str, password: str) -> dict[str, str]:
+    """For clients in other languages, which get them as JSON."""
+    return {
         "address": secured.addresses[listener],
         "listener": listener,
         "mechanism": mechanism,
@@ -228,6 +236,10 @@ def kafkajs(secured: Secured, listener: str, mechanism: str, password: str) -> b
         "password": password,
         "token": bearer_token(),
     }
+
+
+def kafkajs(secured: Secured, listener: str, mechanism: str, password: str) -> bool:
+    options = options_for(secured, listener, mechanism, password)
     done = subprocess.run(
         ["node", "-e", SCRIPT, json.dumps(options)],
         env={**os.environ, "NODE_PATH": modules()},
@@ -237,7 +249,10 @@ def kafkajs(secured: Secured, listener: str, mechanism: str, password: str) -> b
     return done.returncode == 0
 
 
-CLIENTS: dict[str, Callable[[Secured, str, str, str], bool]] = {
+# Whether a client is let in: with which listener, mechanism and password.
+LogIn: TypeAlias = Callable[[Secured, str, str, str], bool]
+
+CLIENTS: dict[str, LogIn] = {
     "confluent-kafka (librdkafka)": librdkafka,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
@@ -253,6 +268,10 @@ def test_a_client_logs_in_with_every_mechanism_it_has(secured: Secured, name: st
             modules()
     except Unsupported as error:
         pytest.skip(str(error))
+    check_every_mechanism(secured, log_in)
+
+
+def check_every_mechanism(secured: Secured, log_in: LogIn) -> None:
     assert log_in(secured, "SSL", "", PASSWORD), "a certificate"
     for mechanism in ("PLAIN", *SCRAM, "OAUTHBEARER"):
         for listener in ("SASL_PLAINTEXT", "SASL_SSL"):

@@ -159,10 +159,10 @@ def test_a_broker_that_knows_a_part_of_the_offsets_topic_divides_groups_by_the_w
         host.start()
         await asyncio.sleep(30)
         assert host.broker is not None
-        told = host.broker.cache.partitions(OFFSETS_TOPIC)
-        assert len(told) == 3
-        for number in list(told)[1:]:
-            del told[number]  # as if the controller had died in the middle of telling
+        known = host.broker.cache.partitions(OFFSETS_TOPIC)
+        assert len(known) == 3
+        for number in list(known)[1:]:
+            del known[number]  # as if the controller had died between two requests
         of = host.broker.groups.storage.partition_for
         names = [f"group-{number}" for number in range(20)]
         assert [of(name) for name in names] == [partition_for(name, 3) for name in names]

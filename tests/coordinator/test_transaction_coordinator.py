@@ -183,6 +183,21 @@ def test_partitions_that_are_known_are_not_written_again() -> None:
     World().run(story)
 
 
+def test_a_transaction_that_times_out_as_it_is_committed_has_one_outcome() -> None:
+    async def story(world: World) -> None:
+        producer = await world.begin()
+        await asyncio.sleep(TIMEOUT / 1000 + 1)
+        world.transactions.abort_timed_out()
+        # Served before any task of the coordinator has run.
+        ended = await error_of(world.transactions.end("id", *producer, True))
+        assert ended == E.PRODUCER_FENCED
+        await asyncio.sleep(1)
+        assert state_of(world) is S.COMPLETE_ABORT
+        assert world.leaders.received == [(1000, 1, False, 3, [A, B])]
+
+    World(timeout_check_interval_ms=10**9).run(story)
+
+
 def test_time_outs() -> None:
     async def story(world: World) -> None:
         producer = await world.begin()
@@ -211,7 +226,7 @@ def test_an_idle_id_expires_and_its_producer_id_with_it() -> None:
 
 class TestFailures:
     @pytest.mark.parametrize(
-        ("of_log", "told"),
+        ("of_log", "answered"),
         [
             (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
             (E.REQUEST_TIMED_OUT, E.COORDINATOR_NOT_AVAILABLE),
@@ -219,11 +234,13 @@ class TestFailures:
             (E.MESSAGE_TOO_LARGE, E.UNKNOWN_SERVER_ERROR),
         ],
     )
-    def test_a_write_that_fails_changes_nothing(self, of_log: ErrorCode, told: ErrorCode) -> None:
+    def test_a_write_that_fails_changes_nothing(
+        self, of_log: ErrorCode, answered: ErrorCode
+    ) -> None:
         async def story(world: World) -> None:
             producer = await world.begin(A)
             world.log.next_error = of_log
-            assert await error_of(world.transactions.end("id", *producer, True)) == told
+            assert await error_of(world.transactions.end("id", *producer, True)) == answered
             assert (world.transaction.state, world.transaction.pending) == (S.ONGOING, None)
             await world.transactions.end("id", *producer, True)
 

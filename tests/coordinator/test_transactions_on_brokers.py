@@ -38,7 +38,7 @@ SETTLE_S = 60.0
 
 
 class Story:
-    """One seed: what the producer was told, and what a reader sees at the end."""
+    """One seed: what the producer was answered, and what a reader sees at the end."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed, 3, CONFIG)

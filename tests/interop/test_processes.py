@@ -44,10 +44,10 @@ def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
     )
     assert run.stdout is not None
     try:
-        told = set(map(int, run.stdout.readline().split()))
+        reported = set(map(int, run.stdout.readline().split()))
         started = descendants(run.pid)
-        assert len(told) == 5
-        assert told <= set(started), "ZooKeeper, the tools' JVM and three brokers"
+        assert len(reported) == 5
+        assert reported <= set(started), "ZooKeeper, the tools' JVM and three brokers"
     finally:
         os.kill(run.pid, signal.SIGKILL)
         run.wait()

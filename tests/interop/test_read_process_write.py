@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.interop.harness.copying import CLIENTS, SOURCE, STREAMS, TARGET, Copying
-from tests.interop.harness.members import wait_until
 from tests.interop.harness.traffic import READ_WAIT_S, VALUE_BYTES, Traffic
 
 from odradek import Cluster
@@ -110,8 +109,8 @@ def test_kafka_streams_counts_words_exactly_while_brokers_and_it_are_killed(
     assert not traffic.failed
     lines = [f"{number} ".ljust(VALUE_BYTES, ".") for number in traffic.acknowledged]
     words = Counter(word.encode() for line in lines for word in line.split())
-    with Copying(STREAMS, servers, str(tmp_path)):
-        wait_until(
+    with Copying(STREAMS, servers, str(tmp_path)) as counting:
+        counting.wait_until(
             lambda: sum(map(len, read_counts(servers).values())) >= words.total(),
             f"{words.total()} counts",
         )

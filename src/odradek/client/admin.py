@@ -60,7 +60,7 @@ from odradek.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, group_by_topic, numbers_by_topic
 
 
 class Admin:
@@ -180,11 +180,10 @@ class Admin:
         """Forget all before these offsets (-1: all there is); returns where each log begins now."""
 
         def build(some: dict[TopicPartition, int]) -> DeleteRecordsRequest:
-            topics: dict[str, list[DeleteRecordsPartition]] = {}
-            for (topic, partition), offset in some.items():
-                topics.setdefault(topic, []).append(
-                    DeleteRecordsPartition(partition_index=partition, offset=offset)
-                )
+            topics = group_by_topic(
+                (tp, DeleteRecordsPartition(partition_index=tp.partition, offset=offset))
+                for tp, offset in some.items()
+            )
             return DeleteRecordsRequest(
                 topics=[
                     DeleteRecordsTopic(name=name, partitions=of) for name, of in topics.items()
@@ -355,7 +354,7 @@ class Admin:
         if partitions is not None:
             topics = [
                 ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
-                for name, indexes in by_topic(partitions).items()
+                for name, indexes in numbers_by_topic(partitions).items()
             ]
         response = await self._list_reassignments(topics)
         return {
@@ -388,7 +387,7 @@ class Admin:
         if partitions is not None:
             topics = [
                 elect_messages.TopicPartitions(topic=name, partitions=indexes)
-                for name, indexes in by_topic(partitions).items()
+                for name, indexes in numbers_by_topic(partitions).items()
             ]
         request = elect_messages.ElectLeadersRequest(
             election_type=election, topic_partitions=topics, timeout_ms=self.timeout_ms
@@ -418,7 +417,7 @@ class Admin:
         if partitions is not None:
             topics = [
                 DescribableLogDirTopic(topic=name, partitions=indexes)
-                for name, indexes in by_topic(partitions).items()
+                for name, indexes in numbers_by_topic(partitions).items()
             ]
         results = {}
         for broker in sorted(metadata.nodes) if brokers is None else brokers:
@@ -446,7 +445,7 @@ class Admin:
                         path=path,
                         topics=[
                             AlterReplicaLogDirTopic(name=name, partitions=indexes)
-                            for name, indexes in by_topic(parts).items()
+                            for name, indexes in numbers_by_topic(parts).items()
                         ],
                     )
                     for path, parts in directories.items()
@@ -486,14 +485,6 @@ class Admin:
         if node not in self.client.metadata.nodes:
             await self.client.refresh()
         return await self.client.ask(node, request)
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions as requests list them: their numbers under each topic."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return topics
 
 
 def _raise(number: int, message: str | None, about: str) -> None:

@@ -247,7 +247,8 @@ class Client:
             await budget.back_off(failure)
 
     async def _coordinator(self, name: str, kind: CoordinatorType = CoordinatorType.GROUP) -> int:
-        if self._coordinators.get((kind, name)) not in self.metadata.nodes:
+        node = self._coordinators.get((kind, name))
+        if node is None or node not in self.metadata.nodes:
             response: FindCoordinatorResponse = await self.ask_any(
                 FindCoordinatorRequest(key=name, key_type=kind)
             )
@@ -257,10 +258,10 @@ class Client:
                     error_code(response.error_code),
                     f"{kind.label} {name!r} has no coordinator{reason}",
                 )
-            self._coordinators[kind, name] = response.node_id
-            if response.node_id not in self.metadata.nodes:
-                await self.refresh()
-        return self._coordinators[kind, name]
+            node = self._coordinators[kind, name] = response.node_id
+            if node not in self.metadata.nodes:
+                await self.refresh()  # meanwhile another request may have forgotten it again
+        return node
 
     async def coordinator(self, group: str) -> int:
         """The broker that coordinates a group."""

@@ -37,7 +37,7 @@ from odradek.wire.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, numbers_by_topic
 
 PROTOCOL_TYPE = "consumer"
 RANGE = "range"
@@ -162,7 +162,7 @@ class GroupMember:
         return share_by_range(subscriptions, counts)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Tell the group how far we are. False if it has gone on without us: then join again."""
+        """Commit our position. False if the group has rebalanced without us: then join again."""
         request = OffsetCommitRequest(
             group_id=self.group,
             generation_id_or_member_epoch=self.generation,
@@ -240,13 +240,10 @@ def share_by_range(
 
 
 def _encoded(share: Sequence[TopicPartition]) -> bytes:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in share:
-        topics.setdefault(topic, []).append(partition)
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignmentTopicPartition(topic=name, partitions=parts)
-            for name, parts in topics.items()
+            for name, parts in numbers_by_topic(share).items()
         ]
     )
     return assignment.encode_versioned(SUBSCRIPTION_VERSION)

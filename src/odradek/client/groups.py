@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from odradek.client.admin import by_topic
 from odradek.client.client import Client
 from odradek.client.reader import LATEST, offsets_at
 from odradek.client.retries import error_code
@@ -35,14 +34,14 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, group_by_topic, numbers_by_topic
 
 DEAD = "Dead"
 CONSUMER_PROTOCOL = "consumer"
 
 
 class Group(NamedTuple):
-    """A group in a listing; older brokers do not tell its state."""
+    """A group in a listing; older brokers do not report its state."""
 
     id: str
     protocol_type: str
@@ -156,7 +155,7 @@ class Groups:
         if partitions is not None:
             topics = [
                 OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
-                for name, indexes in by_topic(partitions).items()
+                for name, indexes in numbers_by_topic(partitions).items()
             ]
         response: OffsetFetchResponse = await self.client.ask_coordinator(
             group,
@@ -214,7 +213,7 @@ class Groups:
                     name=name,
                     partitions=[OffsetDeleteRequestPartition(partition_index=i) for i in indexes],
                 )
-                for name, indexes in by_topic(partitions).items()
+                for name, indexes in numbers_by_topic(partitions).items()
             ],
         )
         response: OffsetDeleteResponse = await self.client.ask_coordinator(
@@ -249,13 +248,15 @@ def commit_topics(
     offsets: Mapping[TopicPartition, int], metadata: str = ""
 ) -> list[OffsetCommitRequestTopic]:
     """Offsets as OffsetCommit has them, with a note beside each."""
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
-        topics.setdefault(topic, []).append(
+    topics = group_by_topic(
+        (
+            tp,
             OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=metadata
-            )
+                partition_index=tp.partition, committed_offset=offset, committed_metadata=metadata
+            ),
         )
+        for tp, offset in offsets.items()
+    )
     return [OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()]
 
 

@@ -1,4 +1,4 @@
-"""What a client knows of the cluster: its brokers, topics and leaders, as Metadata tells it.
+"""What a client knows of the cluster: its brokers, topics and leaders, as Metadata reports it.
 
 The last answer counts, even when another broker's was newer: a request to a former leader is
 refused, and the metadata refreshed. Leader epochs would tell old from new, but not across the

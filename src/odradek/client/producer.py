@@ -56,7 +56,7 @@ class Identity(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. The offset is -1 where the broker does not tell: without acks, or when
+    """Where a record went. The offset is -1 where the broker does not say: without acks, or when
     it had the record already."""
 
     partition: TopicPartition

@@ -39,7 +39,7 @@ from odradek.wire.messages.list_offsets import (
 )
 from odradek.wire.records import ControlType, Record, decode_records, decode_transaction_end
 from odradek.wire.topic_ids import NO_TOPIC_ID
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, group_by_topic
 
 CONSUMER = -1
 
@@ -497,11 +497,10 @@ async def offsets_at(
     """The first offset at or after each timestamp, or EARLIEST or LATEST; -1 if there is none."""
 
     def build(some: dict[TopicPartition, int]) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for (topic, partition), timestamp in some.items():
-            topics.setdefault(topic, []).append(
-                ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-            )
+        topics = group_by_topic(
+            (tp, ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp))
+            for tp, timestamp in some.items()
+        )
         return ListOffsetsRequest(
             replica_id=CONSUMER,
             isolation_level=isolation,

@@ -35,7 +35,7 @@ from odradek.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from odradek.wire.schema import Message
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, group_by_topic
 
 __all__ = ["Membership", "TransactionalProducer"]
 
@@ -140,15 +140,17 @@ class TransactionalProducer(Producer):
                 lambda answer: int(answer.error_code),
             )
             self._groups.add(group)
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for tp, offset in offsets.items():
-            topics.setdefault(tp.topic, []).append(
+        topics = group_by_topic(
+            (
+                tp,
                 TxnOffsetCommitRequestPartition(
                     partition_index=tp.partition,
                     committed_offset=offset,
                     committed_metadata=metadata,
-                )
+                ),
             )
+            for tp, offset in offsets.items()
+        )
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group,

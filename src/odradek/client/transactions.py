@@ -22,7 +22,7 @@ from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, numbers_by_topic
 
 __all__ = ["ListedTransaction", "OpenTransaction", "TransactionDescription", "Transactions"]
 
@@ -120,9 +120,7 @@ class Transactions:
         """The transactions that are open in the logs of these partitions."""
 
         def build(some: dict[TopicPartition, None]) -> DescribeProducersRequest:
-            topics: dict[str, list[int]] = {}
-            for tp in some:
-                topics.setdefault(tp.topic, []).append(tp.partition)
+            topics = numbers_by_topic(some)
             return DescribeProducersRequest(
                 topics=[TopicRequest(name=n, partition_indexes=i) for n, i in topics.items()]
             )

@@ -108,7 +108,7 @@ class ReplicaOnDisk(NamedTuple):
 
 
 class LogDir(NamedTuple):
-    """One log directory of a broker; the totals are -1 where the broker does not tell."""
+    """One log directory of a broker; the totals are -1 where the broker does not report them."""
 
     broker: int
     path: str

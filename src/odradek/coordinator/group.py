@@ -5,7 +5,7 @@ Rules
 2. Nothing here waits, writes or keeps time: who asks gets an answer or changes the group.
 
 A group is EMPTY, gathers its members in PREPARING_REBALANCE, waits in COMPLETING_REBALANCE for the
-one member that divides the work (the leader) to say how, and is then STABLE. DEAD is for good.
+one member that divides the work (the leader) to say how, and is then STABLE. DEAD is final.
 docs/spec/controller-and-replication.md section 7.
 """
 
@@ -220,7 +220,7 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether a newcomer speaks the group's type and something everybody else speaks."""
+        """Whether a new member has the group's type and a protocol that all others support."""
         protocols = set(protocols)
         if not self.members:
             return bool(protocol_type) and bool(protocols)

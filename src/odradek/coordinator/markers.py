@@ -178,7 +178,7 @@ class _Channel:
     def _next_batch(
         self,
     ) -> dict[tuple[int, TopicPartition], tuple[Marker, "asyncio.Future[ErrorCode]"]]:
-        """All that is wanted still; of two markers that an answer could not tell apart, the one."""
+        """All that is still wanted; of two that a response could not distinguish, only one."""
         batch: dict[tuple[int, TopicPartition], tuple[Marker, asyncio.Future[ErrorCode]]] = {}
         left = []
         for marker, tp, answer in self._queue:

@@ -1,4 +1,4 @@
-"""Members' sessions: who has not been heard of for too long is out.
+"""Members' sessions: a member that has sent no heartbeat for too long is removed.
 
 A heartbeat only moves a deadline. The timer that is set already finds the later deadline when it
 fires and waits on, so that a thousand members beating their hearts cost a thousand assignments.

@@ -174,6 +174,7 @@ class Transaction:
     def fence_and_abort(self, now_ms: int) -> TransactionChange:
         """Stop the producer and abort its transaction, for its successor or after a time-out."""
         assert self.state is _S.ONGOING, "only an open transaction is fenced"
+        assert self.pending is None, "one transition at a time"
         if not self.has_failed_fence:
             self.epoch += 1
             self.previous_epoch = NO_EPOCH

@@ -151,7 +151,7 @@ class TransactionCoordinator:
             transaction = owned.entries.setdefault(transactional_id, new)
         new_producer_id = None
         if transaction.must_abort_first(producer_id, epoch):
-            await self._abort(owned, transaction)
+            await self._decide(owned, transaction, transaction.fence_and_abort(self._clock()))
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if transaction.needs_new_producer_id(epoch):
             new_producer_id = await self._take_producer_id()
@@ -228,11 +228,15 @@ class TransactionCoordinator:
                     *(transaction.producer_id, transaction.epoch, transaction.timeout_ms),
                 )
                 self._timed_out += 1
-                self._start(self._abort_quietly(owned, transaction))
+                # Begun here, not in the task: an EndTxn may be served before that runs.
+                transition = transaction.fence_and_abort(now)
+                self._start(self._abort_quietly(owned, transaction, transition))
 
-    async def _abort_quietly(self, owned: Owned, transaction: Transaction) -> None:
+    async def _abort_quietly(
+        self, owned: Owned, transaction: Transaction, transition: TransactionChange
+    ) -> None:
         try:
-            await self._abort(owned, transaction)
+            await self._decide(owned, transaction, transition)
         except KafkaError as error:
             logger.info(
                 "%s: aborting the transaction failed, to be repeated: %s",
@@ -310,10 +314,6 @@ class TransactionCoordinator:
             transaction.give_up()
             raise KafkaError(LOG_ERRORS.get(appended.error, appended.error))
         transaction.complete(transition)
-
-    async def _abort(self, owned: Owned, transaction: Transaction) -> None:
-        """Fence the producer, and decide that its transaction is aborted."""
-        await self._decide(owned, transaction, transaction.fence_and_abort(self._clock()))
 
     async def _decide(
         self, owned: Owned, transaction: Transaction, transition: TransactionChange

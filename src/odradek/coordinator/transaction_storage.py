@@ -19,7 +19,7 @@ from odradek.wire.messages.transaction_log import (
     TransactionLogValue,
 )
 from odradek.wire.records import Record, encode_batch, iterate_records
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, numbers_by_topic
 
 __all__ = ["TRANSACTIONS_TOPIC", "TransactionReplay", "TransactionStorage"]
 
@@ -96,11 +96,9 @@ def encode_value(transition: TransactionChange) -> bytes:
     assert transition.state is not _S.EMPTY or not transition.partitions
     partitions: list[PartitionsSchema] | None = None
     if transition.state is not _S.EMPTY:
-        by_topic: dict[str, list[int]] = {}
-        for tp in sorted(transition.partitions):
-            by_topic.setdefault(tp.topic, []).append(tp.partition)
         partitions = [
-            PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic.items()
+            PartitionsSchema(topic=topic, partition_ids=ids)
+            for topic, ids in numbers_by_topic(sorted(transition.partitions)).items()
         ]
     value = TransactionLogValue(
         producer_id=transition.producer_id,

@@ -16,7 +16,7 @@ from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, numbers_by_topic
 
 __all__ = ["Verification"]
 
@@ -69,9 +69,6 @@ class Verification:
         broker_id = self._coordinator(transactional_id)
         if broker_id is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        topics: dict[str, list[int]] = {}
-        for tp in partitions:
-            topics.setdefault(tp.topic, []).append(tp.partition)
         request = AddPartitionsToTxnRequest(
             transactions=[
                 AddPartitionsToTxnTransaction(
@@ -81,7 +78,7 @@ class Verification:
                     verify_only=True,
                     topics=[
                         AddPartitionsToTxnTopic(name=name, partitions=indexes)
-                        for name, indexes in topics.items()
+                        for name, indexes in numbers_by_topic(partitions).items()
                     ],
                 )
             ]

@@ -73,15 +73,15 @@ class KafkaJs:
                 assert process.stdout is not None
                 assert process.stdin is not None
                 for line in process.stdout:
-                    told = json.loads(line)
-                    if told == "half":
+                    message = json.loads(line)
+                    if message == "half":
                         between()
                         process.stdin.write("go on\n")
                         process.stdin.flush()
-                    elif "error" in told:
-                        raise RuntimeError(told["error"])
+                    elif "error" in message:
+                        raise RuntimeError(message["error"])
                     else:
-                        return told["result"]
+                        return message["result"]
                 raise RuntimeError(f"{operation} ended without a result")
             finally:
                 process.kill()

@@ -24,6 +24,8 @@ USUAL = [
     (r"ReplicaFetcherThread", r"Error in response for fetch request" + GONE),
     # Topics have got ids: a fetch session by name is continued by id, refused, and opened again.
     (r"ReplicaFetcherThread", r"\n\S+FetchSessionTopicIdException: The fetch session encountered"),
+    # A leader that asks whether a transaction is open, and whom it asks is killed meanwhile.
+    (r"AddPartitionsToTxnManager", r"failed for node \d+ with a network exception"),
     (r"RemoteLeaderEndPoint", r"sending leader epoch request" + GONE),
     (r"RemoteLeaderEndPoint", r"sending leader epoch request.*Client was shutdown before response"),
     # The leader has heard of its new epoch before the follower.

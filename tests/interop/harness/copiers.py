@@ -10,10 +10,10 @@ id. It ends when it is killed. Copy.java, copy.js and go/copy are the same for o
 
 import asyncio
 import os
-import signal
 import sys
-from contextlib import suppress
-from types import FrameType
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 GROUP = TRANSACTIONAL_ID = "copy"
@@ -33,10 +33,27 @@ def complain(error: BaseException) -> None:
     print(f"begins again: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
-def begin_anew(number: int, frame: FrameType | None) -> None:
+def begin_anew() -> None:
     """In the place of this process, with nothing of its state."""
-    print("begins again: the transaction takes too long", file=sys.stderr, flush=True)
     os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]])
+
+
+def give_up() -> None:
+    print("begins again: the transaction takes too long", file=sys.stderr, flush=True)
+    begin_anew()
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """Begins anew when what is inside takes too long, for clients that may wait forever. From a
+    thread: what is inside may be deep in C, where no signal is handled."""
+    timer = threading.Timer(HANGING_S, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def confluent(bootstrap: str, source: str, target: str) -> None:
@@ -67,9 +84,14 @@ def confluent(bootstrap: str, source: str, target: str) -> None:
                 partition = message.partition()
                 assert partition is not None
                 producer.produce(target, message.value(), message.key(), partition)
-            producer.send_offsets_to_transaction(
-                consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), WAIT_S
-            )
+            positions = consumer.position(consumer.assignment())
+            # librdkafka 2.16.0 waits here forever, whatever the time-out, if it knows a coordinator
+            # of the group that has left the cluster's metadata since, even if it is back by now
+            # (rd_kafka_coord_req_fsm; confluentinc/librdkafka issues 5511 and 5456).
+            with in_time():
+                producer.send_offsets_to_transaction(
+                    positions, consumer.consumer_group_metadata(), WAIT_S
+                )
             producer.commit_transaction(WAIT_S)
             tell(len(messages))
     finally:
@@ -97,29 +119,31 @@ def kafka_python(bootstrap: str, source: str, target: str) -> None:
     )
     # A transactional request whose coordinator refuses the connection is forgotten by this client
     # (Sender._maybe_send_pending_request, 3.0.12), and waiting for it never ends.
-    signal.signal(signal.SIGALRM, begin_anew)
     try:
-        signal.alarm(HANGING_S)
-        producer.init_transactions()
+        with in_time():
+            producer.init_transactions()
         while True:
-            signal.alarm(0)
             read = consumer.poll(timeout_ms=LONG_POLL_S * 1000)
             if not read:
                 continue
-            signal.alarm(HANGING_S)
-            producer.begin_transaction()
-            for partition, records in read.items():
-                for record in records:
-                    producer.send(target, record.value, record.key, partition=partition.partition)
-            offsets = {
-                partition: OffsetAndMetadata(records[-1].offset + 1, "", -1)
-                for partition, records in read.items()
-            }
-            producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
-            producer.commit_transaction()
+            with in_time():
+                producer.begin_transaction()
+                for partition, records in read.items():
+                    for record in records:
+                        producer.send(
+                            target, record.value, record.key, partition=partition.partition
+                        )
+                offsets = {
+                    partition: OffsetAndMetadata(records[-1].offset + 1, "", -1)
+                    for partition, records in read.items()
+                }
+                producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+                producer.commit_transaction()
             tell(sum(map(len, read.values())))
+    except Exception as error:
+        complain(error)
     finally:
-        begin_anew(signal.SIGALRM, None)  # closing it can take forever, too
+        begin_anew()  # closing it can take forever, too
 
 
 def aio(bootstrap: str, source: str, target: str) -> None:

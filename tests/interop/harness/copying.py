@@ -4,8 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from tests.compatibility.drivers import Unsupported
 from tests.compatibility.drivers.kafkajs import modules
 from tests.interop.harness.copiers import COPIERS
 from tests.interop.harness.kafka import KAFKA_3_9, KAFKA_4, LIB, TOOLS_HEAP, java
-from tests.interop.harness.members import wait_until
+from tests.interop.harness.members import NotInTime, wait_until
 from tests.interop.harness.processes import bound_to_us
 from tests.interop.harness.toolbox import compiled
 from tests.interop.harness.traffic import Traffic, read_all
@@ -27,6 +28,7 @@ KAFKAJS, FRANZ_GO = "kafkajs", "franz-go"
 STREAMS = "Kafka Streams"
 CLIENTS = (*COPIERS, KAFKAJS, *JAVA, FRANZ_GO)
 SOURCE, TARGET = "source", "target"
+SHOWN_BYTES_MAX = 20_000
 
 
 @cache
@@ -78,11 +80,18 @@ class Copying:
         self._bootstrap_servers = bootstrap_servers
         self._process: subprocess.Popen[str] | None = None
         self._reading = threading.Thread(target=self._read, name=f"copying-{client}")
+        # Its standard error, closed by __exit__; appended to, so that its place does not move when
+        # we read.
+        self._said = tempfile.TemporaryFile("a+b")  # noqa: SIM115
         self.transactions = 0
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            bound_to_us(self._command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            bound_to_us(self._command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
         )
         self._reading.start()
         return self
@@ -97,6 +106,7 @@ class Copying:
         self._process.kill()
         self._process.wait()
         self._reading.join()
+        self._said.close()
 
     def _read(self) -> None:
         assert self._process is not None
@@ -105,10 +115,20 @@ class Copying:
             for _ in lines:
                 self.transactions += 1
 
+    def wait_until(self, holds: Callable[[], object], what: str) -> None:
+        """With the end of what the copier has said, if it is not in time."""
+        try:
+            wait_until(holds, what)
+        except NotInTime as late:
+            size = self._said.seek(0, os.SEEK_END)
+            self._said.seek(max(0, size - SHOWN_BYTES_MAX))
+            late.add_note(f"The copier said:\n{self._said.read().decode(errors='replace')}")
+            raise
+
     def get_on(self) -> None:
         """Wait for two more commits: the transaction of the first may have begun before."""
         start = self.transactions
-        wait_until(
+        self.wait_until(
             lambda: self.transactions >= start + 2, f"more than {start} committed transactions"
         )
 
@@ -121,5 +141,5 @@ class Copying:
             found[:] = read_all(self._bootstrap_servers, TARGET, partitions).values()
             return len(found) >= traffic.count
 
-        wait_until(complete, f"{traffic.count} copied records")
+        self.wait_until(complete, f"{traffic.count} copied records")
         assert sorted(found) == sorted(traffic.acknowledged)
