@@ -21,7 +21,7 @@ PACKAGES = ("log", "replica", "controller", "coordinator")
 
 
 class Function(NamedTuple):
-    """A function by where it is: code objects of two compilations are told to be the same by it."""
+    """A function by where it is: so that code objects of two compilations compare equal."""
 
     path: str
     first_line: int

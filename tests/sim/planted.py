@@ -5,6 +5,7 @@ seeds it takes to find each; the table in docs/simulation.md is made of that. Th
 are in `planted_transactions`.
 """
 
+import posixpath
 import random
 import statistics
 import sys
@@ -35,10 +36,11 @@ from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
 from odradek.log import recovery, retention, tail
 from odradek.log.log import Log
+from odradek.log.manager import LogManager
 from odradek.log.producers import Origin, ProducerStates
 from odradek.log.shutdown_record import Differences
 from odradek.log.tail import Tail
-from odradek.replica import control_decisions, control_requests
+from odradek.replica import control_decisions, control_requests, log_dir_moves
 from odradek.replica.control_requests import ControlRequests
 from odradek.replica.follower import fetcher
 from odradek.replica.follower.fetcher import ReplicaFetcher
@@ -48,11 +50,12 @@ from odradek.replica.leader.fetch_state import FollowerLink
 from odradek.replica.leader.isr_change_queue import IsrChangeQueue
 from odradek.replica.leader.partition_counts import Condition
 from odradek.replica.leader.role import LeaderRole
+from odradek.replica.log_dir_moves import LogDirMoves
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.replica_logs import ReplicaLogs
 from odradek.sim.faults import CLIENT_LINKS, TWO, Fault, Kind
-from odradek.sim.plan import FETCH_BYTES, SMALL_FETCHES, Plan, draw_plan
+from odradek.sim.plan import FETCH_BYTES, MOVE_RATE, SLOW_MOVES, SMALL_FETCHES, Plan, draw_plan
 from odradek.sim.run import Report, run
 from odradek.sim.workload import Load
 from odradek.store import cluster
@@ -99,8 +102,16 @@ class Bug:
             return replace(plan, faults=faults, protocols=(), later_protocol=str(self.protocol))
         # What was drawn later only for the bugs in it: the seeds of the others stay what they are.
         faults = [fault for fault in faults if fault.kind not in DRAWN_LATER]
-        load = replace(plan.load, plans=self.plan is levelled, pipelining=0.0, cleaning=False)
-        settings = {name: plan.settings[name] for name in plan.settings if name == FETCH_BYTES}
+        load = replace(
+            plan.load,
+            plans=self.plan is levelled,
+            pipelining=0.0,
+            cleaning=False,
+            pause=1.0,
+            directory_moves=self.plan in (moved_logs, moved_once),
+        )
+        kept = (FETCH_BYTES, MOVE_RATE) if load.directory_moves else (FETCH_BYTES,)
+        settings = {name: plan.settings[name] for name in plan.settings if name in kept}
         return replace(
             plan,
             faults=faults,
@@ -339,6 +350,78 @@ def cleaned(seed: int) -> Plan:
     return replace(plan, load=load, seconds=30.0)
 
 
+def jumped(seed: int) -> Plan:
+    """A compacted and a trimmed topic, and clocks that jump and are set right again."""
+    rng = random.Random(seed)
+    faults = [Fault(at, Kind.CLOCK_JUMP, rng.randint(1, 3), 1, 2.5) for at in (3.0, 7.0, 11.0)]
+    return replace(cleaned(seed), faults=faults)
+
+
+def moved_logs(seed: int) -> Plan:
+    """Logs are moved between directories, slowly, while leaders are replaced and killed."""
+    plan = hand_overs(seed)
+    load = replace(plan.load, directory_moves=True)
+    return replace(plan, log_dirs=2, load=load, settings=SLOW_MOVES)
+
+
+def behind(seed: int) -> Plan:
+    """Brokers are killed, come back, and lose power while they copy what they missed, segment after
+    segment, with flushes that take their time."""
+    rng = random.Random(seed)
+    faults = []
+    at = 8.0
+    while at < SECONDS - 10:
+        victim = rng.randint(1, 3)
+        lost = at + 6.0 + rng.uniform(0.8, 2.0)
+        faults.append(Fault(at, Kind.KILL, victim, victim, 6.0))
+        faults.append(Fault(lost, Kind.POWER_LOSS_BEHIND, victim, victim, 0.5))
+        at += rng.uniform(10.0, 14.0)
+    plan = _of_small_segments(seed, faults)
+    settings = {**plan.settings, **SMALL_FETCHES}
+    return replace(plan, offload_s=0.5, latency_s=0.01, settings=settings)
+
+
+def two_blackouts(seed: int) -> Plan:
+    """Two machines of three lose power at once, and are back before the cluster missed them."""
+    return _of_three(seed, _power_losses(seed, Kind.TWO_POWER_LOSSES), 0.0002, {})
+
+
+def late_messages(seed: int) -> Plan:
+    """Messages take up to a second, in any order, and the controller changes meanwhile."""
+    rng = random.Random(seed)
+    faults = []
+    at = 2.0
+    while at < SECONDS:
+        victim, other = rng.sample([1, 2, 3], 2)
+        faults.append(Fault(at, Kind.SPIKE, victim, other, 2.0))
+        faults.append(Fault(at + 0.5, Kind.STORE_EXPIRE, other, victim, 0.05))
+        faults.append(Fault(at + 0.5 + rng.uniform(0.0, 0.5), Kind.DEPOSE, victim, other, 0.1))
+        at += rng.uniform(2.0, 4.0)
+    return _of_three(seed, faults, 0.0002, {})
+
+
+def _power_losses(seed: int, kind: Kind) -> list[Fault]:
+    rng = random.Random(seed)
+    faults = []
+    at = 4.0
+    while at < SECONDS - 5:
+        victim, other = rng.sample([1, 2, 3], 2)
+        faults.append(Fault(at, kind, victim, other, rng.uniform(0.1, 3.0)))
+        at += rng.uniform(6.0, 10.0)
+    return faults
+
+
+def _of_small_segments(seed: int, faults: Sequence[Fault]) -> Plan:
+    settings = {"log.segment.bytes": "1000", "log.flush.offset.checkpoint.interval.ms": "1000"}
+    plan = _of_three(seed, faults, 0.0002, settings)
+    return replace(plan, load=Load(3, 1.0, 1, 0, 0, admin=False))
+
+
+def moved_once(seed: int) -> Plan:
+    """A few moves between directories, and nothing is wrong."""
+    return replace(moved_logs(seed), faults=[], seconds=8.0)
+
+
 def _of_three(
     seed: int,
     faults: Sequence[Fault],
@@ -359,6 +442,52 @@ def _of_three(
         faults=faults,
         load=replace(plan.load, producers=producers, admin=False),
     )
+
+
+def move_a_part() -> Patches:
+    """A copy takes its log's place when it has got some batches."""
+
+    async def move(self: LogDirMoves, partition: Partition, future: Log) -> None:
+        log_dir_moves._copy_some(partition.local_log, future)
+        partition.replica.log = self._logs.replace_current_with_future(partition.tp)
+        partition.replica.future_log = None
+
+    return [
+        *attribute(LogDirMoves, "_move", move),
+        *attribute(log_dir_moves, "CHUNK_BYTES", 500),
+    ]
+
+
+def leave_the_moved_log() -> Patches:
+    """The log that its copy has replaced stays where it is."""
+    original = LogManager.replace_current_with_future
+
+    def replaced(self: LogManager, tp: Any) -> Log:
+        def keep(self: LogManager, log: Log) -> str:
+            return posixpath.dirname(log.directory)
+
+        with mock.patch.object(LogManager, "_rename_for_deletion", keep):
+            return original(self, tp)
+
+    return attribute(LogManager, "replace_current_with_future", replaced)
+
+
+def see_no_holes() -> Patches:
+    """Recovery goes on behind records that are missing."""
+    original = recovery._Recovery.__init__
+
+    def init(self: Any, *arguments: Any, holes_allowed: bool, **options: Any) -> None:
+        original(self, *arguments, holes_allowed=True, **options)
+
+    return [
+        *attribute(recovery._Recovery, "__init__", init),
+        *attribute(recovery._Recovery, "_check_gap", lambda *_: None),
+    ]
+
+
+def forget_the_copy() -> Patches:
+    """A move that was begun before a restart is not begun again."""
+    return attribute(LogDirMoves, "resume", lambda self, partition: None)
 
 
 def attribute(owner: Any, name: str, value: Any) -> Patches:
@@ -526,6 +655,17 @@ def keep_nothing() -> Patches:
 
     def expired(segments: Any, config: Any, **options: Any) -> Any:
         return original(segments, replace(config, retention_bytes=0), **options)
+
+    return [mock.patch.object(retention, "expired", expired)]
+
+
+def believe_the_latest_clock() -> Patches:
+    """Retention takes the latest time that any clock ever showed for now."""
+    original, latest = retention.expired, [0]
+
+    def expired(segments: Any, config: Any, *, now_ms: int, **options: Any) -> Any:
+        latest[0] = max(latest[0], now_ms)
+        return original(segments, config, now_ms=latest[0], **options)
 
     return [mock.patch.object(retention, "expired", expired)]
 
@@ -850,8 +990,16 @@ def end_a_move_early() -> Patches:
 
 
 # Plans with what seeds have drawn since the other hunts were made; and what that is.
-NEWER = (pipelined, cut_clients, cleaned)
-DRAWN_LATER = {*CLIENT_LINKS, *TWO}
+NEWER = (
+    pipelined,
+    cut_clients,
+    cleaned,
+    jumped,
+    behind,
+    two_blackouts,
+    late_messages,
+)
+DRAWN_LATER = {*CLIENT_LINKS, *TWO, Kind.CLOCK_JUMP, Kind.POWER_LOSS_BEHIND}
 
 BUGS = [
     Bug(
@@ -913,7 +1061,7 @@ BUGS = [
         "a follower joins the ISR below the start of the leader's epoch",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         join_below_the_epochs_start,
-        2,
+        1001,
         lost_leaders,
     ),
     Bug(
@@ -1044,6 +1192,13 @@ BUGS = [
         cleaned,
     ),
     Bug(
+        "a clock that was ahead is believed when it has been set right",
+        frozenset({"OnlyOldIsDeleted"}),
+        believe_the_latest_clock,
+        1,
+        jumped,
+    ),
+    Bug(
         "a broker obeys control requests before it has registered",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         listen_before_registering,
@@ -1090,6 +1245,48 @@ BUGS = [
         end_a_move_early,
         1,
         levelled,
+    ),
+    Bug(
+        "a copy takes its log's place before it has everything",
+        frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
+        move_a_part,
+        1,
+        moved_logs,
+    ),
+    Bug(
+        "recovery goes on behind records that are missing, and power is lost while catching up",
+        frozenset({"LogMatching", "NoCommittedRecordLost", "ConsistentRead"}),
+        see_no_holes,
+        2,
+        behind,
+    ),
+    Bug(
+        "brokers are trusted by their ids, and two lose power at once",
+        frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
+        trust_broker_ids,
+        1,
+        two_blackouts,
+    ),
+    Bug(
+        "brokers obey a stale controller, and messages are late",
+        frozenset({"FencedControllerChangesNothing"}),
+        obey_a_stale_controller,
+        1,
+        late_messages,
+    ),
+    Bug(
+        "a log stays in its directory when its copy has replaced it",
+        frozenset({"OneDirectoryPerReplica"}),
+        leave_the_moved_log,
+        1,
+        moved_once,
+    ),
+    Bug(
+        "a move between directories is forgotten over a restart",
+        frozenset(),
+        forget_the_copy,
+        1,
+        moved_logs,
     ),
     Bug("no replica rejoins the ISR", frozenset(), never_grow_the_isr, 1),
     Bug("every write is refused", frozenset(), take_no_records, 1),

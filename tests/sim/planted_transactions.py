@@ -47,7 +47,7 @@ def killed(seed: int) -> Plan:
 
 def parted(seed: int) -> Plan:
     """Two brokers are cut off from each other, and soon one of them is lost: what it had, and the
-    other has not, is gone; what a third was told meanwhile is not."""
+    other has not, is gone; what a third was answered meanwhile is not."""
     rng = random.Random(seed)
     faults = []
     at = 4.0

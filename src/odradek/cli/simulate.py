@@ -61,6 +61,11 @@ def simulate(
     metadata store are simulated, and everything is drawn from the seed. The same seed gives the
     same run. Exits with 1 when an invariant did not hold.
     """
+    if (seed is not None or file is not None) and (minutes is not None or count is not None):
+        raise click.UsageError(
+            "--seed and --plan run one seed, --minutes and --seeds run many: choose one of them"
+            " (--first is where many begin)"
+        )
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets is part of a run: without this, it is another one each time.
         os.environ["PYTHONHASHSEED"] = "0"

@@ -7,8 +7,9 @@ some offset deleted. The topics are left out of the other invariants, which want
 was; these are judged in their place:
 
 - LatestValueKept: the last record of each key is there, on every replica, whatever was compacted.
-- OnlyOldIsDeleted: a log begins no later than was asked for, unless it still has the bytes that
-  retention is to keep; and every acknowledged record from there on is in it.
+- OnlyOldIsDeleted: a log begins no later than was asked for, or than a broker's clock made old by
+  jumping ahead, unless it still has the bytes that retention is to keep; and every acknowledged
+  record from there on is in it.
 
 Not judged: that records which were deleted by request stay away. Where a log begins is written to
 disk once a minute, as in Kafka, and the last in-sync replica that is killed before forgets it.
@@ -25,8 +26,10 @@ from odradek.log.log import Log
 from odradek.wire.topics import TopicPartition
 
 from .checkers import Checker
+from .history import History
 from .members import EXPECTED
-from .observation import hosted, leaders, records_of
+from .observation import Hosted, hosted, leaders, records_of
+from .world import World
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -35,6 +38,8 @@ COMPACTED = TopicPartition("compacted", 0)
 TRIMMED = TopicPartition("trimmed", 0)
 KEYS = 5
 RETENTION_BYTES = 6_000
+# Longer than any run: what is deleted for its age is deleted because a clock has jumped.
+RETENTION_MS = 3_600_000
 SEGMENT_BYTES = 1_000
 SETTINGS = {
     COMPACTED: {
@@ -42,7 +47,11 @@ SETTINGS = {
         "segment.bytes": str(SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": "0.1",
     },
-    TRIMMED: {"segment.bytes": str(SEGMENT_BYTES), "retention.bytes": str(RETENTION_BYTES)},
+    TRIMMED: {
+        "segment.bytes": str(SEGMENT_BYTES),
+        "retention.bytes": str(RETENTION_BYTES),
+        "retention.ms": str(RETENTION_MS),
+    },
 }
 # Of all brokers, so that there is something to see.
 BROKER_SETTINGS = {
@@ -69,7 +78,7 @@ async def keep(load: "Workload", name: str) -> None:
                 load.history.count("keys written")
             except EXPECTED:
                 load.history.count("keeper troubled")
-            await asyncio.sleep(rng.expovariate(10))
+            await asyncio.sleep(load.pause * rng.expovariate(10))
         await producer.close()
 
 
@@ -90,7 +99,7 @@ async def trim(load: "Workload", name: str) -> None:
                     await _delete_some(load, client, rng.randrange(placed.offset + 2))
             except EXPECTED:
                 load.history.count("trimmer troubled")
-            await asyncio.sleep(rng.expovariate(10))
+            await asyncio.sleep(load.pause * rng.expovariate(10))
         await producer.close()
 
 
@@ -123,6 +132,19 @@ class OnlyOldIsDeleted(Checker):
 
     name = "OnlyOldIsDeleted"
 
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
+        self._was_ahead = False
+
+    def look(self, hosted: Hosted) -> None:
+        """A clock that is ahead makes everything old that is there until it is set right."""
+        is_ahead = any(host.skew_ms >= RETENTION_MS for host in self.world.hosts.values())
+        if is_ahead or self._was_ahead:
+            cleaning = self.history.cleaning
+            ends = [p.local_log.end_offset for _, p in hosted if p.tp == TRIMMED]
+            cleaning.expired_until = max(cleaning.expired_until, *ends, 0)
+        self._was_ahead = is_ahead
+
     def judge(self) -> None:
         cleaning = self.history.cleaning
         leader = leaders(self.world).get(TRIMMED)
@@ -130,7 +152,8 @@ class OnlyOldIsDeleted(Checker):
             return
         log: Log = leader.local_log
         # An uncommitted end that is truncated later counts when retention looks.
-        if log.start_offset > cleaning.delete_until and log.size_bytes < RETENTION_BYTES // 2:
+        deletable = max(cleaning.delete_until, cleaning.expired_until)
+        if log.start_offset > deletable and log.size_bytes < RETENTION_BYTES // 2:
             self.violated(f"{TRIMMED} begins at {log.start_offset} with {log.size_bytes} bytes")
         found = {record.offset: record.value for record in records_of(log)}
         for offset, value in cleaning.placed.items():

@@ -102,7 +102,8 @@ class SimDisk:
         self.clock = clock
         self.capacity_bytes = capacity_bytes
         self.files: dict[str, _Content] = {}
-        self.directories: set[str] = {"/"}
+        # The names in each directory.
+        self.directories: dict[str, set[str]] = {"/": set()}
         self.locks: dict[str, Process] = {}
         self.failed: set[str] = set()
         self.used_bytes = 0
@@ -121,7 +122,7 @@ class SimDisk:
     def erase(self) -> None:
         """The disk is replaced by an empty one."""
         self.files.clear()
-        self.directories = {"/"}
+        self.directories = {"/": set()}
         self.used_bytes = 0
 
     def damage(self, rng: random.Random, directory: str) -> str | None:
@@ -144,7 +145,7 @@ class SimDisk:
             ways += ["zero", "flip"]
         way = rng.choice(ways)
         if way == "remove":
-            del self.files[path]
+            self.take_out(path)
         elif way == "shorten":
             del data[rng.randrange(len(data) + 1) :]
         elif way == "lengthen":
@@ -164,6 +165,42 @@ class SimDisk:
         for prefix in self.failed:
             if path == prefix or path.startswith(prefix + "/"):
                 raise OSError(errno.EIO, "input/output error", path)
+
+    def put(self, path: str, content: _Content) -> None:
+        """A file under its name, which replaces another that has it."""
+        directory, name = posixpath.split(path)
+        self.directories[directory].add(name)
+        self.files[path] = content
+
+    def take_out(self, path: str) -> _Content:
+        directory, name = posixpath.split(path)
+        self.directories[directory].discard(name)
+        return self.files.pop(path)
+
+    def make_directory(self, path: str) -> None:
+        """With those above it."""
+        if path not in self.directories:
+            self.directories[path] = set()
+            above, name = posixpath.split(path)
+            self.make_directory(above)
+            self.directories[above].add(name)
+
+    def remove_directory(self, path: str) -> None:
+        """One that is empty."""
+        assert not self.directories[path], path
+        del self.directories[path]
+        above, name = posixpath.split(path)
+        self.directories[above].discard(name)
+
+    def move_tree(self, source: str, target: str) -> None:
+        self.make_directory(target)
+        for name in list(self.directories[source]):
+            path, moved = f"{source}/{name}", f"{target}/{name}"
+            if path in self.files:
+                self.put(moved, self.take_out(path))
+            else:
+                self.move_tree(path, moved)
+        self.remove_directory(source)
 
     @property
     def free_bytes(self) -> int:
@@ -263,7 +300,7 @@ class MountedDisk:
             raise OSError(errno.EMFILE, "too many open files", path)
         if create and path not in self._disk.files:
             self._require_dir(posixpath.dirname(path))
-            self._disk.files[path] = _Content(modified_ms=self._disk.clock())
+            self._disk.put(path, _Content(modified_ms=self._disk.clock()))
         return _SimFile(self._disk, path, self._disk.content(path))
 
     def exists(self, path: str) -> bool:
@@ -277,47 +314,38 @@ class MountedDisk:
     def list_dir(self, path: str) -> list[str]:
         self._disk.check(path)
         self._require_dir(path)
-        below = path.rstrip("/") + "/"
-        names = {
-            known[len(below) :].split("/", 1)[0]
-            for known in [*self._disk.files, *self._disk.directories]
-            if known.startswith(below) and known != below
-        }
-        return sorted(names - {""})
+        return sorted(self._disk.directories[path])
 
     def make_dirs(self, path: str) -> None:
         self._disk.check(path)
-        while path not in self._disk.directories:
-            self._disk.directories.add(path)
-            path = posixpath.dirname(path)
+        self._disk.make_directory(path)
 
     def rename(self, source: str, target: str) -> None:
         self._disk.check(source)
         self._disk.check(target)
+        self._require_dir(posixpath.dirname(target))
         if source in self._disk.files:
             replaced = self._disk.files.get(target)
             self._disk.used_bytes -= len(replaced.data) if replaced else 0
-            self._disk.files[target] = self._disk.files.pop(source)
+            self._disk.put(target, self._disk.take_out(source))
             return
         self._require_dir(source)
-        for path in [known for known in self._disk.files if known.startswith(source + "/")]:
-            self._disk.files[target + path[len(source) :]] = self._disk.files.pop(path)
-        moved = {d for d in self._disk.directories if d == source or d.startswith(source + "/")}
-        self._disk.directories -= moved
-        self._disk.directories |= {target + path[len(source) :] for path in moved}
+        self._disk.move_tree(source, target)
 
     def remove(self, path: str) -> None:
         self._disk.used_bytes -= len(self._disk.content(path).data)
-        del self._disk.files[path]
+        self._disk.take_out(path)
 
     def remove_tree(self, path: str) -> None:
         self._disk.check(path)
         self._require_dir(path)
-        for known in [known for known in self._disk.files if known.startswith(path + "/")]:
-            self.remove(known)
-        self._disk.directories = {
-            d for d in self._disk.directories if d != path and not d.startswith(path + "/")
-        }
+        for name in list(self._disk.directories[path]):
+            inner = f"{path}/{name}"
+            if inner in self._disk.files:
+                self.remove(inner)
+            else:
+                self.remove_tree(inner)
+        self._disk.remove_directory(path)
 
     def size(self, path: str) -> int:
         return len(self._disk.content(path).data)

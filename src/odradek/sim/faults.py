@@ -55,6 +55,8 @@ class Kind(StrEnum):
     SAME_ID = "same-id"
     PAUSE_AND_SAME_ID = "pause-and-same-id"
     UPGRADE = "upgrade"
+    CLOCK_JUMP = "clock-jump"
+    POWER_LOSS_BEHIND = "power-loss-behind"
 
 
 TWINS = {Kind.SAME_ID, Kind.PAUSE_AND_SAME_ID}
@@ -68,10 +70,22 @@ DRAWN_APART = {
     Kind.UPGRADE,
     Kind.DISK_FILLS,
     Kind.TWO_POWER_LOSSES,
+    Kind.POWER_LOSS_BEHIND,
+    Kind.CLOCK_JUMP,
     *CLIENT_LINKS,
     *TWINS,
 }
 TWO = {Kind.TWO_POWER_LOSSES}
+# Those after which the victim is switched on again.
+STARTED_AGAIN = {
+    Kind.KILL,
+    Kind.STOP,
+    Kind.POWER_LOSS,
+    Kind.POWER_LOSS_BEHIND,
+    Kind.ERASE,
+    Kind.DAMAGE,
+    Kind.UPGRADE,
+}
 TAKES_AWAY = {
     Kind.KILL,
     Kind.STOP,
@@ -87,6 +101,8 @@ TAKES_AWAY = {
 SLOW_LATENCY_S = 0.2
 # While a host's network is overloaded, a message takes anything up to this.
 SPIKE_JITTER_S = 1.0
+# How far a clock jumps at most: hours, and less than the day after which producers are forgotten.
+JUMP_MS_MAX = 12 * 3_600_000
 # What is left on a disk that fills: less than a few batches.
 ROOM_BYTES_MAX = 1_000
 
@@ -194,6 +210,36 @@ def draw_two_power_losses(
     return faults
 
 
+def draw_power_losses_behind(
+    rng: random.Random, brokers: Iterable[int], until_s: float
+) -> list[Fault]:
+    """A broker is killed, comes back, and its machine loses power while it catches up: in one world
+    of three."""
+    ids = list(brokers)
+    faults: list[Fault] = []
+    at = rng.uniform(2, 20) if rng.random() < 0.33 else until_s
+    while at < until_s:
+        victim, away_s = rng.choice(ids), rng.uniform(2.0, 10.0)
+        faults.append(Fault(at, Kind.KILL, victim, victim, away_s))
+        lost = at + away_s + rng.uniform(0.2, 3.0)
+        duration_s = rng.uniform(0.1, 8.0)
+        faults.append(Fault(lost, Kind.POWER_LOSS_BEHIND, victim, victim, duration_s))
+        at += rng.uniform(10, 60)
+    return [fault for fault in faults if fault.at < until_s]
+
+
+def draw_clock_jumps(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
+    """Clocks that jump by hours and are set right again, in one world of three."""
+    ids = list(brokers)
+    faults: list[Fault] = []
+    at = rng.uniform(2, 20) if rng.random() < 0.33 else until_s
+    while at < until_s:
+        victim = rng.choice(ids)
+        faults.append(Fault(at, Kind.CLOCK_JUMP, victim, victim, rng.uniform(1.0, 30.0)))
+        at += rng.uniform(5, 40)
+    return faults
+
+
 def draw_twins(rng: random.Random, brokers: Iterable[int], until_s: float) -> list[Fault]:
     """Second processes under an id that is in use: in few runs, for they need a healthy cluster."""
     ids = list(brokers)
@@ -236,6 +282,8 @@ class FaultInjector:
             return False
         if not host.is_up or (fault.kind in TAKES_AWAY and self._is_unnoticed()):
             return False
+        if fault.kind is Kind.POWER_LOSS_BEHIND and not self._is_behind(host):
+            return False
         hit = {fault.victim, fault.other} if fault.kind in TWO else {fault.victim}
         if hit & world.twins.keys() and fault.kind in TAKES_AWAY | DESTROYS_DATA:
             return False  # its twin would take the id at a time when it may have the only copy
@@ -250,7 +298,7 @@ class FaultInjector:
                 await host.stop()
             case Kind.PAUSE:
                 host.pause()
-            case Kind.POWER_LOSS:
+            case Kind.POWER_LOSS | Kind.POWER_LOSS_BEHIND:
                 host.lose_power()
                 self._without_power = {host.id}
             case Kind.TWO_POWER_LOSSES:
@@ -282,6 +330,9 @@ class FaultInjector:
                 world.start_twin(host.id)
             case Kind.DEPOSE:
                 world.server.remove(paths.CONTROLLER)
+            case Kind.CLOCK_JUMP:
+                dice = world.dice(f"jump/{host.name}/{fault.at}")
+                host.skew_ms = dice.randint(-JUMP_MS_MAX, JUMP_MS_MAX)
             case Kind.SKEW:
                 host.skew_ms = int(fault.duration_s * 1000) * (1 if fault.other % 2 else -1)
         self._disturb(fault)
@@ -323,7 +374,7 @@ class FaultInjector:
         world, host = self.world, self.world.hosts[fault.victim]
         other = world.hosts[fault.other]
         match fault.kind:
-            case Kind.KILL | Kind.STOP | Kind.POWER_LOSS | Kind.ERASE | Kind.DAMAGE | Kind.UPGRADE:
+            case _ if fault.kind in STARTED_AGAIN:
                 if not host.is_up:
                     host.start()
             case Kind.TWO_POWER_LOSSES:
@@ -340,6 +391,8 @@ class FaultInjector:
                 self._set_jitter(host, JITTER_S)
             case Kind.PAUSE:
                 host.resume()
+            case Kind.CLOCK_JUMP:
+                host.skew_ms = 0
             case Kind.SAME_ID | Kind.PAUSE_AND_SAME_ID:
                 twin = world.twins.pop(fault.victim)
                 if twin.is_retired:
@@ -404,7 +457,7 @@ class FaultInjector:
     @staticmethod
     def _misses_directories(host: Host) -> bool:
         broker = host.broker
-        return broker is not None and hasattr(broker, "logs") and bool(broker.logs.offline_dirs)
+        return broker is not None and hasattr(broker, "logs") and bool(broker.logs.dirs.offline)
 
     def _is_unnoticed(self) -> bool:
         """Whether a broker lost power and still counts as in sync somewhere where it is not."""
@@ -451,6 +504,24 @@ class FaultInjector:
             and self._is_whole(TopicPartition(name, number), replicas, now, ends, logs)
             for name, node in now.topics.items()
             for number, replicas in node.partitions.items()
+        )
+
+    def _is_behind(self, host: Host) -> bool:
+        """Whether a broker is outside an ISR that it ought to be in, and may lose what it has:
+        wherever it is in sync, another member of the ISR is well."""
+        if self._is_unnoticed() or not self._are_known() or not self._is_well(host):
+            return False
+        states, hosts = self.world.ledger.states, self.world.hosts
+        replaceable = all(
+            any(self._is_well(hosts[member]) for member in state.isr if member != host.id)
+            for state in states.values()
+            if host.id in state.isr
+        )
+        return replaceable and any(
+            host.id in replicas and of in states and host.id not in states[of].isr
+            for name, node in self.world.ledger.topics.items()
+            for number, replicas in node.partitions.items()
+            for of in [TopicPartition(name, number)]
         )
 
     @staticmethod

@@ -30,6 +30,8 @@ class CleaningEvidence:
     placed: dict[int, bytes] = field(default_factory=dict)
     # Up to where records were to be deleted.
     delete_until: int = 0
+    # Up to where they were old by the clock of some broker, which was ahead.
+    expired_until: int = 0
 
 
 @dataclass(slots=True)

@@ -124,6 +124,10 @@ class _Handle(events.Handle):
         self._source_traceback = None
         self.process = self._context.get(PROCESS)
 
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback, self._args = None, ()
+
 
 class _Timer(events.TimerHandle):
     """Likewise; most are time-outs, which are cancelled long before they are due."""
@@ -150,6 +154,12 @@ class _Timer(events.TimerHandle):
         self._scheduled = True
         self.process = self._context.get(PROCESS)
 
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback, self._args = None, ()
+            self._loop._timer_handle_cancelled(self)
+
 
 class SimLoop(base_events.BaseEventLoop):
     """The loop. `network` answers create_server and create_connection."""
@@ -165,6 +175,8 @@ class SimLoop(base_events.BaseEventLoop):
         self.steps = 0
         self._graveyard: list[asyncio.Task[Any]] = []
         self.failures: list[dict[str, Any]] = []
+        # Asked for every task and future; the answer is no, and the built-in says so fastest.
+        self.get_debug = bool  # type: ignore[method-assign]
         self.set_task_factory(_task_factory)
         self.set_exception_handler(_remember_failure)
 

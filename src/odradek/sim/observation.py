@@ -30,6 +30,8 @@ READ_BYTES = 1 << 24
 TOPICS = paths.TOPICS + "/"
 PLAN_NODES = PLAN_MOVES + "/"
 
+# Partitions, each with the broker that it is on.
+Hosted = Sequence[tuple[Broker, Partition]]
 # Which topic, its assignment before and now.
 AssignmentListener = Callable[[str, TopicNode | None, TopicNode], None]
 
@@ -99,13 +101,32 @@ class Ledger:
                 self.states.pop(TopicPartition(topic, int(number)), None)
 
 
+def has_deposed_leader(world: "World", topic: str) -> bool:
+    """Whether a broker, be it one whose id another has taken, leads a partition of this topic in an
+    epoch that is over, and has not heard of it: what it answers is of the past."""
+    states = world.ledger.states
+    return any(
+        partition.tp.topic == topic
+        and partition.is_leader
+        and partition.tp in states
+        and partition.leader_epoch < states[partition.tp].leader_epoch
+        for machine in world.machines
+        if machine.is_up and machine.broker is not None
+        for _, partition in _hosted_by(machine.broker)
+    )
+
+
 def hosted(world: "World") -> Iterator[tuple[Broker, Partition]]:
     """Every partition on every broker that is alive and has come far enough to host one."""
     for broker in world.brokers():
-        if hasattr(broker, "replicas"):
-            for partition in list(broker.replicas.partitions.values()):
-                if partition.log is not None and not partition.log.offline:
-                    yield broker, partition
+        yield from _hosted_by(broker)
+
+
+def _hosted_by(broker: Broker) -> Iterator[tuple[Broker, Partition]]:
+    if hasattr(broker, "replicas"):
+        for partition in list(broker.replicas.partitions.values()):
+            if partition.log is not None and not partition.log.offline:
+                yield broker, partition
 
 
 def leaders(world: "World") -> dict[TopicPartition, Partition]:

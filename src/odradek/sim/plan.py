@@ -18,9 +18,11 @@ from .faults import (
     Kind,
     draw_broken_clients,
     draw_client_links,
+    draw_clock_jumps,
     draw_damage,
     draw_faults,
     draw_filling_disks,
+    draw_power_losses_behind,
     draw_twins,
     draw_two_power_losses,
     draw_upgrades,
@@ -38,6 +40,14 @@ SMALL_FETCHES = {FETCH_BYTES: "250"}
 # of the coordinators are compacted all the time, and a long run costs no more than a short one.
 SEGMENT_BYTES = ("8192", "32768")
 SEGMENTS_SHARE = 0.8
+# Faults come as often, whatever clients do: in a busy world each meets many requests, in a calm one
+# what must happen without any.
+PAUSES = (1.0, 3.0, 10.0, 10.0, 10.0)
+# So that a move between directories lasts while other things happen.
+MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+SLOW_MOVES = {MOVE_RATE: "2000"}
+# How long a follower's fetch waits for records: where clients are calm, half of a run is fetches.
+FETCH_WAIT_MS = ("500", "1500")
 OFFLOAD_S = (0.0, 0.0, 0.005, 0.2)
 
 
@@ -84,7 +94,9 @@ class Plan:
             f"{load.writers} transactional writers, {load.movers} movers, "
             f"{load.committed_consumers} consumers with read_committed, "
             f"{'plans, ' if load.plans else ''}"
+            f"{'moves between directories, ' if load.directory_moves else ''}"
             f"{'pipelines, ' if load.pipelining else ''}"
+            f"{f'{load.pause:.0f} times as long pauses, ' if load.pause != 1.0 else ''}"
             f"{'topics that are compacted and trimmed, ' if load.cleaning else ''}"
             f"{f'flushes of {self.offload_s * 1000:.0f} ms, ' if self.offload_s else ''}"
             f"{len(self.faults)} faults"
@@ -124,6 +136,8 @@ def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
         plans=world.dice("plans").random() < PLANS_SHARE,
         pipelining=world.dice("pipelining").choice([0.0, 0.5, 1.0]),
         cleaning=world.dice("cleaning").random() < 0.4,
+        pause=world.dice("pause").choice(PAUSES),
+        directory_moves=world.dice("directory moves").random() < 0.5,
     )
     apart = world.dice("transactions")
     if apart.random() < 0.5:
@@ -139,6 +153,8 @@ def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
 def draw_settings(world: World, rng: random.Random) -> dict[str, str]:
     """Settings of all brokers."""
     settings = dict(rng.choice([{}, {}, SMALL_FETCHES]))
+    settings["replica.fetch.wait.max.ms"] = world.dice("fetch wait").choice(FETCH_WAIT_MS)
+    settings |= world.dice("move rate").choice([{}, SLOW_MOVES])
     apart = world.dice("segments")
     if apart.random() < SEGMENTS_SHARE:
         size = apart.choice(SEGMENT_BYTES)
@@ -160,6 +176,8 @@ def _faults(world: World, rng: random.Random, brokers: range, seconds: float) ->
         *draw_filling_disks(world.dice("filling disks"), brokers, seconds),
         *draw_client_links(world.dice("client links"), brokers, seconds),
         *draw_two_power_losses(world.dice("two power losses"), brokers, seconds),
+        *draw_power_losses_behind(world.dice("power behind"), brokers, seconds),
+        *draw_clock_jumps(world.dice("clock jumps"), brokers, seconds),
         *draw_twins(world.dice("twins"), brokers, seconds),
         *draw_upgrades(world.dice("upgrades"), brokers, seconds),
     ]
@@ -189,17 +207,20 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
     protocols, later = draw_protocols(world.dice("protocols"), brokers)
     min_isr = min(replication, rng.choice([2, 2, 1]))
     partitions = rng.randint(1, 4)
+    log_dirs = rng.choice([1, 1, 2])
+    # Far apart, what is on its way is on its way for longer: races are as wide as that.
+    latency_s = rng.choice([0.0002, 0.0002, 0.01, 0.08])
+    load = draw_load(world, rng, partitions)
     return Plan(
         seed=seed,
         brokers=brokers,
         replication=replication,
         min_isr=min_isr,
         partitions=partitions,
-        log_dirs=rng.choice([1, 1, 2]),
-        # Far apart, what is on its way is on its way for longer: races are as wide as that.
-        latency_s=rng.choice([0.0002, 0.0002, 0.01, 0.08]),
+        log_dirs=log_dirs,
+        latency_s=latency_s,
         seconds=seconds,
-        load=draw_load(world, rng, partitions),
+        load=load if log_dirs > 1 else replace(load, directory_moves=False),
         faults=_faults(world, rng, range(1, brokers + 1), seconds),
         settings=draw_settings(world, rng),
         protocols=list(map(str, protocols)),

@@ -8,12 +8,14 @@ judged. The same seed gives the same run to the last byte, and `Report.trace` pr
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from odradek.broker.server import Broker
 from odradek.client.groups import Groups
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
+from odradek.replica.partition import Partition
 from odradek.wire.topics import TopicPartition
 
 from .checkers import CHECKERS
@@ -22,7 +24,7 @@ from .faults import Fault, FaultInjector, Kind
 from .history import History, Violation
 from .members import EXPECTED, Member, check_committed
 from .observation import hosted, leaders
-from .plan import FETCH_BYTES, Plan
+from .plan import FETCH_BYTES, MOVE_RATE, Plan
 from .transaction_checkers import TRANSACTION_CHECKERS
 from .transaction_evidence import TransactionEvidence
 from .transactional_clients import DERIVED, MOVERS, SOURCE
@@ -210,27 +212,28 @@ class _Run:
 
     async def _suffer(self, fault: Fault, began: float) -> None:
         await asyncio.sleep(max(0.0, began + fault.at - self.world.loop.time()))
-        self._see_marks()  # before anything is lost
+        self._see_marks(hosted(self.world))  # before anything is lost
         if await self.injector.inject(fault):
             await asyncio.sleep(fault.duration_s)
             await self.injector.heal(fault)
 
     async def _look(self) -> None:
         while True:
-            self._see_marks()
+            seen = list(hosted(self.world))
+            self._see_marks(seen)
             for checker in self.checkers:
-                checker.look()
+                checker.look(seen)
             await asyncio.sleep(LOOK_S)
 
-    def _see_marks(self) -> None:
+    def _see_marks(self, seen: Iterable[tuple[Broker, Partition]]) -> None:
         marks = self.history.marks
-        for _, partition in hosted(self.world):
+        for _, partition in seen:
             of = partition.tp
             marks[of] = max(partition.local_log.high_watermark, marks.get(of, 0))
 
     async def _become_well(self) -> None:
         """Liveness: with all faults over, all is well within bounded time."""
-        heal_s = HEAL_S + self._copy_s()
+        heal_s = HEAL_S + self._copy_s() + self._move_s()
         deadline = self.world.loop.time() + heal_s
         while (ill := self._ills()) and self.world.loop.time() < deadline:  # noqa: ASYNC110  # looks
             await asyncio.sleep(LOOK_S)
@@ -246,6 +249,13 @@ class _Run:
         sizes_bytes = [p.log.size_bytes for _, p in hosted(self.world) if p.log is not None]
         fetches = max(sizes_bytes, default=0) / int(self.plan.settings[FETCH_BYTES])
         return 2 * fetches * 2 * self.plan.latency_s
+
+    def _move_s(self) -> float:
+        """What it takes to move every log of a broker to another directory, as fast as allowed."""
+        if MOVE_RATE not in self.plan.settings:
+            return 0.0
+        used_bytes = max(host.disk.used_bytes for host in self.world.hosts.values())
+        return used_bytes / int(self.plan.settings[MOVE_RATE])
 
     def _ills(self) -> list[str]:
         now = self.world.ledger
@@ -264,6 +274,12 @@ class _Run:
                     ills.append(f"{name}-{number} is being reassigned")
         doomed = self.world.server.tree.children("/admin/delete_topics")
         ills += [f"{name} is being deleted" for name in doomed]
+        ills += [
+            f"{tp} is being moved between directories of broker {broker.id}"
+            for broker in self.world.brokers()
+            if hasattr(broker, "logs")
+            for tp in broker.logs.future_logs
+        ]
         waiting = sorted(now.plan_moves() - self.history.refused)
         ills += [f"{tp} is to be moved for a plan" for tp in waiting]
         # What an operator must help first may be what a transaction waits for.

@@ -147,9 +147,9 @@ class _Run:
 
     def _see_acls(self, path: str) -> None:
         topic = path.rpartition("/")[2]
-        entries = set()
-        if self.world.server.tree.exists(path) is not None:
-            entries = decode_acls(self.world.server.tree.get(path)[0], path)
+        tree = self.world.server.tree
+        exists = tree.exists(path) is not None
+        entries = decode_acls(tree.get(path)[0], path) if exists else frozenset()
         for user in USERS:
             own = {entry.permission for entry in entries if entry.principal == f"User:{user}"}
             changes = self.truth.allowed[user, topic]

@@ -18,6 +18,7 @@ from odradek.client.groups import Groups
 from odradek.client.producer import Delivery
 from odradek.client.reader import Isolation
 from odradek.client.transactional_producer import TransactionalProducer
+from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.wire.records import Record, encode_batch
@@ -26,6 +27,7 @@ from odradek.wire.topics import TopicPartition
 from .history import History
 from .loop import Process
 from .members import EXPECTED
+from .observation import has_deposed_leader
 from .transaction_evidence import Attempt, Owner
 from .world import EPOCH_MS, World
 
@@ -69,6 +71,7 @@ class TransactionalClient(ABC):
             clock=lambda: EPOCH_MS + int(world.loop.time() * 1000),
         )
         self.chance_of_commit = 0.75
+        self.pause = 1.0
         self.owner: Owner
         self._sent: list[tuple[Delivery, bytes, bool]] = []
         self._transactions = 0
@@ -81,7 +84,7 @@ class TransactionalClient(ABC):
                     await self.own()
                     while not self.is_stopping:
                         await self.transact()
-                        await asyncio.sleep(self.rng.expovariate(4))
+                        await asyncio.sleep(self.pause * self.rng.expovariate(4))
                 except EXPECTED as error:
                     if isinstance(error, KafkaError) and error.error in FENCED:
                         self.history.count("fenced")
@@ -222,7 +225,8 @@ class Writer(TransactionalClient):
         for _ in range(self.rng.randint(1, 4)):
             await self.send(attempt, self.rng.choice(self.partitions()))
             if self.rng.random() < 0.3:
-                await asyncio.sleep(self.rng.uniform(0, 0.2))
+                # Where fewer are begun they take longer: as many are open when something fails.
+                await asyncio.sleep(self.pause * self.rng.uniform(0, 0.2))
         if self.rng.random() < 0.02:
             # It takes too long: the coordinator aborts it.
             await asyncio.sleep(self.timeout_ms / 1000 * self.rng.uniform(0.5, 2.0))
@@ -259,10 +263,16 @@ class Mover(TransactionalClient):
     async def check_committed(self, *, stable: bool) -> int:
         known = self.evidence.committed_offset(self.source) if stable else None
         groups = Groups(self.client)
+        # It may hear of its successor, or give up, once it has answered.
+        is_doubtful = has_deposed_leader(self.world, OFFSETS_TOPIC)
         found = (await groups.offsets(MOVERS, [self.source], require_stable=stable)).get(
             self.source
         )
         offset = -1 if found is None else found.offset
+        is_doubtful |= has_deposed_leader(self.world, OFFSETS_TOPIC)
+        if known is not None and offset < known and is_doubtful:
+            # As in Kafka, reads from a coordinator of the past are not fenced.
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "an earlier coordinator has answered")
         self.evidence.check_offset(self.source, offset, known)
         return max(offset, 0)
 
@@ -272,6 +282,8 @@ class Mover(TransactionalClient):
             isolation=Isolation.READ_COMMITTED,
             fetch_bytes=MOVE_BYTES,
             wait_ms=200,
+            # A leader of the past may not have what was committed. To start again is to copy twice.
+            out_of_range=None,
         ) as consumer:
             await consumer.assign({self.source: position})
             received = await consumer.poll(1.0)

@@ -18,6 +18,8 @@ from odradek.client.consumer import Consumer
 from odradek.client.producer import BATCH_BYTES, Delivery, Producer
 from odradek.client.reader import EARLIEST, LATEST, Batches, Isolation, offsets_at
 from odradek.client.values import ConfigChange, Resource, ResourceType
+from odradek.coordinator.storage import OFFSETS_TOPIC
+from odradek.placement import TopicPartitionReplica
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -51,6 +53,8 @@ LONG = 2000
 FROM_THE_START = 0.1
 # How long a consumer works at most on what it was given, before it asks for more.
 WORK_S = 0.2
+# Longer, and a member would be taken for dead.
+MEMBERS_PAUSE_MAX = 3.0
 
 # Topic settings that may change while everything else goes on, and to what.
 SETTINGS: Mapping[str, Sequence[str]] = {
@@ -83,6 +87,10 @@ class Load:
     pipelining: float = 0.0
     # Whether there are topics that are compacted and trimmed.
     cleaning: bool = False
+    # How many times as long clients pause between what they do.
+    pause: float = 1.0
+    # Whether replicas are moved between the log directories of their brokers.
+    directory_moves: bool = False
 
     @property
     def has_transactions(self) -> bool:
@@ -98,6 +106,7 @@ class Workload:
         self.replication = replication
         self.min_isr = min_isr
         self._fills_topics = False
+        self.pause = 1.0
         self.topics: dict[str, int] = {}
         self.stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -151,6 +160,7 @@ class Workload:
     def start(self, load: Load) -> None:
         """Set the clients to work until `stop`."""
         self._fills_topics = load.fills_topics
+        self.pause = load.pause
         for index in range(load.producers):
             name = f"producer-{index}"
             once = self.world.dice(name).random() < load.idempotent
@@ -168,6 +178,8 @@ class Workload:
             self._run("admin", self._administer("admin"))
         if load.plans:
             self._run("planner", self._carry_out_plans("planner"))
+        if load.directory_moves:
+            self._run("mover-of-logs", self._move_logs("mover-of-logs"))
         for index in range(load.committed_consumers):
             name = f"committed-consumer-{index}"
             self._run(name, self._consume(name, Isolation.READ_COMMITTED))
@@ -179,7 +191,9 @@ class Workload:
     def transactional(self, name: str) -> TransactionalClient:
         """A process under a transactional id; it is not running yet."""
         kind = Mover if name.startswith("mover") else Writer
-        return kind(self.world, self.history, self.client(name), name, self.partitions)
+        client = kind(self.world, self.history, self.client(name), name, self.partitions)
+        client.pause = self.pause
+        return client
 
     def _run_transactional(self, name: str) -> None:
         lives = Lives(self.world, name, self.transactional)
@@ -237,7 +251,7 @@ class Workload:
                 while len(waiting) >= depth:
                     _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 # Each record is a request of its own: as many requests as of others, no more.
-                await asyncio.sleep(rng.expovariate(3 if pipelines else 10))
+                await asyncio.sleep(self.pause * rng.expovariate(3 if pipelines else 10))
             await asyncio.gather(*waiting)
             await producer.close()
 
@@ -278,9 +292,8 @@ class Workload:
                     for of in self.partitions()
                 }
                 try:
-                    async with Consumer(
-                        client, isolation=isolation, wait_ms=rng.choice([50, 500])
-                    ) as consumer:
+                    wait_ms = min(500, int(self.pause * rng.choice([50, 500])))
+                    async with Consumer(client, isolation=isolation, wait_ms=wait_ms) as consumer:
                         await consumer.assign(wanted)
                         await self._follow(client, consumer, rng)
                 except EXPECTED:
@@ -316,7 +329,7 @@ class Workload:
             # Transactions are shorter than what makes a high watermark go back.
             if rng.random() < (0.6 if consumer.isolation is Isolation.READ_COMMITTED else 0.2):
                 await self._check_ends(client, list(consumer.positions), consumer.isolation)
-            await asyncio.sleep(rng.uniform(0, WORK_S))
+            await asyncio.sleep(self.pause * rng.uniform(0, WORK_S))
 
     def _check_batches(self, batches: Batches) -> None:
         """The same bytes hold the same records: what was read before need not be opened again.
@@ -417,6 +430,7 @@ class Workload:
             while not self.stopping:
                 try:
                     member = Member(self.world, self.history, client, group, rng)
+                    member.pause = min(self.pause, MEMBERS_PAUSE_MAX)
                     self._members.append(member)
                     await member.live(rng.uniform(10, 60))
                     self._members.remove(member)
@@ -486,6 +500,26 @@ class Workload:
                         self.history.count("plan stopped")
                 except EXPECTED:
                     self.history.count("planner troubled")
+
+    async def _move_logs(self, name: str) -> None:
+        """The replicas of a topic on one broker, each to any of its directories, again and again;
+        a replica that is not there yet is to be made in that directory."""
+        rng = self.world.dice(f"{name}/load")
+        async with self.client(name) as client:
+            while not self.stopping:
+                await asyncio.sleep(rng.expovariate(0.3))
+                topic, count = rng.choice([*sorted(self.topics.items()), (OFFSETS_TOPIC, 2)])
+                host = self.world.hosts[rng.choice(sorted(self.world.hosts))]
+                moves = {
+                    TopicPartitionReplica(topic, index, host.id): rng.choice(host.directories)
+                    for index in range(count)
+                }
+                try:
+                    outcomes = await Admin(client).alter_log_dirs(moves)
+                    done = sum(outcome is None for outcome in outcomes.values())
+                    self.history.count("moves between directories", done)
+                except EXPECTED:
+                    self.history.count("mover of logs troubled")
 
     async def _elect(self, client: Client, rng: random.Random) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=10_000)
