@@ -23,7 +23,7 @@ FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 SCREENS = {
     "overview": "overview",
     "brokers": "brokers",
-    "broker": "broker?id=2",
+    "broker": "broker?id=1",
     "topics": "topics",
     "map": "topics?view=map&internal=1",
     "topic": f"topic?name={ORDERS}",
@@ -116,6 +116,8 @@ def take(page: Page, address: str, name: str, file: Path) -> None:
     if name in PRESSED:
         page.get_by_role("main").get_by_role("button", name=PRESSED[name], exact=True).click()
         expect(page.get_by_role("group", name="Plan")).to_be_visible(timeout=WAIT_MS)
+    if name == "live":
+        expect(page.locator("main tbody tr").first).to_be_visible(timeout=WAIT_MS)
     # Grids, charts and tails come a moment after the screen.
     page.wait_for_timeout(SETTLE_MS)
     page.screenshot(path=file)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
-from tests.browser.conftest import SIZE, listen
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
+from tests.browser.conftest import AXE, SIZE, listen
 from tools.seeded_console import HOSTILE_GROUPS, HOSTILE_PIPELINE, ORDERS, SeededConsole
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -42,6 +42,16 @@ SCREENS = {
     "controller?tab=terms": "Controller",
     "drills": "Drills",
     "audit": "Audit",
+    "nowhere": "No such screen",
+}
+# What is not there has a heading, too, and says so.
+MISSING = {
+    "topic?name=never-made": "never-made",
+    f"partition?topic={ORDERS}&p=99": f"{ORDERS}-99",
+    "group?id=never-seen": "never-seen",
+    "broker?id=99": "Broker 99",
+    "drill?id=d99": "Drill",
+    "pipeline?name=none&query=none": "none / none",
 }
 # The frame around the screens is the same on all of them: it is looked at on the first.
 VIOLATIONS = """async ([part, rules]) => (await axe.run(document.querySelector(part),
@@ -50,6 +60,12 @@ VIOLATIONS = """async ([part, rules]) => (await axe.run(document.querySelector(p
 EXCESS = "document.documentElement.scrollWidth - innerWidth"
 ALL_RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
+# What another layout can break.
+LAYOUT = {"type": "rule", "values": ["scrollable-region-focusable", "target-size", "region"]}
+PRESSED, TICKED = "pressed", "ticked"
+NARROW: ViewportSize = {"width": 700, "height": 900}
+# The pixels of a page that is shown at 200 % in a window of the usual size.
+ZOOMED: ViewportSize = {"width": SIZE["width"] // 2, "height": SIZE["height"] // 2}
 
 
 def heading(page: Page, name: str) -> None:
@@ -116,8 +132,11 @@ def test_every_screen_passes_axe_in_light_and_dark_and_fits(open_page: Open) -> 
         page.emulate_media(color_scheme="dark")
         assert page.evaluate(VIOLATIONS, [part, COLOURS]) == [], f"{path}, dark"
         assert page.evaluate(EXCESS) <= 0, path
-        page.set_viewport_size({"width": 700, "height": 900})
+        page.set_viewport_size(NARROW)
         assert page.evaluate(EXCESS) <= 0, f"{path} at 700 pixels"
+        page.set_viewport_size(ZOOMED)
+        assert page.evaluate(EXCESS) <= 0, f"{path} at 200 %"
+        assert page.evaluate(VIOLATIONS, ["body", LAYOUT]) == [], f"{path} at 200 %"
 
 
 def test_keys_reach_everything(open_page: Open) -> None:
@@ -163,6 +182,85 @@ def test_the_grid_is_walked_by_keys_and_opens_a_partition(open_page: Open) -> No
     page.get_by_role("link", name="Producers").click()
     producers = page.get_by_role("group", name="Producers with state").get_by_role("row")
     expect(producers).to_have_count(13)
+
+
+def test_what_is_not_there_says_so_below_a_heading(
+    browser: Browser, signed_in: BrowserContext, seeded: SeededConsole
+) -> None:
+    """In a context of its own: Chromium calls an answer of 404 an error."""
+    context = browser.new_context(viewport=SIZE, storage_state=signed_in.storage_state())
+    context.add_init_script(path=AXE)
+    page = context.new_page()
+    for path, name in MISSING.items():
+        page.goto(f"{seeded.address}/c/main/{path}")
+        heading(page, name)
+        expect(page.get_by_role("alert")).to_be_visible()
+        assert page.evaluate(VIOLATIONS, ["main", ALL_RULES]) == [], path
+    context.close()
+
+
+# By screen what is chosen or typed there, by the label of the control; a button is pressed. Each is
+# in the address afterwards, so that another browser shows the same.
+CHOSEN: dict[str, dict[str, str]] = {
+    "brokers": {"leads": PRESSED},
+    "topics": {"Filter by name": "rder", "internal topics": TICKED, "partitions": PRESSED},
+    f"topic?name={ORDERS}": {"leader": PRESSED},
+    "records": {"Topic": ORDERS, "Partition": "3", "Decode": "hex"},
+    "groups": {"Filter by name": "bill", "members": PRESSED},
+    "group?id=billing": {"committed": PRESSED},
+    "group?id=billing&tab=reset": {"To": "shift", "Records": "-5", "Topics": ORDERS},
+    "pipelines": {"Filter by name": "clicks"},
+    "planner": {"Goal": "replication", "Topics": "payments"},
+    f"configs?type=topic&name={ORDERS}": {
+        "show all, also defaults": TICKED,
+        "Filter settings": "retention",
+    },
+    "clients": {"Filter by client id or user": "etl"},
+    "controller": {"Topic": ORDERS},
+    "audit": {"Filter by user, action or subject": "login"},
+}
+# What a screen shows of what was chosen.
+SHOWN = """() => JSON.stringify([...document.querySelectorAll(
+  "main input, main select, main th[aria-sort], main [aria-pressed]")].map((each) => [
+    each.getAttribute("aria-label") ?? each.labels?.[0]?.innerText ?? each.innerText,
+    each.type === "checkbox" ? each.checked : each.value ?? "",
+    each.getAttribute("aria-sort"), each.getAttribute("aria-pressed")]))"""
+
+
+def choose(page: Page, name: str, value: str) -> None:
+    main = page.locator("main")
+    if value == PRESSED:
+        main.get_by_role("button", name=name, exact=True).first.click()
+        return
+    control = main.get_by_label(name, exact=True).first
+    if value == TICKED:
+        control.check()
+    elif control.evaluate("(each) => each.tagName") == "SELECT":
+        control.select_option(value)
+    else:
+        control.fill(value)
+        control.press("Enter")
+
+
+def test_what_is_chosen_on_any_screen_is_in_the_address(
+    open_page: Open, browser: Browser, signed_in: BrowserContext
+) -> None:
+    """CONSOLE acceptance 36: every address that is copied opens the same state elsewhere."""
+    elsewhere = browser.new_context(viewport=SIZE, storage_state=signed_in.storage_state())
+    other = elsewhere.new_page()
+    for path, choices in CHOSEN.items():
+        page = open_page(path)
+        untouched = page.evaluate(SHOWN)
+        for name, value in choices.items():
+            before = page.url
+            choose(page, name, value)
+            expect(page).not_to_have_url(before)
+        expect(page.locator("main .skeleton")).to_have_count(0)
+        shown = page.evaluate(SHOWN)
+        assert shown != untouched, path
+        other.goto(page.url)
+        other.wait_for_function(f"(shown) => ({SHOWN})() === shown", arg=shown)
+    elsewhere.close()
 
 
 def test_filters_and_order_are_in_the_address(open_page: Open) -> None:

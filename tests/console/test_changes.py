@@ -48,14 +48,14 @@ async def test_a_plan_is_that_of_the_command_line_and_is_void_when_its_basis_cha
     asked = {"kind": "reassign", "mode": "level", "topics": [ORDERS]}
     plan = await browser.post("/plans", asked)
     command, file = CommandLine(bootstrap_of(brokers)), tmp_path / "plan.json"
-    told = json.loads(
+    printed = json.loads(
         await asyncio.to_thread(
             command, "reassign", "generate", "-t", ORDERS, "-o", str(file), "--json"
         )
     )
     assert plan["details"]["json"] == file.read_text().rstrip("\n")
-    shown = [{name: row[name] for name in told["cost"][0]} for row in plan["details"]["cost"]]
-    assert shown == told["cost"]
+    shown = [{name: row[name] for name in printed["cost"][0]} for row in plan["details"]["cost"]]
+    assert shown == printed["cost"]
     assert {row["why"] for row in plan["details"]["partitions"]} != {""}
     # Another tool moves one of them: nothing of the plan is done, and it is named.
     first = plan["details"]["partitions"][0]

@@ -88,7 +88,7 @@ def test_a_drill_loses_nothing_and_its_timeline_is_that_of_signal_journal_and_pr
 def check_drill(cluster: Cluster, api: Api) -> None:
     assert api.session["features"]["drills"]
     cluster.wait_until(lambda: api.get("/overview")["brokers"]["total"] == 3, "the brokers")
-    # Not the controller: that one's death is told by its successor, in other words.
+    # Not the controller: its successor reports its death, with another message.
     controller = cluster.controller_id()
     victim, other = (id for id in cluster.ids if id != controller)
     wanted = {"kind": "drill", "action": "kill", "broker": victim, "seconds": 1}

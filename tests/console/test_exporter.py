@@ -1,12 +1,19 @@
 """The console's own /metrics, and what it knows of clients."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.broker.clusters import Cluster, until
-from tests.console.consoles import Browser
+from tests.console.consoles import TOKEN, Browser
 
 from odradek.client import Client, Producer
 from odradek.client.quotas import QuotaEntity
+from odradek.console.app import application
 from odradek.console.console import Console
+from odradek.console.options import InvalidOptions
+from odradek.console.server import link
 from odradek.wire.topics import TopicPartition
 
 # What kafka_exporter exports, and the dashboards that are made for it ask for.
@@ -44,6 +51,23 @@ async def test_39_every_name_of_kafka_exporter_has_a_value(
     assert values["kafka_topic_partition_oldest_offset", TOPIC, "1"] == 0
     assert values["kafka_consumergroup_lag", TOPIC, "0"] == 3
     assert values["kafka_consumergroup_lag_sum", TOPIC, None] == 3
+
+
+async def test_with_metrics_only_there_is_no_console(seen: tuple[Console, Browser]) -> None:
+    console, _ = seen
+    console.options = replace(console.options, metrics_only=True)
+    exporter = Browser(application(console))
+    assert "kafka_brokers 3" in (await exporter.ask("GET", "/metrics")).body.decode()
+    assert (await exporter.ask("GET", "/livez")).status == 200
+    for path in ("/", "/api/v1/session", "/static/app.css", "/login"):
+        assert (await exporter.ask("GET", path)).status == 404, path
+    assert (await exporter.ask("POST", "/api/v1/login", {"token": TOKEN})).status == 404
+    token = {"authorization": f"Bearer {TOKEN}"}
+    assert (await exporter.ask("GET", "/metrics", headers=token)).status == 200
+    assert link(console.options, 8092, TOKEN) == "http://127.0.0.1:8092/metrics"
+    with pytest.raises(InvalidOptions, match="give --cert"):
+        replace(console.options, host="192.0.2.1").check()
+    replace(console.options, host="192.0.2.1", certificate=Path("c.pem")).check()
 
 
 async def test_clients_are_shown_with_what_they_use_of_their_quota(

@@ -105,7 +105,7 @@ async def test_23_a_record_is_a_fetch_away_by_offset_and_by_time(
                 )
             )
     leader = brokers.brokers[console.collector.table.leader(TOPIC, 0)]
-    log = next(iter(leader.logs.all_logs()))
+    log = next(iter(leader.logs.registry.all()))
     assert len(log.segments) > 10
     asked = {"topic": TOPIC, "p": 0}
     await browser.get("/record", **asked, offset=0)  # starts the worker

@@ -39,6 +39,7 @@ PORT = 8092
 )
 @click.option("--records", multiple=True, metavar="PREFIX", help="Topics --add-user may read.")
 @click.option("--read-only", is_flag=True, help="Nothing can be changed.")
+@click.option("--metrics-only", is_flag=True, help="Serve /metrics of the cluster and no console.")
 @click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
@@ -50,7 +51,8 @@ def console(**given: Any) -> None:
     """Serve a web console until Ctrl-C, and print the link that opens it.
 
     It listens on this machine alone. On another address it wants --users and --cert, or a proxy
-    that does both.
+    that does both. With --metrics-only it wants --cert there, and what reads the metrics sends the
+    token of the file console-PORT.token in --state.
     """
     from odradek.cli.extras import needs_console
     from odradek.security.client_settings import InvalidSecurity
@@ -66,7 +68,8 @@ def console(**given: Any) -> None:
     try:
         options = console_options(given)
         options.check()
-        run(options, lambda link: click.echo(f"console: {link}"))
+        what = "metrics" if options.metrics_only else "console"
+        run(options, lambda link: click.echo(f"{what}: {link}"))
     except (InvalidOptions, AccountsError) as error:
         raise click.UsageError(str(error)) from None
     except (InvalidSecurity, ValueError) as error:
@@ -96,6 +99,7 @@ def console_options(given: Mapping[str, Any]) -> "Options":
         audit_file=state / f"console-{given['port']}.audit",
         broker_token=given["http_token"],
         read_only=given["read_only"],
+        metrics_only=given["metrics_only"],
         holder=given["held_by"],
     )
 

@@ -44,10 +44,6 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def application(console: Console) -> ASGIApp:
     """What an HTTP server serves."""
-    routes = [
-        AsgiRoute(API + route.path, _endpoint(console, route), methods=[route.method])
-        for route in served(console)
-    ]
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
@@ -57,24 +53,34 @@ def application(console: Console) -> ASGIApp:
         finally:
             await console.close()
 
-    page = _page(console)
+    watched = [
+        AsgiRoute("/livez", _alive),
+        AsgiRoute("/readyz", _ready(console)),
+        AsgiRoute("/metrics", _metrics(console)),
+    ]
     app = Starlette(
-        routes=[
-            *routes,
-            AsgiRoute("/static/{path:path}", _static(console)),
-            AsgiRoute(f"{API}/openapi.json", _openapi(console)),
-            AsgiRoute("/livez", _alive),
-            AsgiRoute("/readyz", _ready(console)),
-            AsgiRoute("/metrics", _metrics(console)),
-            AsgiRoute("/favicon.ico", _no_icon),
-            AsgiRoute("/", page),
-            AsgiRoute("/login", page),
-            AsgiRoute("/c/{rest:path}", page),
-        ],
+        routes=watched if console.options.metrics_only else [*watched, *_console_routes(console)],
         exception_handlers={404: _no_route, 405: _no_route},
         lifespan=life,
     )
     return Guard(GZipMiddleware(app, GZIP_BYTES_MIN, GZIP_LEVEL), console.gate)
+
+
+def _console_routes(console: Console) -> list[AsgiRoute]:
+    """The page, its files, and what it asks."""
+    page = _page(console)
+    return [
+        *(
+            AsgiRoute(API + route.path, _endpoint(console, route), methods=[route.method])
+            for route in served(console)
+        ),
+        AsgiRoute("/static/{path:path}", _static(console)),
+        AsgiRoute(f"{API}/openapi.json", _openapi(console)),
+        AsgiRoute("/favicon.ico", _no_icon),
+        AsgiRoute("/", page),
+        AsgiRoute("/login", page),
+        AsgiRoute("/c/{rest:path}", page),
+    ]
 
 
 def served(console: Console) -> list[Route]:

@@ -24,7 +24,7 @@ from odradek.console.picture import Counts, PartitionTable
 from odradek.operations.activity import Activity, Reading, compare, parse_samples
 from odradek.operations.broker_http import get_json, get_text
 from odradek.placement import Ongoing
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -104,6 +104,9 @@ class Collector:
         # Whether a tab shows the state machines.
         self.wants_states = False
         self.states: Mapping[str, Mapping[str, int]] = {}
+        # Whether the user that we connect as may not describe the cluster: then topics and groups
+        # may be hidden from us, and silence means nothing.
+        self.is_restricted = False
         # Whether the cluster has ACLs; what it answers to a question about them.
         self.has_security = False
         self.directories: dict[int, list[DirectorySummary]] = {}
@@ -266,7 +269,7 @@ class Collector:
         self.changed.set()
 
     async def _topic_names(self) -> list[str] | None:
-        """None if no broker tells them over HTTP, and Metadata must be asked for everything."""
+        """None if no broker reports them over HTTP, and Metadata must be asked for everything."""
         for address in self._link.http().values():
             try:
                 return sorted((await get_text(address, "/topics", self._link.token)).split())
@@ -389,9 +392,15 @@ class Collector:
     async def _read_moves(self) -> None:
         if self.failure is not None:
             return
-        before = self.moves
-        self.moves = await self._link.api.admin.list_reassignments()
-        if before or self.moves:
+        before = self.is_restricted, self.moves
+        try:
+            self.moves = await self._link.api.admin.list_reassignments()
+            self.is_restricted = False
+        except KafkaError as error:
+            if error.error is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise
+            self.moves, self.is_restricted = {}, True
+        if self.moves or before != (self.is_restricted, self.moves):
             self._notify("moves")
 
     # Settings of topics

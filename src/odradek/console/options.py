@@ -30,6 +30,8 @@ class Options:
     audit_file: Path | None = None
     broker_token: str | None = None
     read_only: bool = False
+    # /metrics, /livez and /readyz, and nothing else: an exporter.
+    metrics_only: bool = False
     # A socket to the program that holds the brokers' processes, by its descriptor.
     holder: int | None = None
     cluster_name: str = "main"
@@ -57,7 +59,8 @@ class Options:
             raise InvalidOptions(
                 f"{self.host} can be reached by others: give --cert and --key, or --behind-proxy"
             )
-        if self.users is None and self.proxy is None:
+        # What reads metrics sends the token itself: there is no page to log in to.
+        if self.users is None and self.proxy is None and not self.metrics_only:
             raise InvalidOptions(f"{self.host} can be reached by others: give --users")
 
     def known_hosts(self, port: int) -> frozenset[str]:

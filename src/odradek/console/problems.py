@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.console.console import Console
 
 _NO_ID = UUID(int=0)
-# Partitions that the rules look at: more tell no one anything more.
+# Partitions that the rules look at: more would add nothing.
 UNHEALTHY_MAX = 2_000
 LAG_MIN = 1_000
 GROUPS_SHOWN = 5
@@ -58,6 +58,16 @@ _MANY = {
     "under-replicated": "{} partitions under-replicated",
     "move-stalled": "{} reassignments make no progress",
 }
+
+
+RESTRICTED = Problem(
+    Severity.WARNING,
+    "restricted",
+    "cluster",
+    "this console sees only a part of the cluster",
+    "the user that it connects as may not describe the cluster, and topics and groups that are "
+    "hidden from that user are missing on every screen",
+)
 
 
 class Trends:
@@ -100,6 +110,9 @@ def problems_of(console: "Console") -> list[ProblemRow]:
     rows = [_row(found, console) for found in grouped.values()] + _behind(console)
     if console.collector.failure is not None:
         rows.append(_unanswered(console))
+    elif console.collector.is_restricted:
+        advice = "Allow that user to describe the cluster, its topics and its groups."
+        rows.append({**_row([RESTRICTED], console), "advice": advice})
     return sorted(rows, key=lambda row: Severity[row["severity"].upper()])
 
 

@@ -103,7 +103,10 @@ def link(options: Options, port: int, token: str | None) -> str:
     """The token is in the fragment: browsers send it to no server, so it is in no log."""
     scheme = "https" if options.has_tls else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
-    return f"{scheme}://{host}:{port}/" + (f"#token={token}" if token is not None else "")
+    address = f"{scheme}://{host}:{port}/"
+    if options.metrics_only:
+        return f"{address}metrics"
+    return address + (f"#token={token}" if token is not None else "")
 
 
 def read_token(path: Path | None) -> str:

@@ -38,13 +38,18 @@ class Problem(Exception):
         return Response(dumps(body), self.status, media_type=PROBLEM)
 
 
+NOT_AUTHORIZED = "_AUTHORIZATION_FAILED"
+
+
 def problem_of(error: Exception) -> Problem:
     """What went wrong with the cluster, as an answer."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, KafkaError):
-        text = error.message or error.error.name
-        return Problem(_status_of(error.error.name), text, error=error.error.name)
+        name, text = error.error.name, error.message or error.error.name
+        if name.endswith(NOT_AUTHORIZED):
+            text = f"The user that this console connects as has no permission for this: {text}"
+        return Problem(_status_of(name), text, error=name)
     if isinstance(error, TimeoutError):
         return Problem(504, "the cluster did not answer in time", error="REQUEST_TIMED_OUT")
     return Problem(503, f"no broker answers: {error}", error="BROKER_NOT_AVAILABLE")
@@ -65,7 +70,7 @@ _STATUS = {
 def _status_of(name: str) -> int:
     if name in _STATUS:
         return _STATUS[name]
-    if name.endswith("_AUTHORIZATION_FAILED"):
+    if name.endswith(NOT_AUTHORIZED):
         return 403
     if name.startswith("INVALID_") or name == "OFFSET_OUT_OF_RANGE":
         return 422

@@ -262,7 +262,7 @@ def unanswered(now: ClusterSnapshot, before: ClusterSnapshot | None) -> Iterator
     for what in now.unanswered:
         subject, _, reason = what.partition(": ")
         yield Problem(
-            Severity.WARNING, "unanswered", subject, f"the cluster did not tell: {subject}", reason
+            Severity.WARNING, "unanswered", subject, f"the cluster did not report {subject}", reason
         )
 
 

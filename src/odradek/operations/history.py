@@ -22,7 +22,7 @@ from odradek.wire.topics import TopicPartition
 
 __all__ = ["JournalHistory", "read_history"]
 
-# A change of controller is worth telling for this long.
+# A change of controller is worth showing for this long.
 RECENT_MS = 10 * 60 * 1000
 # Partitions of a group whose first unread record is looked at: those with the largest lag.
 TIMED_PARTITIONS = 8
@@ -158,7 +158,7 @@ class JournalHistory:
         return Onset(problem.since_ms, cause) if problem.since_ms is not None else None
 
     def _directory(self, problem: Problem) -> Onset | None:
-        """The broker tells the controller when a directory fails."""
+        """The broker informs the controller when a directory fails."""
         broker = problem.subject.rpartition(" on broker ")[2]
         for _, entry in reversed(self._book):
             text = entry.after

@@ -63,7 +63,7 @@ async def plan_produce(console: Console, body: dict[str, Any], account: Account)
         }
         return Done([OutcomeRow(topic)], where)
 
-    shown = "a tombstone" if value is None else f"{len(value)} bytes"
+    shown = "a tombstone" if value is None else _counted(len(value), "byte")
     where = "" if partition is None else f" in partition {partition}"
     warnings = []
     if value is None and key is None:
@@ -71,7 +71,7 @@ async def plan_produce(console: Console, body: dict[str, Any], account: Account)
     return Draft(
         f"Produce to {topic}",
         # Contents are data, and not for the audit.
-        [Change(topic, "", f"{shown}{where}, {len(headers)} headers")],
+        [Change(topic, "", f"{shown}{where}, {_counted(len(headers), 'header')}")],
         start,
         read_basis,
         {topic: count},
@@ -80,3 +80,7 @@ async def plan_produce(console: Console, body: dict[str, Any], account: Account)
 
 
 KINDS = {"produce": Kind(Right.OPERATE, plan_produce)}
+
+
+def _counted(count: int, one: str) -> str:
+    return f"{count} {one}" if count == 1 else f"{count} {one}s"

@@ -49,7 +49,7 @@ class OverviewAnswer(TypedDict):
     under_replicated: int
     under_min_isr: int
     groups: int
-    moves: int
+    moves: int | None
     problems: list[ProblemRow]
     rates: Rates
     spark: dict[str, list[float]]
@@ -83,7 +83,7 @@ def state(console: Console) -> dict[str, Any]:
         "under_replicated": collector.counts.under_replicated,
         "under_min_isr": sum(row["count"] for row in problems if row["kind"] == "under-min-isr"),
         "groups": len(console.group_lags.groups),
-        "moves": len(collector.moves),
+        "moves": None if collector.is_restricted else len(collector.moves),
         "problems": problems,
         "rates": rates(console),
         "spark": {

@@ -10,7 +10,8 @@ from odradek.console.accounts import Right
 from odradek.console.console import Console
 from odradek.console.lists import page
 from odradek.console.routes import LIST_PARAMETERS, Route
-from odradek.console.web import answer, body_of
+from odradek.console.web import answer, body_of, problem_of
+from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class ChangeRow(TypedDict):
@@ -92,6 +93,8 @@ async def start(console: Console, request: Request) -> Response:
 
 
 async def list_moves(console: Console, request: Request) -> Response:
+    if console.collector.is_restricted:
+        raise problem_of(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "moves under way"))
     return answer(request, console.moves.answer())
 
 

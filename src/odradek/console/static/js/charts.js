@@ -78,11 +78,13 @@ export function Lines({ times, lines, format, steps, label, height = 180 }) {
     };
   }, [theme, names]);
   useEffect(() => plot.current?.setData(data), [times, names]);
+  const known = (value) => value !== null && value !== undefined;
   const summary = lines.map((line) => {
-    const known = line.values.filter((value) => value !== null && value !== undefined);
-    return known.length ? `${line.label}: now ${format(known.at(-1))}, highest ${format(Math.max(...known))}` : `${line.label}: no samples yet`;
+    const values = line.values.filter(known);
+    return values.length ? `${line.label}: now ${format(values.at(-1))}, highest ${format(Math.max(...values))}` : `${line.label}: no samples yet`;
   });
-  const shown = pointed ?? times.length - 1;
+  // The newest moment may have no sample yet.
+  const shown = pointed ?? Math.max(0, ...lines.map((line) => line.values.findLastIndex(known)));
   return html`<div class="plot" role="img" aria-label=${`${label}. ${summary.join("; ")}`} ref=${box}></div>
     <p class="legend" aria-hidden="true"><span>${times.length ? clock(times[shown] * 1000) : ""}</span>${lines.map(
       (line, at) => html`<span><i class="swatch-${(at % 6) + 1}"></i>${line.label} <b>${format(line.values[shown] ?? null)}</b></span>`,

@@ -261,12 +261,14 @@ function Screen({ screen }) {
     ).then(() => redraw((n) => n + 1));
   }, [screen]);
   useEffect(() => forget(), [screen]);
-  if (!known) return html`<${Empty} title="There is no such screen." actions=${html`<${Link} to="overview">Overview<//>`} />`;
-  if (problem) return html`<${Notice} level="bad" role="alert">This screen failed: ${String(problem)} ${" "}
-    <button class="linklike" onClick=${forget}>Try again</button><//>`;
+  if (!known) return html`<h1>No such screen</h1><${Empty} title="The address leads nowhere."
+    actions=${html`<${Link} to="overview">Overview<//>`} />`;
+  const failed = (notice) => html`<h1>${known.name ?? SCREENS[known.under].name}</h1>${notice}`;
+  if (problem) return failed(html`<${Notice} level="bad" role="alert">This screen failed: ${String(problem)} ${" "}
+    <button class="linklike" onClick=${forget}>Try again</button><//>`);
   if (!loaded) return html`<${Skeleton} lines=${8} />`;
-  if (loaded.failed) return html`<${Notice} level="bad" role="alert">This screen could not be loaded: the console does not answer.${" "}
-    <button class="linklike" onClick=${() => location.reload()}>Load again</button><//>`;
+  if (loaded.failed) return failed(html`<${Notice} level="bad" role="alert">This screen could not be loaded: the console does not answer.${" "}
+    <button class="linklike" onClick=${() => location.reload()}>Load again</button><//>`);
   const Part = loaded[known.part];
   return html`<${Part} key=${screen} />`;
 }

@@ -247,10 +247,14 @@ export function ErrorNotice({ error, retry }) {
   <//>`;
 }
 
-// Loading, failed, out of date or there: `children` is a function of the data.
-export function Loaded({ state, lines, children }) {
+// Loading, failed, out of date or there: `children` is a function of the data. A whole screen has a
+// `title`, so that it has a heading if there is nothing else to show.
+export function Loaded({ state, lines, title, children }) {
   const { data, error, reload } = state;
-  if (!data && error) return html`<${ErrorNotice} error=${error} retry=${reload} />`;
+  if (!data && error) {
+    const notice = html`<${ErrorNotice} error=${error} retry=${reload} />`;
+    return title ? html`<${Page} title=${title}>${notice}<//>` : notice;
+  }
   if (!data) return html`<${Skeleton} lines=${lines} />`;
   return html`${error &&
     html`<${Notice} level="warn" role="status">${error.message} What is shown is the last that was known.

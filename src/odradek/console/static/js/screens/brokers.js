@@ -1,7 +1,7 @@
 // Each broker: what it leads and holds, its traffic, its time, its disks.
 import {
   BrokerLink, byteRate, bytes, Chart, count, duration, Empty, html, Link, Loaded, Meter, Notice, Page, Pairs, percent, rate,
-  Section, sorted, State, Table, Text, UNKNOWN, useGet, useQuery,
+  Section, session, sorted, State, Table, Text, UNKNOWN, useGet, useQuery,
 } from "../charts.js";
 
 const BROKER_STATES = { alive: ["good", "up"], controller: ["good", "controller"], down: ["bad", "down"] };
@@ -39,12 +39,12 @@ export function Brokers() {
 export function Broker() {
   const [{ id }] = useQuery();
   const state = useGet("/broker", { id }, { poll: 5000, subject: `broker ${id}` });
-  return html`<${Loaded} state=${state}>${(broker) => html`<${Page} title=${`Broker ${broker.id}`}
+  return html`<${Loaded} state=${state} title=${`Broker ${id}`}>${(broker) => html`<${Page} title=${`Broker ${broker.id}`}
       crumbs=${html`<${Link} to="brokers">Brokers<//>`}
       facts=${[html`<${BrokerState} state=${broker.state} />`, html`<b class="mono">${broker.host}:${broker.port}</b>`, broker.rack && html`rack <b><${Text}>${broker.rack}<//></b>`, broker.version].filter(Boolean)}
       actions=${html`<${Link} class="button" to="configs" query=${{ type: "broker", name: broker.id }}>Configs<//>
         <${Link} class="button" to="planner" query=${{ mode: "empty", brokers: broker.id }}>Empty it…<//>
-        <${Link} class="button" to="controller" query=${{ broker: broker.id }}>Journal<//>`}>
+        ${session.get().features.journal && html`<${Link} class="button" to="controller" query=${{ broker: broker.id }}>Journal<//>`}`}>
     ${!broker.http && html`<${Notice} level="note">This broker keeps no journal and shows no figures over HTTP: its listener is not set, or it is another make.<//>`}
     <div class="columns">
       <${Section} title="Replicas and traffic"><${Pairs} pairs=${[

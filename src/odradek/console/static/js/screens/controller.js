@@ -101,10 +101,10 @@ export function Controller() {
   const [{ tab = "states" }] = useQuery();
   const state = useGet("/controller", {}, { live: "controller", poll: 5000 });
   const lit = useLit();
-  return html`<${Loaded} state=${state}>${(now) => html`<${Page} title="Controller" facts=${[
-      html`broker <b><${BrokerLink} id=${now.broker} /></b>`, html`epoch <b>${count(now.epoch)}</b>`, now.since_ms && html`<${Since} ms=${now.since_ms} />`,
-      html`queue <b>${count(now.queue)}</b>`, now.event ? html`in hand <b>${now.event.kind}</b> ${duration(now.event.running_ms)}` : "idle"].filter(Boolean)}>
-    ${!now.journal && html`<${Notice}>These brokers keep no journal: only what metadata shows is known.<//>`}
+  return html`<${Loaded} state=${state} title="Controller">${(now) => html`<${Page} title="Controller" facts=${[
+      html`broker <b><${BrokerLink} id=${now.broker} /></b>`, now.journal && html`epoch <b>${count(now.epoch)}</b>`, now.since_ms && html`<${Since} ms=${now.since_ms} />`,
+      now.journal && html`queue <b>${count(now.queue)}</b>`, !now.journal ? null : now.event ? html`in hand <b>${now.event.kind}</b> ${duration(now.event.running_ms)}` : "idle"].filter(Boolean)}>
+    ${!now.journal ? html`<${Notice}>These brokers keep no journal, and do not report what their controller does: all that is known is which broker it is.<//>` : html`
     <${Tabs} tabs=${[["states", "State machines"], ["journal", "Journal"], ["work", "Queue and channels"], ["terms", "Terms"]]} />
     ${tab === "states" && html`<div class="columns"><${Section} title="Partitions"><${Machine} kind="partition" name="Partition states" states=${now.partition_states} lit=${lit} /><//>
       <${Section} title="Replicas"><${Machine} kind="replica" name="Replica states" states=${now.replica_states} lit=${lit} /><//></div>
@@ -122,6 +122,6 @@ export function Controller() {
       { id: "epoch", name: "epoch", cell: (row) => count(row.epoch) }, { id: "broker", name: "controller", cell: (row) => html`<${BrokerLink} id=${row.broker} />` },
       { id: "since", name: "since", cell: (row) => html`<${Moment} ms=${row.since_ms} />` }, { id: "until", name: "until", cell: (row) => (row.until_ms ? html`<${Moment} ms=${row.until_ms} />` : html`<${Tag} level="good">now<//>`) },
       { id: "lasted", name: "lasted", number: true, cell: (row) => (row.since_ms ? duration((row.until_ms ?? Date.now()) - row.since_ms) : UNKNOWN) }, { id: "end", name: "ended by", cell: (row) => html`<${Text}>${row.end ?? ""}<//>` },
-    ]} />`}
+    ]} />`}`}
   <//>`}<//>`;
 }

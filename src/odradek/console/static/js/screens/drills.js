@@ -47,7 +47,7 @@ export function Drill() {
     ${drill.writes?.gaps?.length > 0 && html`<${Table} label="Partitions without writes" tall rows=${drill.writes.gaps} keyOf=${(row) => `${row.p} ${row.from_ms}`} columns=${[
       { id: "p", name: "partition", cell: (row) => row.p }, { id: "from", name: "from", number: true, cell: (row) => duration(row.from_ms) }, { id: "ms", name: "without writes", number: true, cell: (row) => duration(row.ms) },
     ]} />`}<//>`;
-  return html`<${Loaded} state=${state}>${(drill) => html`<${Page} title=${`Drill: ${drill.action} broker ${drill.broker}`} crumbs=${html`<${Link} to="drills">Drills<//>`}
+  return html`<${Loaded} state=${state} title="Drill">${(drill) => html`<${Page} title=${`Drill: ${drill.action} broker ${drill.broker}`} crumbs=${html`<${Link} to="drills">Drills<//>`}
       facts=${[html`<${State} level=${LEVELS[drill.state]}>${drill.state}<//>`, html`<${Moment} ms=${drill.started_ms} />`, html`broker <${BrokerLink} id=${drill.broker} />`]}
       actions=${html`<select aria-label="Compare with" onChange=${(event) => change({ with: event.target.value })}><option value="">compare with…</option>${(all.data?.items ?? []).filter((each) => each.id !== drill.id).map((each) => html`<option value=${each.id} selected=${each.id === other}>${each.action} ${each.broker}, ${each.id}</option>`)}</select>
         <a class="button" download=${`drill-${drill.id}.json`} href=${address(`/drills/${encodeURIComponent(drill.id)}`)}>Save JSON</a><button onClick=${() => print()}>Print</button>

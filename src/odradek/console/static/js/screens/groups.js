@@ -49,7 +49,7 @@ export function Group() {
   const [{ id, tab = "lag" }] = useQuery();
   const state = useGet("/group", { id }, { live: `group:${id}`, subject: `group ${id}` });
   const tabs = may("operate") ? TABS : TABS.slice(0, 2);
-  return html`<${Loaded} state=${state}>${(group) => html`<${Page} title=${group.id || "(no name)"} crumbs=${html`<${Link} to="groups">Groups<//>`}
+  return html`<${Loaded} state=${state} title=${id || "(no name)"}>${(group) => html`<${Page} title=${group.id || "(no name)"} crumbs=${html`<${Link} to="groups">Groups<//>`}
       facts=${[html`<${GroupState} state=${group.state} />`, html`<b>${plural(group.members, "member")}</b>`, html`lag <b>${count(group.lag)}</b>`, html`behind <b>${seconds(group.lag_s)}</b>`,
         html`slope <b>${slope(group.slope_per_s)}</b>`, html`caught up in <b>${left(group)}</b>`, html`coordinator <${BrokerLink} id=${group.coordinator} />`]}
       actions=${html`<${Action} name="delete" label="Delete group" right="administer" danger verb="Delete group" ends done=${() => html`Deleted. <${Link} to="groups">All groups<//>`} body=${() => ({ kind: "delete-group", group: group.id })} />`}>
@@ -89,8 +89,9 @@ const POSITIONS = [["earliest", "earliest"], ["latest", "latest"], ["time", "tim
 function Reset({ group }) {
   const flow = usePlan();
   const topics = [...new Set(group.partitions.map((each) => each.topic))];
-  const [values, set] = useState({ to: "earliest", time: localOf(Date.now() - 3600000), offset: "0", shift: "-100", topic: "" });
-  const change = (changes) => set((old) => ({ ...old, ...changes }));
+  const [query, change] = useQuery();
+  const [hourAgo] = useState(Date.now() - 3600000);
+  const values = { to: query.to ?? "earliest", time: localOf(query.time ? Date.parse(query.time) : hourAgo), offset: query.offset ?? "0", shift: query.shift ?? "-100", topic: query.topic ?? "" };
   const preview = (event) => {
     event.preventDefault();
     const { to, time, offset, shift, topic } = values;
@@ -99,8 +100,8 @@ function Reset({ group }) {
   };
   return html`<p class="muted">First a preview; nothing changes until it is applied. ${group.members > 0 ? html`<b class="warn">▲ ${plural(group.members, "member")} live: offsets can only be reset once they have left.</b>` : ""}</p>
     <form class="form" onSubmit=${preview} aria-label="Reset offsets">
-      <${Select} label="To" value=${values.to} onValue=${(to) => change({ to })} options=${POSITIONS} />
-      ${values.to === "time" && html`<${Input} label="Time" type="datetime-local" step="1" required value=${values.time} onValue=${(time) => change({ time })} />`}
+      <${Select} label="To" value=${values.to} onValue=${(to) => change({ to: to === "earliest" ? "" : to })} options=${POSITIONS} />
+      ${values.to === "time" && html`<${Input} label="Time" type="datetime-local" step="1" required value=${values.time} onValue=${(time) => change({ time: time && isoOf(Date.parse(time)) })} />`}
       ${values.to === "offset" && html`<${Input} label="Offset" type="number" min="0" required value=${values.offset} onValue=${(offset) => change({ offset })} />`}
       ${values.to === "shift" && html`<${Input} label="Records" type="number" required value=${values.shift} onValue=${(shift) => change({ shift })} hint="below zero: back" />`}
       <${Select} label="Topics" value=${values.topic} onValue=${(topic) => change({ topic })} options=${[["", "all the group has read"], ...topics.map((name) => [name, name])]} />

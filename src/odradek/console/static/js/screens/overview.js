@@ -1,7 +1,7 @@
 // What is wrong right now, worst first, and whether it is getting better.
 import {
-  BrokerLink, byteRate, count, duration, Empty, EntryText, get, html, Link, Loaded, Moment, Notice, Page,
-  rate, Section, Since, Spark, State, Text, useEffect, useGet, useQuery, useState, useWatch, href,
+  BrokerLink, byteRate, count, duration, Empty, EntryText, get, html, Link, Loaded, Moment, Notice, Page, plural,
+  rate, Section, session, Since, Spark, State, Text, useEffect, useGet, useQuery, useState, useWatch, href,
 } from "../ui.js";
 
 const SEVERITIES = { critical: ["bad", "✖", "critical"], warning: ["warn", "▲", "warning"], notice: ["note", "◆", "notice"] };
@@ -59,6 +59,7 @@ function Latest({ at }) {
     if (decided.length) set((old) => [...decided, ...(old ?? [])].slice(0, 12));
   });
   if (!entries) return null;
+  if (!session.get().features.journal) return html`<${Empty} title="These brokers keep no journal.">What their controller decides is not known.<//>`;
   if (entries.length === 0) return html`<${Empty} title="No entries.">The controller writes here what it decides, and why.<//>`;
   return html`<ol class="journal short boxed" aria-label="Latest decisions">${entries.map((entry) => html`<li key=${entry.id}>
     <span class="mono"><${Moment} ms=${entry.time_ms} /></span>
@@ -68,13 +69,13 @@ function Latest({ at }) {
 export function Overview() {
   const [{ at }] = useQuery();
   const state = useGet("/overview", { at }, { live: "overview" });
-  return html`<${Loaded} state=${state} lines=${9}>${(now) => html`<${Page} title="Overview" facts=${[
+  return html`<${Loaded} state=${state} lines=${9} title="Overview">${(now) => html`<${Page} title="Overview" facts=${[
       html`<b>${now.brokers.alive.length}</b> of <b>${now.brokers.total}</b> brokers`,
       html`controller <b>${now.controller >= 0 && now.controller !== null ? html`<${BrokerLink} id=${now.controller} />` : "none"}</b>`,
-      html`epoch <b>${count(now.controller_epoch)}</b>`,
-      html`<b>${count(now.topics)}</b> topics, <b>${count(now.partitions)}</b> partitions`,
-      html`<b>${count(now.groups)}</b> groups`,
-    ]}>
+      now.controller_epoch != null && html`epoch <b>${count(now.controller_epoch)}</b>`,
+      html`<b>${plural(now.topics, "topic")}</b>, <b>${plural(now.partitions, "partition")}</b>`,
+      html`<b>${plural(now.groups, "group")}</b>`,
+    ].filter(Boolean)}>
     ${now.known === false && html`<${Notice} level="warn">The journal does not cover this moment: the state then is not known.<//>`}
     ${now.failure && html`<${Notice} level="warn">No broker answers. ${now.age_s === null ? "Nothing is known of the cluster yet." : `What is shown is as it was ${duration(now.age_s * 1000)} ago.`}<//>`}
     <${Section} title="Problems" aside=${now.problems.length ? `${now.problems.length}, worst first` : null}>
@@ -83,7 +84,7 @@ export function Overview() {
             now.known === false ? "Nothing is known of this moment." : "Nothing is wrong: every partition has a leader and all its replicas are in sync."}</div></div>`
         : html`<ul class="boxed" aria-label="Problems">${now.problems.map((each) => html`<${Problem} key=${`${each.kind} ${each.subject}`} problem=${each} />`)}</ul>`}
     <//>
-    <${Section} title="Traffic" aside="the last two hours">
+    <${Section} title="Traffic" aside=${session.get().features.journal ? "the last two hours" : "no figures: the HTTP listener of these brokers is not set, or not visible to this console"}>
       <dl class="tiles">
         <${Tile} name="in" value=${byteRate(now.rates?.bytes_in_per_s)} under=${`${rate(now.rates?.records_in_per_s)} records`}>
           <${Spark} values=${now.spark?.bytes_in} label="bytes in over time" /><//>
@@ -91,7 +92,7 @@ export function Overview() {
         <${Tile} name="requests" value=${rate(now.rates?.requests_per_s)}><${Spark} values=${now.spark?.requests} label="requests over time" /><//>
         <${Tile} name="produce p99" value=${duration(now.rates?.produce_ms_p99)} under=${`fetch p99 ${duration(now.rates?.fetch_ms_p99)}`} />
         <${Tile} name="partitions" value=${count(now.partitions)} under=${html`${count(now.offline)} offline, ${count(now.under_replicated)} under-replicated, ${count(now.under_min_isr)} under min ISR`} />
-        <${Tile} name="moves" value=${count(now.moves)} under=${now.moves ? html`<${Link} to="moves">progress<//>` : "no replica is moving"} />
+        <${Tile} name="moves" value=${count(now.moves)} under=${now.moves ? html`<${Link} to="moves">progress<//>` : now.moves === null ? "not permitted" : "no replica is moving"} />
       </dl>
     <//>
     <div class="columns">

@@ -52,7 +52,7 @@ function History({ topic, p, at }) {
 export function Partition() {
   const [{ topic, p, at }] = useQuery();
   const state = useGet("/partition", { topic, p, at }, { poll: at ? 0 : 2000, subject: `${topic}-${p}` });
-  return html`<${Loaded} state=${state}>${(now) => html`<${Page} title=${`${topic}-${p}`}
+  return html`<${Loaded} state=${state} title=${`${topic}-${p}`}>${(now) => html`<${Page} title=${`${topic}-${p}`}
       crumbs=${html`<${Link} to="topics">Topics<//> / <${TopicLink} name=${topic} />`}
       facts=${[html`<${PartitionState} state=${now.state} known=${now.known} />`, html`leader <b><${BrokerLink} id=${now.leader} /></b>`, html`epoch <b>${count(now.leader_epoch)}</b>`,
         html`ISR <b>${now.isr?.join(", ") || "none"}</b> of <b>${now.replicas?.join(", ")}</b>`]}

@@ -43,7 +43,7 @@ function DeadLetters({ pipeline }) {
 export function Pipeline() {
   const [{ name, query }] = useQuery();
   const state = useGet("/pipeline", { name, query }, { poll: 5000, subject: `${name} ${query}` });
-  return html`<${Loaded} state=${state}>${(pipeline) => {
+  return html`<${Loaded} state=${state} title=${`${name} / ${query}`}>${(pipeline) => {
     const batches = pipeline.batches ?? [];
     const times = batches.map((batch) => batch.time_ms / 1000);
     return html`<${Page} title=${`${pipeline.pipeline} / ${pipeline.query}`} crumbs=${html`<${Link} to="pipelines">Pipelines<//>`}

@@ -79,7 +79,7 @@ export function Topic() {
   const [query] = useQuery();
   const { name, at, tab = "partitions" } = query;
   const state = useGet("/topic", { name, at }, { live: `topic:${name}`, subject: `topic ${name}` });
-  return html`<${Loaded} state=${state}>${(topic) => html`<${Page} title=${topic.name} crumbs=${html`<${Link} to="topics">Topics<//>`}
+  return html`<${Loaded} state=${state} title=${name}>${(topic) => html`<${Page} title=${topic.name} crumbs=${html`<${Link} to="topics">Topics<//>`}
       facts=${[html`<${PartitionState} state=${topic.state} known=${topic.known} />`, html`<b>${plural(topic.partitions, "partition")}</b>`, html`replication factor <b>${count(topic.replication)}</b>`,
         html`min ISR <b>${count(topic.min_isr)}</b>`, html`<b>${bytes(topic.size_bytes)}</b>`, html`<b>${rate(topic.records_per_s)}</b> records`, topic.internal && "internal"].filter(Boolean)}
       actions=${html`<${Link} class="button" to="records" query=${{ topic: topic.name }}>Records<//><${TopicActions} topic=${topic} />`}>
