@@ -222,8 +222,8 @@ def test_stopped_here_and_gone_on_with_on_a_cluster_without_this_package(
 
 def check_reports(cluster: Any, topic: str, dead: str) -> None:
     """What was written for those who look at the cluster: every batch, and that it has ended."""
-    told = [(record.key, json.loads(record.value or b"")) for record in records(cluster, TOPIC)]
-    mine = [(key, report) for key, report in told if (report["group"] or "").startswith(topic)]
+    reported = [(record.key, json.loads(record.value or b"")) for record in records(cluster, TOPIC)]
+    mine = [(key, report) for key, report in reported if (report["group"] or "").startswith(topic)]
     last = dict(mine)
     assert last.keys() == {b"clicks/events", b"clicks/counts", b"clicks/dead_letters_clicks"}
     assert not any(report["is_active"] for report in last.values())

@@ -107,7 +107,7 @@ class Lookup:
         if self._chosen is None or refresh or age_ms >= max(self._options.metadata_ttl_ms, 0):
             chosen = self._ask(lambda client: _choose(client, self._options.topics))
             if chosen.of_none:
-                # A broker that has just started may tell of brokers before it can of topics.
+                # A broker that has just started may know the brokers before it knows the topics.
                 self.pause()
                 chosen = self._ask(lambda client: _choose(client, self._options.topics))
             self._chosen = chosen
@@ -264,7 +264,7 @@ async def _choose(client: Client, topics: Topics) -> Chosen:
 
 
 def _epochs(metadata: Metadata, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The leader epochs, as far as the cluster tells them."""
+    """The leader epochs, as far as the cluster reports them."""
     epochs = {}
     for partition in sorted(partitions):
         topic = metadata.topics.get(partition.topic)

@@ -1,7 +1,7 @@
 """How a worker's memory is asked for, so that it stays small whatever it reads or writes.
 
 Arrow's own allocator takes five times what is in use at any moment and keeps it, which a worker
-that also holds a compiler cannot afford; so Arrow asks the C library as everybody else here does.
+that also holds a compiler cannot afford; so Arrow allocates through the C library.
 The C library gets large blocks from the system and gives them back each time, and the system clears
 each page when it is first touched. A read needs a few megabytes for a moment with every piece of a
 fetch: that clearing took half the time of decoding. So a read has it keep blocks of that size and

@@ -3,7 +3,7 @@
 Spark's own format is kept: topics, partitions, next offsets. Under a key that no topic can have,
 MARK, an offset carries two more things that Spark keeps nowhere for a Python source:
 
-- `begin`: where its batch began, for every partition of which the offset before does not tell: all
+- `begin`: where its batch began, for every partition where the previous offset does not say: all
   of them in the first batch, since Spark asks for the initial offset again when it repeats that
   batch and would skip what came between; later a new partition, or a topic that was
   created again.
@@ -212,7 +212,7 @@ def next_position(before: Position, found: Found, going: Progress, end: Offsets)
 def ranges_between(
     before: Position, end: Position
 ) -> tuple[list[OffsetRange], list[TopicPartition]]:
-    """What a batch reads, and the partitions of which neither end tells where it begins."""
+    """What a batch reads, and the partitions of which neither end says where it begins."""
     if before == end:
         return [], []  # a batch without data; what `end` says of its begin is behind us
     ranges, unknown = [], []

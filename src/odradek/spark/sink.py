@@ -43,7 +43,7 @@ COLUMNS = {
     "headers": (HEADERS,),
 }
 
-# What Spark tells every task of a stream: decision 0011.
+# What Spark passes to every task of a stream: decision 0011.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
@@ -162,7 +162,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         assert how is not None
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
-            raise NotExactlyOnce("this Spark does not tell a task its query and batch")
+            raise NotExactlyOnce("this Spark does not pass a task its query and batch")
         run = context.getLocalProperty(RUN_ID) or ""
         return Part(f"{how.prefix}.{query}", int(batch), context.partitionId(), run, is_stream=True)
 

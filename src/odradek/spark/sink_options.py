@@ -48,7 +48,7 @@ BATCH_BYTES = 512 * 1024
 BUFFER_BYTES = 8 * 1024 * 1024
 DELIVERY_TIMEOUT_MS = 120_000
 REQUEST_TIMEOUT_MS = 30_000
-# The most that brokers allow unless they are told otherwise: what a task may take for its rows.
+# The most that brokers allow by default: what a task may take for its rows.
 TRANSACTION_TIMEOUT_MS = 900_000
 DEFAULT_PREFIX = "odradek"
 # Without dots, which separate the parts of a transactional id.

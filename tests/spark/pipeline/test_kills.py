@@ -100,10 +100,12 @@ def kill_java_while_it_writes(file: Path) -> None:
         assert running.wait(60) == 1, "".join(lines)
     # Progress from the start of Spark to the first batch.
     assert lines[0].startswith("clicks: starting Spark on local[2]")
-    told = [line for line in lines if "still starting" not in line]  # of a busy machine
-    assert told[1].startswith("clicks: Spark is up after ")
-    assert any("waiting for its first batch" in line for line in told)
+    reported = [line for line in lines if "still starting" not in line]  # of a busy machine
+    assert reported[1].startswith("clicks: Spark is up after ")
+    assert any("waiting for its first batch" in line for line in reported)
     ours = ("events: ", "clicks: ", "dead_letters_clicks: ")
-    assert [line for line in told if not line.startswith(ours)] == [told[-1]]
-    assert told[-1].startswith("Error: the Java process of Spark has ended; the pipeline resumes")
-    assert "see /" in told[-1]
+    assert [line for line in reported if not line.startswith(ours)] == [reported[-1]]
+    assert reported[-1].startswith(
+        "Error: the Java process of Spark has ended; the pipeline resumes"
+    )
+    assert "see /" in reported[-1]

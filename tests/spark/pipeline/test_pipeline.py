@@ -25,7 +25,7 @@ def test_the_demo_balances_its_books_although_a_broker_is_killed() -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
-    assert lines[0].startswith("three brokers are up")
+    assert lines[0].startswith("four brokers are up")
     assert any(line.startswith("console: http://127.0.0.1:") for line in lines)
     assert any("was killed" in line for line in lines)
     assert any(line.startswith("events: batch 0, ") for line in lines)

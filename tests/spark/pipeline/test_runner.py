@@ -160,13 +160,13 @@ def started(*failures: str, tell: Callable[[str], None] = lambda text: None) -> 
 
 
 def test_a_query_whose_python_was_too_slow_is_started_again_and_says_so() -> None:
-    told: list[str] = []
-    run, writer = started(SLOW, SLOW, "", tell=told.append)
+    reported: list[str] = []
+    run, writer = started(SLOW, SLOW, "", tell=reported.append)
     assert run.goes_on()
     assert run.goes_on()
     assert not writer.left
     assert run.goes_on()
-    restarts = [line for line in told if "restart" in line]
+    restarts = [line for line in reported if "restart" in line]
     assert len(restarts) == 2
     for number, line in enumerate(restarts, 1):
         assert line.startswith("events: a Python process did not come up within the 10 s")

@@ -156,9 +156,9 @@ def test_a_spark_that_does_not_come_up_is_one_line(
 ) -> None:
     monkeypatch.setattr(session, "_start_java", lambda conf, log: Failing(error))
     log = tmp_path / "spark.log"
-    with pytest.raises(NoJava) as told:
+    with pytest.raises(NoJava) as caught:
         open_session("p", "local[1]", log=log)
-    assert str(told.value) == f"Java did not start Spark: {reason} (see {log})"
+    assert str(caught.value) == f"Java did not start Spark: {reason} (see {log})"
     assert (log.exists() and log.read_text() == REFUSAL) == logged
 
 

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import CommitProperties
+from deltalake.transaction import AddAction, CommitProperties, Transaction
 from tests.spark.tables.rows import NUMBERS, found, land, numbers, schema_of, written
 
 from odradek.spark.errors import TableError
 from odradek.spark.tables import table as module
+from odradek.spark.tables.append import append
 from odradek.spark.tables.compaction import compact
 from odradek.spark.tables.location import Location
 from odradek.spark.tables.table import LAST_CHECKPOINT, TORN, Batch, Table, entries, mend
@@ -46,14 +47,12 @@ def test_two_drivers_land_one_batch_once(tmp_path: Path) -> None:
         assert land(other, 0, [1]).version == 1
         return [written(tmp_path / "t", pa.table({"x": [1]}))]
 
-    from odradek.spark.tables.append import append
-
     assert append(one, Batch("q/s", 0), NUMBERS, meanwhile) == (None, 0)
     assert found(tmp_path / "t") == [1]
 
 
-# The two traps of the library that the protocol works around. If an upgrade changes either, it is
-# seen here.
+# Traps of the library that the protocol works around, numbered as in docs/spec/tables.md. If an
+# upgrade changes one of them, it is seen here.
 
 
 def test_the_library_lets_two_compactions_of_one_version_through(tmp_path: Path) -> None:
@@ -111,6 +110,45 @@ def crowd(root: Path, writers: int, batches: int, compactors: int) -> list[int]:
         thread.join()
     assert not errors
     return list(range(writers * batches))
+
+
+def test_the_library_checks_no_schema_no_batch_and_no_file(tmp_path: Path) -> None:
+    """Trap 4. We check columns and batch; that files are there follows from syncing each before the
+    commit, which has a test below."""
+    table = numbers(tmp_path / "t")
+    root, theirs = tmp_path / "t", table.delta
+
+    def put(added: AddAction, batch: int) -> None:
+        theirs.update_incremental()
+        theirs.create_write_transaction(
+            [added],
+            "append",
+            theirs.schema(),
+            commit_properties=CommitProperties(app_transactions=[Transaction("q/s", batch)]),
+        )
+
+    put(written(root, pa.table({"x": [1], "further": ["lost"]})).added(), 7)
+    assert DeltaTable(root).to_pyarrow_table().column_names == ["x"], "a column is unseen"
+    put(written(root, pa.table({"x": [2]})).added(), 3)
+    assert found(root) == [1, 2], "an older batch is taken"
+    missing = written(root, pa.table({"x": [3]}))
+    (root / missing.path).unlink()
+    put(missing.added(), 8)
+    with pytest.raises(Exception, match=r"No such file|not found"):
+        found(root)
+
+    ours = numbers(tmp_path / "ours")
+    assert land(ours, 7, [1]) == (1, 1)
+    assert land(ours, 3, [2]) == (None, 0)
+    further = pa.table({"x": [3], "further": ["refused"]})
+    with pytest.raises(TableError, match="further"):
+        append(
+            ours,
+            Batch("q/s", 8),
+            schema_of(x="long", further="string"),
+            lambda: [written(tmp_path / "ours", further)],
+        )
+    assert found(tmp_path / "ours") == [1]
 
 
 def test_writers_and_compactors_at_once_leave_every_row_once(tmp_path: Path) -> None:

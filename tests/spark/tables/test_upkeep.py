@@ -172,6 +172,41 @@ def test_an_upsert_replaces_what_has_its_keys(tmp_path: Path) -> None:
         merge(table, Batch("q/s", 2), repeated, keys)
 
 
+def test_a_merge_never_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap 9 of docs/spec/tables.md: with `max_spill_size` the library can hang for ever."""
+    given: list[dict[str, object]] = []
+    plain = DeltaTable.merge
+
+    def watched(self: DeltaTable, *arguments: object, **named: object) -> object:
+        given.append(named)
+        return plain(self, *arguments, **named)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(DeltaTable, "merge", watched)
+    table = numbers(tmp_path / "t", schema_of(k="string", n="long"))
+    merge(table, Batch("q/s", 0), pa.table({"k": ["a"], "n": [1]}), ["k"])
+    merge(table, Batch("q/s", 1), pa.table({"k": ["a"], "n": [2]}), ["k"])
+    assert given
+    assert not any(named.get("max_spill_size") for named in given)
+
+
+def test_compaction_reads_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap 10 of docs/spec/tables.md: `pyarrow.dataset`, which `read_table` goes through, leaves
+    some 100 MB behind for each thousand small files."""
+    table = numbers(tmp_path / "t")
+    for batch in range(10):
+        land(table, batch, [batch])
+
+    def refused(*arguments: object, **named: object) -> None:
+        raise AssertionError("compaction reads through pyarrow.dataset")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pyarrow.dataset.dataset", refused)
+        patched.setattr("pyarrow.parquet.read_table", refused)
+        patched.setattr("pyarrow.parquet.ParquetDataset", refused)
+        assert len(list(compact(table))) == 1
+    assert found(tmp_path / "t") == list(range(10))
+
+
 def test_a_merge_whose_files_a_power_failure_tore_is_put_aside(tmp_path: Path) -> None:
     table = numbers(tmp_path / "t")
     merge(table, Batch("q/s", 0), pa.table({"x": [1]}), ["x"])

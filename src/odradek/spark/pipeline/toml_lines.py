@@ -1,6 +1,6 @@
 """Where in a TOML file a value stands, so that an error can point at it.
 
-Python's parser tells the values and not their lines. This finds the lines of keys and tables by
+Python's parser gives the values and not their lines. This finds the lines of keys and tables by
 reading the file line by line; a key that it does not find (inside an inline table, say) gets the
 line of what it is in.
 """

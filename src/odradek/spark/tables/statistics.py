@@ -6,7 +6,7 @@ a bound may be too wide and never too narrow, and one that cannot be written exa
 - text is cut to 32 characters, and a largest value that was cut is raised;
 - bytes, infinities and decimals of more than 15 digits have no bounds: JSON has no bytes, and
   readers round its numbers; booleans lie between false and true;
-- a column of which one row group tells nothing has none;
+- a column for which one row group has no statistics has none;
 - nor has a column with a NaN, which some readers take for larger than every number. Spark tells of
   them by giving no bounds; Arrow passes over them, so a writer that uses Arrow must say.
 
@@ -98,7 +98,7 @@ def _is_text(groups: list[Any]) -> bool:
 
 def _of_column(groups: list[Any]) -> tuple[int | None, tuple[Any, Any] | tuple[()] | None]:
     """The nulls of a column and its bounds as they are written: () if all values are null, None if
-    a row group does not tell them or they cannot be written."""
+    a row group lacks them or they cannot be written."""
     if not all(one.is_stats_set for one in groups):
         return None, None
     groups_found = [one.statistics for one in groups]
