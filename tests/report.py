@@ -39,9 +39,9 @@ class Report:
             name: len(terminalreporter.stats.get(name, ()))
             for name in ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
         }
-        told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         seconds = time.monotonic() - self.started
-        terminalreporter.write_line(f"{self.group}: {told or 'no tests'} in {seconds:.0f} s")
+        terminalreporter.write_line(f"{self.group}: {summary or 'no tests'} in {seconds:.0f} s")
         for reason, count in sorted(self.skips.items()):
             terminalreporter.write_line(f"  skipped {count:>4}: {reason}")
 

@@ -55,7 +55,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         "sim": "wire security log store placement controller replica coordinator broker client",
         "console": "wire client operations balance placement security controller.journal "
         "controller.partition_states controller.replica_states",
-        "demo": "client wire operations spark testing cli java",
+        "demo": "client wire operations balance spark testing cli java",
         "cli": "wire security log store placement controller replica coordinator broker client "
         "operations balance spark testing sim console demo java",
         "": "cli testing",
@@ -73,9 +73,6 @@ PUBLIC_METHODS_MAX = 25
 WIDE_CLASSES = {
     "Producer": "one argument per producer setting",
     "Cluster": "its arguments are fixed public names",
-    "ControllerContext": "the controller's whole memory, behind one class by design",
-    "_Recovery": "to take one value for its environment",
-    "Segment": "to take one value for its files",
 }
 
 # Words that end in -ing and are the ordinary English noun for the thing.

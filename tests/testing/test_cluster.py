@@ -110,7 +110,7 @@ class Load:
             self.acknowledged[of] += 1
 
     async def stop(self) -> None:
-        """Raises what a writer was told, if a record was not taken."""
+        """Raises the error that a writer got, if a record was refused."""
         self._is_over = True
         await self._writers
 

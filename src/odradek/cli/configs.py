@@ -192,7 +192,7 @@ async def _set_offline(
     wanted: "list[ConfigChange]",
     dry_run: bool,
 ) -> None:
-    """For settings that keep brokers from starting, or everybody from connecting to them."""
+    """For settings that keep brokers from starting, or clients from connecting to them."""
     from odradek.broker.config import BrokerConfig, validate_dynamic, validate_topic
     from odradek.cli.offline import offline_store
     from odradek.client import ConfigOperation, ResourceType

@@ -310,10 +310,11 @@ class Cluster:
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
         )
-        for answer in self._ask_all(request):
-            for topic in answer.topics:
-                if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    return topic
+        for broker in self._able():
+            for answer in self._ask(broker, request):
+                for topic in answer.topics:
+                    if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        return topic
         return None
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
