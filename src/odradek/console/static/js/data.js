@@ -23,8 +23,19 @@ export function href(screen, query = {}) {
   return `/c/${cluster}/${screen}${parameters({ at: now.at, ...query })}`;
 }
 
+// Whether what the screen shows is being ended by an act of its own: it is not asked for again, since
+// it may be gone before the act is answered. The next screen, or a failed act, ends that.
+let ended = false;
+export function endScreen(isEnding) {
+  ended = isEnding;
+  if (!ended) refresh();
+}
+
 const travellers = new Set();
-const travelled = () => travellers.forEach((listener) => listener());
+const travelled = () => {
+  ended = false;
+  travellers.forEach((listener) => listener());
+};
 addEventListener("popstate", travelled);
 
 export function navigate(url, { replace = false } = {}) {
@@ -247,7 +258,7 @@ export function useGet(path, query = {}, { live = null, poll = 0, subject = path
   const key = path === null ? null : address(path, query);
   const controller = useRef(null);
   const load = () => {
-    if (key === null) return;
+    if (key === null || ended) return;
     controller.current?.abort();
     const mine = new AbortController();
     controller.current = mine;

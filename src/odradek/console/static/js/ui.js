@@ -1,7 +1,7 @@
 // How values are written, and the components that screens are made of. Text that came from a client goes
 // through <Text>. One module, so that a first screen takes few requests.
 import { html, useEffect, useId, useRef, useState } from "../vendor/preact.js";
-import { get, href, may, post, refresh, toast, useQuery, watch } from "./data.js";
+import { endScreen, get, href, may, post, refresh, toast, useQuery, watch } from "./data.js";
 
 export * from "../vendor/preact.js";
 export * from "./data.js";
@@ -585,13 +585,14 @@ export function usePlan({ ends = false } = {}) {
       return plan;
     },
     start: async (confirm) => {
+      if (ends) endScreen(true);
       const plan = await attempt(() =>
         post(`/plans/${encodeURIComponent(state.plan.id)}/start`, confirm ? { confirm } : {}),
       );
       if (plan && plan.state !== "failed") {
         toast(`${plan.title}: done.`);
         if (!ends) refresh();
-      }
+      } else if (ends) endScreen(false);
       return plan;
     },
     discard: () => change({ plan: "" }),
