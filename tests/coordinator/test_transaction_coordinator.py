@@ -148,6 +148,64 @@ def test_the_outcome_is_answered_before_any_marker_is_written() -> None:
     World().run(story)
 
 
+def test_the_next_transaction_waits_for_the_markers_of_the_one_before() -> None:
+    async def story(world: World) -> None:
+        world.leaders.held = asyncio.Event()
+        producer = await world.begin()
+        await world.transactions.end("id", *producer, True)
+        added = asyncio.ensure_future(world.transactions.add_partitions("id", *producer, [A]))
+        await asyncio.sleep(0.01)
+        assert not added.done()
+        world.leaders.held.set()
+        # A client that aborts without waiting for the answer is refused until there is something
+        # to abort, and never told that it ends what has ended.
+        errors: list[ErrorCode] = []
+        while not errors or errors[-1]:
+            errors.append(await error_of(world.transactions.end("id", *producer, False)))
+            await asyncio.sleep(0)
+        assert set(errors) == {E.CONCURRENT_TRANSACTIONS, E.NONE}
+        await added
+        await asyncio.sleep(0.01)
+        assert state_of(world) is S.COMPLETE_ABORT
+        assert [received[2:] for received in world.leaders.received] == [
+            (True, 3, [A, B]),
+            (False, 3, [A]),
+        ]
+
+    World().run(story)
+
+
+def test_markers_are_waited_for_no_longer_than_a_second() -> None:
+    async def story(world: World) -> None:
+        world.leaders.held = asyncio.Event()
+        producer = await world.begin()
+        await world.transactions.end("id", *producer, True)
+        started = asyncio.get_running_loop().time()
+        assert await error_of(world.transactions.add_partitions("id", *producer, [A])) == (
+            E.CONCURRENT_TRANSACTIONS
+        )
+        assert asyncio.get_running_loop().time() - started == pytest.approx(1)
+        await world.fail_over(4)
+        world.leaders.held.set()
+        await asyncio.sleep(1)
+        assert state_of(world) is S.COMPLETE_COMMIT
+
+    World().run(story)
+
+
+def test_what_waits_for_markers_is_fenced_by_a_failover() -> None:
+    async def story(world: World) -> None:
+        world.leaders.held = asyncio.Event()
+        producer = await world.begin()
+        await world.transactions.end("id", *producer, True)
+        asyncio.get_running_loop().call_later(0.01, world.transactions.on_resigned, 0, 4)
+        assert await error_of(world.transactions.add_partitions("id", *producer, [A])) == (
+            E.NOT_COORDINATOR
+        )
+
+    World().run(story)
+
+
 def test_a_new_producer_aborts_the_open_transaction_first() -> None:
     async def story(world: World) -> None:
         await world.begin()

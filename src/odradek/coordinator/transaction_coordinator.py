@@ -12,6 +12,7 @@ and sends the markers again.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -30,6 +31,10 @@ T = TypeVar("T")
 Owned = OwnedPartition[Transaction]
 
 logger = logging.getLogger(__name__)
+
+# How long AddPartitionsToTxn waits for the markers of the transaction before it. A client that is
+# answered CONCURRENT_TRANSACTIONS instead backs off for longer than markers take.
+MARKERS_WAIT_S = 1.0
 
 # The keys of one batch of tombstones together; a topic's max.message.bytes is 1 MiB or more.
 TOMBSTONE_BYTES_MAX = 512 * 1024
@@ -66,8 +71,10 @@ class TransactionCoordinator:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         # Operations under way: a client that disconnects does not end what it has begun.
         self._operations: set[asyncio.Task[Any]] = set()
-        # Decided transactions whose markers are under way, by partition.
-        self._finishing: dict[int, set[asyncio.Task[None]]] = {}
+        # Decided transactions whose markers are under way, by partition and transactional id.
+        self._finishing: dict[int, dict[str, asyncio.Task[None]]] = {}
+        # Transactional ids whose next transaction waits for these markers.
+        self._waiting: Counter[str] = Counter()
         self._timed_out = 0
 
     # Partitions of the state topic come and go with their leadership
@@ -88,7 +95,7 @@ class TransactionCoordinator:
                 self._finish(owned, transaction)
 
     def _stop_finishing(self, partition: int) -> None:
-        for task in self._finishing.pop(partition, ()):
+        for task in self._finishing.pop(partition, {}).values():
             task.cancel()
 
     def start(self) -> None:
@@ -169,8 +176,16 @@ class TransactionCoordinator:
         epoch: int,
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """The producer is about to write to these partitions in its transaction."""
+        """The producer is about to write to these partitions in its transaction.
+
+        Kafka answers CONCURRENT_TRANSACTIONS while the markers of the transaction before are under
+        way. A producer that aborts before it has read that answer then ends a transaction that has
+        not begun, which is fatal to librdkafka; so the markers are waited for here.
+        """
         owned, transaction = self._find(transactional_id, producer_id, epoch)
+        if transaction.state.is_prepared:
+            await self._wait_for_markers(owned, transaction)
+            owned, transaction = self._find(transactional_id, producer_id, epoch)
         transition = transaction.add(partitions, self._clock())
         if transition is not None:
             await self._operation(self._write(owned, transaction, transition))
@@ -192,6 +207,8 @@ class TransactionCoordinator:
         """Returns when the outcome is decided, that is on all in-sync replicas; before any marker
         is written."""
         owned, transaction = self._find(transactional_id, producer_id, epoch)
+        if transactional_id in self._waiting:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         transition = transaction.end(is_commit, self._clock())
         if transition is not None:
             await self._operation(self._decide(owned, transaction, transition))
@@ -326,9 +343,22 @@ class TransactionCoordinator:
         transition = transaction.finish(self._clock())
         operation = self._send_markers(owned, transaction, transition)
         task = asyncio.get_running_loop().create_task(operation)
-        tasks = self._finishing.setdefault(owned.partition, set())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        tasks = self._finishing.setdefault(owned.partition, {})
+        tasks[transaction.transactional_id] = task
+        task.add_done_callback(lambda _: tasks.pop(transaction.transactional_id))
+
+    async def _wait_for_markers(self, owned: Owned, transaction: Transaction) -> None:
+        transactional_id = transaction.transactional_id
+        task = self._finishing.get(owned.partition, {}).get(transactional_id)
+        if task is None:  # fenced: it stays prepared
+            return
+        self._waiting[transactional_id] += 1
+        try:
+            await asyncio.wait({task}, timeout=MARKERS_WAIT_S)
+        finally:
+            self._waiting[transactional_id] -= 1
+            if not self._waiting[transactional_id]:
+                del self._waiting[transactional_id]
 
     async def _send_markers(
         self, owned: Owned, transaction: Transaction, transition: TransactionChange
