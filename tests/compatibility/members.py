@@ -83,7 +83,11 @@ def kafka_python(bootstrap: str, group: str, topic: str, session_ms: int) -> Non
     consumer.subscribe([topic], listener=Listener())
     try:
         while True:
-            for records in consumer.poll(timeout_ms=LONG_POLL_S * 1000).values():
+            try:
+                polled = consumer.poll(timeout_ms=LONG_POLL_S * 1000)
+            except kafka.errors.UnknownBrokerIdError:
+                continue  # it asked a leader that newer metadata of its own does not list any more
+            for records in polled.values():
                 for record in records:
                     tell(record=[record.partition, record.offset])
     finally:
