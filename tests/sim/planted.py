@@ -802,7 +802,7 @@ def believe_the_clean_marker() -> Patches:
     return [
         mock.patch.object(recovery, "compare", return_value=Differences()),
         mock.patch.object(recovery._Recovery, "_ends_well", return_value=True),
-        mock.patch.object(Log, "_checked", lambda _, result: result),
+        mock.patch("odradek.log.log.sound_batches", lambda result, _: result),
     ]
 
 

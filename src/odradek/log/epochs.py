@@ -20,6 +20,8 @@ from operator import itemgetter
 from odradek.log.checkpoints import decode_checkpoint, encode_checkpoint, parse_integer
 from odradek.log.disk import Disk, RealDisk
 
+EPOCHS_FILE = "leader-epoch-checkpoint"
+
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 

@@ -11,7 +11,8 @@ from itertools import islice
 from uuid import UUID
 
 from odradek.log.disk import FILES_SYNCED_APART_MAX, Disk
-from odradek.log.log import Flush, Log
+from odradek.log.flush import Flush
+from odradek.log.log import Log
 from odradek.log.offload import Offload
 from odradek.log.partition_metadata import EarlyFile, write_early_files
 from odradek.wire.errors import KafkaError

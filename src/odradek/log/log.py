@@ -18,19 +18,19 @@ Everything runs on the loop. Only `Flush.sync` may run elsewhere.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.log import retention, timestamp_search
 from odradek.log.config import LogConfig
-from odradek.log.disk import Disk
+from odradek.log.epochs import EPOCHS_FILE
 from odradek.log.file_list import FileList
+from odradek.log.flush import Flush
 from odradek.log.host import LogHost
 from odradek.log.indexes import AbortedTransaction
 from odradek.log.partition_metadata import PartitionMetadata
 from odradek.log.producers import Guard, Origin, ProducersUpdate, SequencedBatch
+from odradek.log.read_check import sound_batches
 from odradek.log.recovery import (
-    EPOCHS_FILE,
     HOLES_FILE,
     Checkpointed,
     add_batch,
@@ -41,13 +41,11 @@ from odradek.log.recovery import (
 from odradek.log.segment import Segment, parts
 from odradek.log.segment_files import (
     DELETED_SUFFIX,
-    LOG_SUFFIX,
     SWAP_SUFFIX,
     SegmentFiles,
-    file_name,
 )
 from odradek.log.segments import LogRead, Segments
-from odradek.log.shutdown_record import LogRecord, index_checksums, segment_sizes
+from odradek.log.shutdown_record import LogRecord
 from odradek.log.tail import Tail
 from odradek.log.validation import WritableBuffer, check_batch, one_batch, recompressed
 from odradek.wire.batch import (
@@ -65,7 +63,7 @@ from odradek.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["AppendInfo", "Flush", "Log", "LogHost", "LogRead", "Origin", "UnexpectedOffset"]
+__all__ = ["AppendInfo", "Log", "LogHost", "LogRead", "Origin", "UnexpectedOffset"]
 
 
 class AppendInfo(NamedTuple):
@@ -102,37 +100,6 @@ class UnexpectedOffset(Exception):
         super().__init__(f"records {first_offset}..{last_offset} for a log that is at {end_offset}")
         self.first_offset = first_offset
         self.last_offset = last_offset
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """One flush up to `end_offset`. `sync` blocks and may run off the loop: it touches files only,
-    nothing of the log, and opens each for itself, because the log's may be closed for others;
-    `Log.finish_flush` then says on the loop that it was done. If the directory was renamed
-    meanwhile it was not: then another must follow."""
-
-    disk: Disk
-    directory: str
-    end_offset: int
-    truncations: int
-    paths: list[str]
-
-    def sync(self) -> None:
-        for path in self.paths:
-            try:
-                opened = self.disk.open(path)
-            except FileNotFoundError:
-                continue  # Never written, or deleted.
-            if opened.size:
-                opened.sync()
-            opened.close()
-        self.disk.sync_dir(self.directory)
-
-    def sync_later(self, to_sync: list[str]) -> None:
-        """Leave it to the caller, who does not believe `finish_flush` before it is done."""
-        disk = self.disk
-        to_sync += [path for path in self.paths if disk.exists(path) and disk.size(path)]
-        to_sync.append(self.directory)
 
 
 class Log:
@@ -401,7 +368,7 @@ class Log:
         try:
             result = self.segments.read(offset, end, log_end, max_bytes, min_one_batch)
             if offset < self._unread_before:
-                result = self._checked(result)
+                result = sound_batches(result, self.directory)
         except OSError as error:
             raise self.fail(error) from error
         except CorruptBatch as error:
@@ -409,26 +376,6 @@ class Log:
             logger.error("%s has a damaged batch near offset %d: %s", self, offset, error.message)
             raise
         self.read_bytes += len(result.records)
-        return result
-
-    def _checked(self, result: LogRead) -> LogRead:
-        """The batches up to the first with a wrong checksum; raises CorruptBatch if that is the
-        first. What this process appended was checked then; what it found on disk was not."""
-        sound = 0
-        try:
-            for header in scan(result.records):
-                if not crc_ok(result.records, header):
-                    raise CorruptBatch(f"wrong checksum at offset {header.base_offset}")
-                sound = header.end_position
-        except KafkaError as error:
-            if sound == 0:
-                path = f"{self.directory}/{file_name(result.segment_base, LOG_SUFFIX)}"
-                raise CorruptBatch(
-                    f"{path}, position {result.position}: {error.message}. Another replica can lead"
-                    " meanwhile; to copy this one from the leader again, stop the broker, move"
-                    f" {self.directory} away and start it"
-                ) from None
-            return LogRead(result.records[:sound], result.segment_base, result.position)
         return result
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
@@ -440,16 +387,11 @@ class Log:
         """Where segments begin that were last written to by `timestamp`, and the end of the log if
         that is by now; the greatest first, at most `count_max`. What ListOffsets v0 means by time.
         """
+        end = (self.end_offset, self._clock()) if self.segments.active.size else None
         with self._storage():
-            times = [
-                (max(segment.base_offset, self.start_offset), segment.files.modified_ms)
-                for segment in self.segments
-            ]
-        if self.segments.active.size:
-            times.append((self.end_offset, self._clock()))
-        while times and times[-1][1] > timestamp:
-            times.pop()
-        return [offset for offset, _ in reversed(times)][: max(0, count_max)]
+            return timestamp_search.last_written_by(
+                self.segments, timestamp, self.start_offset, end
+            )[: max(0, count_max)]
 
     def offset_of_greatest_timestamp(self) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
@@ -610,7 +552,7 @@ class Log:
         self._check_order()
 
     def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
-        """Throw everything away and go on at `offset`."""
+        """Delete all records; the next one gets `offset`."""
         self._unchanged = None
         self.tail.clear()
         with self._storage():
@@ -718,7 +660,12 @@ class Log:
         for segment in self.segments:
             segment.files.close()
         with self._storage():
-            self.record = self._make_record(self._unchanged)
+            there = FileList(self.disk, self.directory)
+            if self._unchanged is not None:
+                self.record = self._unchanged.with_start(self.start_offset, there)
+            else:
+                bases = [segment.base_offset for segment in self.segments]
+                self.record = LogRecord.of(there, self.start_offset, self.end_offset, bases)
 
     def _flush_for_good(self, to_sync: list[str] | None) -> None:
         """Flush, or if all records are on disk already, sync what closing has written. A log that
@@ -736,23 +683,6 @@ class Log:
         else:
             flush.sync_later(to_sync)
         self.finish_flush(flush)
-
-    def _make_record(self, unchanged: LogRecord | None) -> LogRecord:
-        """What the next start compares the files with."""
-        there = FileList(self.disk, self.directory)
-        epochs_checksum = there.checksum(EPOCHS_FILE)
-        if unchanged is not None:
-            return unchanged._replace(
-                start_offset=self.start_offset, epochs_checksum=epochs_checksum
-            )
-        bases = [segment.base_offset for segment in self.segments]
-        return LogRecord(
-            self.start_offset,
-            self.end_offset,
-            tuple(segment_sizes(there, base) for base in bases),
-            index_checksums(there, bases[-1]),
-            epochs_checksum,
-        )
 
     def close_files(self) -> None:
         """Let go of all files without writing: the directory has failed, or is to be deleted."""

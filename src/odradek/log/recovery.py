@@ -27,7 +27,7 @@ from odradek.log.checkpoints import CorruptCheckpoint
 from odradek.log.config import LogConfig
 from odradek.log.damage import DamagedLog
 from odradek.log.disk import Disk
-from odradek.log.epochs import LeaderEpochs
+from odradek.log.epochs import EPOCHS_FILE, LeaderEpochs
 from odradek.log.file_list import FileList
 from odradek.log.indexes import CorruptIndex
 from odradek.log.partition_metadata import EARLY_SUFFIX
@@ -54,7 +54,6 @@ from odradek.wire.records import TransactionEnd, decode_transaction_end
 
 logger = logging.getLogger(__name__)
 
-EPOCHS_FILE = "leader-epoch-checkpoint"
 HOLES_FILE = ".odradek_holes"
 # Of files that a process that was killed left behind.
 INTERRUPTED = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX, EARLY_SUFFIX)
@@ -111,7 +110,7 @@ def load_log(
     disk.make_dirs(directory)
     there = finish_interrupted_work(disk, directory, config, now_ms)
     epochs_path = f"{directory}/{EPOCHS_FILE}"
-    differences = compare(there, record, EPOCHS_FILE) if record else Differences()
+    differences = compare(there, record) if record else Differences()
     epochs, epochs_lost = _read_epochs(disk, epochs_path, is_damaged=differences.epochs_differ)
     producers = ProducerStates(
         disk, directory, expiration_ms=producer_expiration_ms, names=there.names

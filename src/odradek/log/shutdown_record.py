@@ -17,10 +17,11 @@ whole. The marker goes before anything is loaded; a record without it is not loo
 import json
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from odradek.log.damage import DamagedLog
 from odradek.log.disk import Disk
+from odradek.log.epochs import EPOCHS_FILE
 from odradek.log.file_list import ABSENT, FileList
 from odradek.log.segment_files import (
     INDEX_SUFFIX,
@@ -55,6 +56,21 @@ class LogRecord(NamedTuple):
     index_checksums: tuple[int, ...]
     epochs_checksum: int
     high_watermark: int = ABSENT  # what `replication-offset-checkpoint` says, if it does
+
+    @classmethod
+    def of(cls, there: FileList, start_offset: int, end_offset: int, bases: list[int]) -> Self:
+        """A log that has been closed, with the base offsets of its segments."""
+        return cls(
+            start_offset,
+            end_offset,
+            tuple(segment_sizes(there, base) for base in bases),
+            index_checksums(there, bases[-1]),
+            there.checksum(EPOCHS_FILE),
+        )
+
+    def with_start(self, start_offset: int, there: FileList) -> Self:
+        """The same log, whose start may have moved, with its leader epochs; no segment has."""
+        return self._replace(start_offset=start_offset, epochs_checksum=there.checksum(EPOCHS_FILE))
 
 
 class Differences(NamedTuple):
@@ -131,7 +147,7 @@ def index_checksums(there: FileList, base_offset: int) -> tuple[int, ...]:
     return tuple(there.checksum(file_name(base_offset, kind)) for kind in INDEX_SUFFIXES)
 
 
-def compare(there: FileList, record: LogRecord, epochs_file: str) -> Differences:
+def compare(there: FileList, record: LogRecord) -> Differences:
     """What differs from the record. Raises DamagedLog where records are gone that were followed by
     others: truncating the log would not restore them."""
     directory = there.directory
@@ -174,9 +190,9 @@ def compare(there: FileList, record: LogRecord, epochs_file: str) -> Differences
             path = f"{directory}/{file_name(base, INDEX_SUFFIX)}"
             logger.warning("%s, or another index beside it, was changed: rebuilding them", path)
             to_scan.add(base)
-    epochs_differ = there.checksum(epochs_file) != record.epochs_checksum
+    epochs_differ = there.checksum(EPOCHS_FILE) != record.epochs_checksum
     if epochs_differ:
         logger.warning(
-            "%s/%s was changed after the clean stop: rebuilding it", directory, epochs_file
+            "%s/%s was changed after the clean stop: rebuilding it", directory, EPOCHS_FILE
         )
     return Differences(frozenset(to_scan), to_shorten, epochs_differ)

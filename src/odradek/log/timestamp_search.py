@@ -39,6 +39,19 @@ def first_of_greatest(segments: Iterable[Segment]) -> Found | None:
     return None if greatest < 0 else _first_record(newest, offset, greatest, newest.base_offset)
 
 
+def last_written_by(
+    segments: Iterable[Segment], timestamp: int, start_offset: int, end: tuple[int, int] | None
+) -> list[int]:
+    """Where segments begin that were last written to by `timestamp`, the greatest offset first;
+    `end` is the offset and time of the log's end, if records are there."""
+    times = [(max(each.base_offset, start_offset), each.files.modified_ms) for each in segments]
+    if end is not None:
+        times.append(end)
+    while times and times[-1][1] > timestamp:
+        times.pop()
+    return [offset for offset, _ in reversed(times)]
+
+
 def _first_in(segment: Segment, timestamp: int, start_offset: int) -> Found | None:
     indexed, offset = segment.time_index.lookup(timestamp)
     is_entry = (indexed, offset) != (NO_TIMESTAMP, segment.base_offset)
