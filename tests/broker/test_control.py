@@ -174,7 +174,7 @@ async def test_alter_partition_over_the_wire_in_every_version(
         def error(response: AlterPartitionResponse) -> ErrorCode:
             return ErrorCode(response.topics[0].partitions[0].error_code)
 
-        made.controller.controller._active.context.brokers.shutting_down.add(others[0])  # type: ignore[union-attr]
+        made.controller.controller._active.term.context.brokers.shutting_down.add(others[0])  # type: ignore[union-attr]
         has_ids = made.controller.cache.topic_id("t") != UUID(int=0)
         for version in range(4 if has_ids else 2):
             unsafe = await ask(version, [leader.id, others[0]])

@@ -783,7 +783,7 @@ def trust_broker_ids() -> Patches:
     original = brokers.failed
 
     async def failed(active: Any, ids: Any) -> None:
-        there = await active.store.brokers()
+        there = await active.term.store.brokers()
         await original(active, [id for id in ids if id not in there])
 
     return [

@@ -24,6 +24,7 @@ from odradek.controller.active_controller import ActiveController
 from odradek.controller.context import ControllerContext, Partition
 from odradek.controller.events import AlterPartitionReceived, IsrProposal
 from odradek.controller.journal import abbreviated, format_state
+from odradek.controller.term import Term
 from odradek.store.cluster import NO_STATE
 from odradek.store.nodes import Refused
 from odradek.store.payloads import LeaderAndIsr
@@ -112,7 +113,8 @@ def _is_eligible(context: ControllerContext, member: int, proposal: IsrProposal)
 
 async def serve(active: ActiveController, request: AlterPartitionReceived) -> None:
     """Write what is sound, announce the partitions to every broker, and answer."""
-    context = active.context
+    term = active.term
+    context = term.context
     sender = context.brokers.get(request.broker_id)
     if sender is None or sender.epoch != request.broker_epoch:
         raise KafkaError(
@@ -130,10 +132,10 @@ async def serve(active: ActiveController, request: AlterPartitionReceived) -> No
         else:
             known[found.tp] = _Known(proposal, found)
     names = abbreviated((f"{tp}:{list(of.proposal.state.isr)}" for tp, of in known.items()), " ")
-    active.note(f"AlterPartition broker={request.broker_id} {names}")
-    outcomes.update(await _apply(active, known))
+    term.note(f"AlterPartition broker={request.broker_id} {names}")
+    outcomes.update(await _apply(term, known))
     if known:
-        await active.announce(context.brokers, (of.partition for of in known.values()))
+        await term.announce(context.brokers, (of.partition for of in known.values()))
     request.succeed(outcomes)
     await active.reassigner.isr_changed(
         tp for tp, of in known.items() if isinstance(outcomes[of.proposal], LeaderAndIsr)
@@ -152,14 +154,12 @@ def _find(context: ControllerContext, proposal: IsrProposal) -> Partition | Erro
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition is None else partition
 
 
-async def _apply(
-    active: ActiveController, known: Mapping[TopicPartition, _Known]
-) -> dict[IsrProposal, Outcome]:
+async def _apply(term: Term, known: Mapping[TopicPartition, _Known]) -> dict[IsrProposal, Outcome]:
     """The state of each partition as it now stands, or why it was refused."""
     outcomes: dict[IsrProposal, Outcome] = {}
     writing: dict[TopicPartition, _Known] = {}
     for tp, of in known.items():
-        judged = judge(active.context, of.partition, of.proposal)
+        judged = judge(term.context, of.partition, of.proposal)
         if judged is Acceptance.WRITE:
             writing[tp] = of
         elif judged is Acceptance.IN_FORCE:
@@ -168,14 +168,14 @@ async def _apply(
         else:
             assert isinstance(judged, ErrorCode)
             outcomes[of.proposal] = judged
-    for tp, written in (await _write(active, writing)).items():
+    for tp, written in (await _write(term, writing)).items():
         outcomes[known[tp].proposal] = written
-    _record_refusals(active, known.values(), outcomes)
+    _record_refusals(term, known.values(), outcomes)
     return outcomes
 
 
 async def _write(
-    active: ActiveController, writing: Mapping[TopicPartition, _Known]
+    term: Term, writing: Mapping[TopicPartition, _Known]
 ) -> dict[TopicPartition, Outcome]:
     if not writing:
         return {}
@@ -188,9 +188,9 @@ async def _write(
             return state  # our own write, sent twice over a lost connection
         if state.partition_epoch != asked.partition_epoch:
             return _WRITTEN_SINCE
-        return replace(asked, controller_epoch=active.context.epoch)
+        return replace(asked, controller_epoch=term.context.epoch)
 
-    written = await active.store.update_partition_states(writing, decide, active.fence)
+    written = await term.store.update_partition_states(writing, decide, term.fence)
     outcomes: dict[TopicPartition, Outcome] = {}
     for tp, outcome in written.items():
         if isinstance(outcome, LeaderAndIsr):
@@ -199,18 +199,18 @@ async def _write(
         else:
             outcomes[tp] = _CODES.get(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)
         if tp in stored:
-            active.learn(writing[tp].partition, stored[tp])
+            term.learn(writing[tp].partition, stored[tp])
     return outcomes
 
 
 def _record_refusals(
-    active: ActiveController, known: Iterable[_Known], outcomes: Mapping[IsrProposal, Outcome]
+    term: Term, known: Iterable[_Known], outcomes: Mapping[IsrProposal, Outcome]
 ) -> None:
     for proposal, partition in known:
         outcome = outcomes[proposal]
         current = partition.leader_and_isr
         if isinstance(outcome, ErrorCode):
-            active.record_failure(
+            term.record_failure(
                 "" if current is None else format_state(current),
                 format_state(proposal.state),
                 partition.tp,

@@ -11,7 +11,7 @@ from odradek.controller.active_controller import ActiveController
 from odradek.controller.context import Partition, Replica
 from odradek.controller.elections import Strategy
 from odradek.controller.journal import format_partitions
-from odradek.controller.term import WatchKind
+from odradek.controller.term import Term, WatchKind
 from odradek.store.payloads import BrokerRegistration, LeaderAndIsr
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
@@ -57,20 +57,21 @@ async def brokers_changed(active: ActiveController) -> None:
 
     The channel of one that is gone stays as long as its registration, to see it come back.
     """
-    context, channels = active.context, active.channels
-    await active.store.broker_ids(active.watches[WatchKind.BROKERS])
-    in_store = await active.store.brokers()
+    term = active.term
+    context, channels = term.context, term.channels
+    await term.store.broker_ids(term.watches[WatchKind.BROKERS])
+    in_store = await term.store.brokers()
     channels.keep(in_store)
     registered = {
         id: one
         for id, one in in_store.items()
         # This broker is there, even if it has closed its own sockets.
-        if id == active.broker_id or not channels.is_deserted(one)
+        if id == term.broker_id or not channels.is_deserted(one)
     }
     changes = compare(context.brokers, registered)
     if not changes:
         return
-    active.note(f"BrokerChange {changes}")
+    term.note(f"BrokerChange {changes}")
     for id in (*changes.new, *changes.bounced):
         channels.add(registered[id])
     if changes.new:
@@ -92,11 +93,12 @@ async def brokers_changed(active: ActiveController) -> None:
 
 async def started(active: ActiveController, ids: Collection[int]) -> None:
     """These brokers are here: give them everything, and retry what waited for them."""
-    context = active.context
+    term = active.term
+    context = term.context
     for id in ids:
         context.brokers.offline_dirs.pop(id, None)
-    await active.announce([id for id in context.brokers if id not in ids])
-    await active.announce(
+    await term.announce([id for id in context.brokers if id not in ids])
+    await term.announce(
         ids,
         (p for p in context.partitions() if not context.is_queued_for_deletion(p.tp.topic)),
     )
@@ -120,7 +122,7 @@ async def started(active: ActiveController, ids: Collection[int]) -> None:
     )
     await active.deletion.resume(deleting)
     for id in ids:
-        await active.store.broker(id, active.watches[WatchKind.BROKER])
+        await term.store.broker(id, term.watches[WatchKind.BROKER])
 
 
 async def _fence_earlier_incarnations(active: ActiveController, ids: Collection[int]) -> None:
@@ -129,7 +131,7 @@ async def _fence_earlier_incarnations(active: ActiveController, ids: Collection[
     We saw the others leave and wrote then; a broker that was gone before our term may have an ISR
     change of its earlier incarnation on the way.
     """
-    context = active.context
+    context = active.term.context
     absent = [id for id in ids if id in context.brokers.absent_at_start]
     context.brokers.absent_at_start.difference_update(absent)
     unfenced: dict[TopicPartition, Partition] = {}
@@ -150,14 +152,14 @@ async def _fence_earlier_incarnations(active: ActiveController, ids: Collection[
 async def retry_offline(active: ActiveController, topic: str | None = None) -> set[TopicPartition]:
     """Try every partition without a leader again; answers those that have one now."""
     outcomes = await active.partitions.move(
-        active.context.partitions_without_leader(topic), partition_states.ONLINE
+        active.term.context.partitions_without_leader(topic), partition_states.ONLINE
     )
     return {tp for tp, outcome in outcomes.items() if isinstance(outcome, LeaderAndIsr)}
 
 
 async def failed(active: ActiveController, ids: Collection[int]) -> None:
     """These brokers are gone, and with them their replicas."""
-    context = active.context
+    context = active.term.context
     for id in ids:
         context.brokers.offline_dirs.pop(id, None)
         context.brokers.shutting_down.discard(id)
@@ -166,7 +168,8 @@ async def failed(active: ActiveController, ids: Collection[int]) -> None:
 
 async def _replicas_offline(active: ActiveController, replicas: list[Replica]) -> None:
     """The same for a broker that went and for a directory that failed."""
-    context = active.context
+    term = active.term
+    context = term.context
     deleting = [r for r in replicas if context.is_queued_for_deletion(r[0].topic)]
     others = [r for r in replicas if not context.is_queued_for_deletion(r[0].topic)]
     leaderless: dict[TopicPartition, Partition] = {}
@@ -188,25 +191,26 @@ async def _replicas_offline(active: ActiveController, replicas: list[Replica]) -
     await active.replicas.move(others, replica_states.OFFLINE, fence=unfenced)
     await active.deletion.failed(deleting)
     if not others and not elected:
-        await active.announce(list(context.brokers))
+        await term.announce(list(context.brokers))
 
 
-async def broker_modified(active: ActiveController, id: int) -> None:
+async def broker_modified(term: Term, id: int) -> None:
     """BrokerModifications: a registration was rewritten. New endpoints are announced to every
     broker."""
-    broker = await active.store.broker(id, active.watches[WatchKind.BROKER])
-    known = active.context.brokers.get(id)
+    broker = await term.store.broker(id, term.watches[WatchKind.BROKER])
+    known = term.context.brokers.get(id)
     if broker is None or known is None or broker.epoch != known.epoch:
         return  # BrokerChange follows
     if broker.endpoints != known.endpoints:
-        active.note(f"BrokerModifications broker={id}")
-        active.context.brokers[id] = broker
-        await active.announce(list(active.context.brokers))
+        term.note(f"BrokerModifications broker={id}")
+        term.context.brokers[id] = broker
+        await term.announce(list(term.context.brokers))
 
 
 async def controlled_shutdown(active: ActiveController, id: int, epoch: int) -> set[TopicPartition]:
     """Take leadership and ISR membership off a broker; answers what it still leads."""
-    context = active.context
+    term = active.term
+    context = term.context
     known = context.brokers.get(id)
     if known is None:
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {id} is not registered")
@@ -215,7 +219,7 @@ async def controlled_shutdown(active: ActiveController, id: int, epoch: int) -> 
             ErrorCode.STALE_BROKER_EPOCH,
             f"broker {id} is at epoch {known.epoch}, the request at {epoch}",
         )
-    active.note(f"ControlledShutdown broker={id}")
+    term.note(f"ControlledShutdown broker={id}")
     context.brokers.shutting_down.add(id)
     led: list[Partition] = []
     followed: list[Partition] = []
@@ -232,7 +236,7 @@ async def controlled_shutdown(active: ActiveController, id: int, epoch: int) -> 
         (led if leader_and_isr.leader == id else followed).append(partition)
     await active.partitions.move(led, partition_states.ONLINE, Strategy.CONTROLLED_SHUTDOWN)
     # First stop fetching, then leave the ISR: the other way round it would be added again.
-    async with active.control_requests() as requests:
+    async with term.control_requests() as requests:
         for partition in followed:
             requests.add_stop_replica(id, partition.tp, delete=False)
     # Also where it was not in the ISR: the leader may be about to let it in, and it may come back
@@ -249,13 +253,13 @@ async def controlled_shutdown(active: ActiveController, id: int, epoch: int) -> 
     }
 
 
-async def allocate_producer_ids(active: ActiveController, id: int, epoch: int) -> range:
+async def allocate_producer_ids(term: Term, id: int, epoch: int) -> range:
     """A block of producer ids for a registered broker. KIP-730, docs/spec/protocol-ladder.md 4.
 
     Not behind the fence of this term: each writer takes the block after the last, so blocks never
     overlap, and one that was taken for an answer that was lost stays unused.
     """
-    known = active.context.brokers.get(id)
+    known = term.context.brokers.get(id)
     if known is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {id} is not registered")
     if epoch != known.epoch:
@@ -263,24 +267,23 @@ async def allocate_producer_ids(active: ActiveController, id: int, epoch: int) -
             ErrorCode.STALE_BROKER_EPOCH,
             f"broker {id} is at epoch {known.epoch}, the request at {epoch}",
         )
-    block = await active.store.allocate_producer_ids(id)
-    active.note(f"AllocateProducerIds broker={id} first={block.start} last={block.stop - 1}")
+    block = await term.store.allocate_producer_ids(id)
+    term.note(f"AllocateProducerIds broker={id} first={block.start} last={block.stop - 1}")
     return block
 
 
 async def directories_failed(active: ActiveController) -> None:
     """LogDirEventNotification: ask the brokers about each of their replicas."""
-    names = await active.store.notifications.log_dir_notifications(
-        active.watches[WatchKind.LOG_DIRS]
-    )
+    term = active.term
+    names = await term.store.notifications.log_dir_notifications(term.watches[WatchKind.LOG_DIRS])
     if not names:
         return
     try:
-        ids = sorted(await active.store.notifications.log_dir_failures(names))
-        active.note(f"LogDirEventNotification brokers={ids}")
-        await active.replicas.move(active.context.replicas_on(ids), replica_states.ONLINE)
+        ids = sorted(await term.store.notifications.log_dir_failures(names))
+        term.note(f"LogDirEventNotification brokers={ids}")
+        await active.replicas.move(term.context.replicas_on(ids), replica_states.ONLINE)
     finally:
-        await active.store.notifications.drop_log_dir_notifications(names, active.fence)
+        await term.store.notifications.drop_log_dir_notifications(names, term.fence)
 
 
 async def replicas_answered(
@@ -290,7 +293,8 @@ async def replicas_answered(
     offline: Collection[TopicPartition],
 ) -> None:
     """What a LeaderAndIsr response says of a broker's directories."""
-    context = active.context
+    term = active.term
+    context = term.context
     earlier = context.brokers.offline_dirs.get(id, set())
     known = {tp for tp in offline if context.partition(tp) is not None}
     now = (earlier - set(online)) | known
@@ -300,7 +304,7 @@ async def replicas_answered(
     else:
         context.brokers.offline_dirs.pop(id, None)
     if fresh:
-        active.note(
+        term.note(
             f"LeaderAndIsrResponseReceived broker={id} offline={format_partitions(sorted(fresh))}"
         )
         await _replicas_offline(active, [(tp, id) for tp in sorted(fresh)])

@@ -21,6 +21,7 @@ from odradek.controller.events import (
     UpdateMetadataResponseReceived,
 )
 from odradek.controller.journal import EntryKind
+from odradek.controller.term import Term
 from odradek.controller.unclean_elections import name_of_error
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
@@ -40,17 +41,18 @@ class PartitionError(Protocol):
 async def leader_and_isr_answered(
     active: ActiveController, event: LeaderAndIsrResponseReceived
 ) -> None:
+    term = active.term
     broker_id, request, response = event.broker_id, event.request, event.response
-    _record(active, broker_id, "LeaderAndIsr", response.error_code, response.partition_errors)
+    _record(term, broker_id, "LeaderAndIsr", response.error_code, response.partition_errors)
     active.unclean_elections.answered(event)
-    if response.error_code != ErrorCode.NONE or not _is_current(active, broker_id, request):
+    if response.error_code != ErrorCode.NONE or not _is_current(term, broker_id, request):
         return
     offline = [
         _tp(error)
         for error in response.partition_errors
         if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     ]
-    marked = active.context.brokers.offline_dirs.get(broker_id)
+    marked = term.context.brokers.offline_dirs.get(broker_id)
     if not offline and not marked:
         return
     online = [
@@ -62,17 +64,18 @@ async def leader_and_isr_answered(
 async def stop_replica_answered(
     active: ActiveController, event: TopicDeletionStopReplicaResponseReceived
 ) -> None:
+    term = active.term
     broker_id, request, response = event.broker_id, event.request, event.response
-    _record(active, broker_id, "StopReplica", response.error_code, response.partition_errors)
-    if not _is_current(active, broker_id, request):
+    _record(term, broker_id, "StopReplica", response.error_code, response.partition_errors)
+    if not _is_current(term, broker_id, request):
         return
     deleting = {
         TopicPartition(topic.topic_name, state.partition_index)
         for topic in request.topic_states
-        if topic.topic_name in active.context.topics_deleting
+        if topic.topic_name in term.context.topics_deleting
         for state in topic.partition_states
         # A move may have deleted a replica shortly before its topic went: that one is forgotten.
-        if state.delete_partition and _is_assigned(active, topic.topic_name, state, broker_id)
+        if state.delete_partition and _is_assigned(term, topic.topic_name, state, broker_id)
     }
     if not deleting:
         return
@@ -88,28 +91,24 @@ async def stop_replica_answered(
     await active.deletion.succeeded(done)
 
 
-def update_metadata_answered(
-    active: ActiveController, event: UpdateMetadataResponseReceived
-) -> None:
-    _record(active, event.broker_id, "UpdateMetadata", event.response.error_code, ())
+def update_metadata_answered(term: Term, event: UpdateMetadataResponseReceived) -> None:
+    _record(term, event.broker_id, "UpdateMetadata", event.response.error_code, ())
 
 
 def _is_current(
-    active: ActiveController, broker_id: int, request: LeaderAndIsrRequest | StopReplicaRequest
+    term: Term, broker_id: int, request: LeaderAndIsrRequest | StopReplicaRequest
 ) -> bool:
-    known = active.context.brokers.get(broker_id)
+    known = term.context.brokers.get(broker_id)
     return known is not None and known.epoch == request.broker_epoch
 
 
-def _is_assigned(
-    active: ActiveController, topic: str, state: StopReplicaPartitionState, broker_id: int
-) -> bool:
+def _is_assigned(term: Term, topic: str, state: StopReplicaPartitionState, broker_id: int) -> bool:
     tp = TopicPartition(topic, state.partition_index)
-    return broker_id in active.context.assignment(tp).replicas
+    return broker_id in term.context.assignment(tp).replicas
 
 
 def _record(
-    active: ActiveController,
+    term: Term,
     broker_id: int,
     api: str,
     error_code: int,
@@ -117,7 +116,7 @@ def _record(
 ) -> None:
     """One entry for the request's own error, and one for each code its partitions had."""
     if error_code != ErrorCode.NONE:
-        active.journal.record(
+        term.journal.record(
             EntryKind.RESPONSE, after=f"{api}: {name_of_error(error_code)}", broker=broker_id
         )
     by_code: dict[int, list[TopicPartition]] = {}
@@ -125,7 +124,7 @@ def _record(
         if error.error_code not in QUIET:
             by_code.setdefault(error.error_code, []).append(_tp(error))
     for code, tps in by_code.items():
-        active.journal.record(
+        term.journal.record(
             EntryKind.RESPONSE,
             after=f"{api}: {name_of_error(code)}",
             broker=broker_id,

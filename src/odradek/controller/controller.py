@@ -36,7 +36,7 @@ from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.controller.partition_states import PartitionState
 from odradek.controller.reassignment_rules import Target
 from odradek.controller.replica_states import ReplicaState
-from odradek.controller.term import RequestsNotSent
+from odradek.controller.term import RequestsNotSent, Term
 from odradek.store.api import SessionExpired, StoreError, StoreUnavailable
 from odradek.store.cluster import ClusterStore
 from odradek.store.controller_nodes import ControllerTerm
@@ -117,14 +117,14 @@ class Controller:
     @property
     def epoch(self) -> int:
         """The controller epoch of our term; 0 on standby."""
-        return 0 if self._active is None else self._active.context.epoch
+        return 0 if self._active is None else self._active.term.context.epoch
 
     @property
     def elections_won(self) -> int:
         return self.election.won
 
     def is_queued_for_deletion(self, topic: str) -> bool:
-        return self._active is not None and self._active.context.is_queued_for_deletion(topic)
+        return self._active is not None and self._active.term.context.is_queued_for_deletion(topic)
 
     def states(self) -> Iterator[tuple[PartitionState, list[ReplicaState]]]:
         """The state of each partition and of its replicas; none where this is not the controller.
@@ -132,7 +132,7 @@ class Controller:
         active = self._active
         if active is None:
             return
-        context = active.context
+        context = active.term.context
         for partition in list(context.partitions()):
             replicas = partition.assignment.replicas
             states = [context.replicas.state(partition.tp, broker) for broker in replicas]
@@ -228,7 +228,7 @@ class Controller:
         if topic is None:
             self.config.unclean_leader_election_enable = True
         if self._active is not None:
-            self._active.put(
+            self._active.term.put(
                 events.UncleanLeaderElectionEnable()
                 if topic is None
                 else events.TopicUncleanLeaderElectionEnable(topic)
@@ -249,7 +249,7 @@ class Controller:
 
     def on_reach(self, broker_id: int) -> None:
         if broker_id != self.broker_id and self._active is not None:
-            self._active.put(events.BrokerChange())
+            self._active.term.put(events.BrokerChange())
 
     async def connect(self, host: str, port: int) -> ChannelPeer:
         return await self._connect(host, port)
@@ -312,7 +312,7 @@ class Controller:
             case ApiRequest():
                 await self._serve(event)
             case _:
-                if active is None or active.context.epoch != queued.epoch:
+                if active is None or active.term.context.epoch != queued.epoch:
                     return  # of an earlier term
                 try:
                     await dispatch.process(active, event)
@@ -386,13 +386,12 @@ class Controller:
 
     async def begin_term(self, elected: ControllerTerm) -> None:
         self.journal.controller_epoch = elected.epoch
-        self._active = active = ActiveController(
-            self.broker_id, elected, self._store, self.config, self.journal, self
-        )
+        term = Term(self.broker_id, elected, self._store, self.config, self.journal, self)
+        self._active = active = ActiveController(term)
         known = self._watch.hand_over()
         if known is not None:
-            active.channels.adopt(known)
-        active.note(f"broker {self.broker_id} elected controller")
+            term.channels.adopt(known)
+        term.note(f"broker {self.broker_id} elected controller")
         try:
             await failover(active)
         except ControllerMoved:
@@ -427,7 +426,7 @@ class Controller:
         active = self._active
         if active is not None and self.election.state is ELECTED:
             self._rebalance_timer = asyncio.get_running_loop().call_later(
-                delay_s, active.put, events.AutoPreferredReplicaLeaderElection()
+                delay_s, active.term.put, events.AutoPreferredReplicaLeaderElection()
             )
 
     async def _open_connection(self, host: str, port: int) -> Connection:

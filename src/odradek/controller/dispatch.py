@@ -19,7 +19,7 @@ async def process(active: ActiveController, event: TermEvent) -> None:
         case events.BrokerChange():
             await brokers.brokers_changed(active)
         case events.BrokerModifications(broker_id):
-            await brokers.broker_modified(active, broker_id)
+            await brokers.broker_modified(active.term, broker_id)
         case events.TopicChange():
             await topics.topics_changed(active)
         case events.PartitionModifications(topic):
@@ -41,17 +41,17 @@ async def process(active: ActiveController, event: TermEvent) -> None:
         case events.PaceMoves():
             await active.reassigner.pace_moves()
         case events.UncleanLeaderElectionEnable():
-            active.note("unclean leader election enabled for all topics")
+            active.term.note("unclean leader election enabled for all topics")
             await brokers.retry_offline(active)
         case events.TopicUncleanLeaderElectionEnable(topic):
-            active.note(f"unclean leader election enabled for {topic}")
+            active.term.note(f"unclean leader election enabled for {topic}")
             await brokers.retry_offline(active, topic)
         case events.LeaderAndIsrResponseReceived():
             await control_responses.leader_and_isr_answered(active, event)
         case events.TopicDeletionStopReplicaResponseReceived():
             await control_responses.stop_replica_answered(active, event)
         case events.UpdateMetadataResponseReceived():
-            control_responses.update_metadata_answered(active, event)
+            control_responses.update_metadata_answered(active.term, event)
 
 
 async def serve(active: ActiveController, request: AnyApiRequest) -> None:
@@ -65,10 +65,10 @@ async def serve(active: ActiveController, request: AnyApiRequest) -> None:
             await elect_leaders.serve(active, request)
         case events.ApiPartitionReassignment(moves=moves):
             targets = (f"{tp}:{'cancel' if to is None else list(to)}" for tp, to in moves.items())
-            active.note(f"ApiPartitionReassignment {abbreviated(targets, ' ')}")
+            active.term.note(f"ApiPartitionReassignment {abbreviated(targets, ' ')}")
             request.succeed(await active.reassigner.request(moves))
         case events.PlanMovesReceived(plan=plan, moves=planned, throttle=rate):
-            active.note(f"PlanMoves plan={plan} {abbreviated(map(str, planned), ' ')}")
+            active.term.note(f"PlanMoves plan={plan} {abbreviated(map(str, planned), ' ')}")
             active.reassigner.plans.report_strain(request.strained)
             request.succeed(await active.reassigner.request_for_plan(plan, planned, rate))
         case events.ListPartitionReassignments():
@@ -76,5 +76,7 @@ async def serve(active: ActiveController, request: AnyApiRequest) -> None:
         case events.AlterPartitionReceived():
             await alter_partition.serve(active, request)
         case events.AllocateProducerIds():
-            block = brokers.allocate_producer_ids(active, request.broker_id, request.broker_epoch)
+            block = brokers.allocate_producer_ids(
+                active.term, request.broker_id, request.broker_epoch
+            )
             request.succeed(await block)

@@ -53,7 +53,8 @@ async def elect_leaders(
 ) -> dict[TopicPartition, PartitionOutcome]:
     """Elect on an operator's request. None is every partition; then those that need no election are
     left out."""
-    context = active.context
+    term = active.term
+    context = term.context
     asked = (
         [partition.tp for partition in context.partitions()]
         if tps is None
@@ -71,7 +72,7 @@ async def elect_leaders(
             results[tp] = error
     if electable:
         names = format_partitions(partition.tp for partition in electable)
-        active.note(f"ReplicaLeaderElection {election_type.name} {names}")
+        term.note(f"ReplicaLeaderElection {election_type.name} {names}")
     outcomes = await active.partitions.move(
         electable, partition_states.ONLINE, _STRATEGY[election_type]
     )
@@ -85,16 +86,17 @@ async def elect_leaders(
 
 async def serve(active: ActiveController, request: ElectLeaders) -> None:
     """Elect, and reply when the outcome is known."""
+    term = active.term
     results = await elect_leaders(active, request.election_type, request.partitions)
     elected = {}
     if request.election_type is ElectionType.UNCLEAN:
         for tp, outcome in results.items():
-            partition = active.context.partition(tp)
+            partition = term.context.partition(tp)
             if outcome.error is ErrorCode.NONE and partition is not None:
                 assert partition.leader_and_isr is not None
                 elected[tp] = partition.leader_and_isr
     if elected:
-        timeout_s = active.config.request_timeout_ms / 1000
+        timeout_s = term.config.request_timeout_ms / 1000
         active.unclean_elections.wait(request, results, elected, timeout_s)
     else:
         request.succeed(results)
@@ -102,15 +104,14 @@ async def serve(active: ActiveController, request: ElectLeaders) -> None:
 
 async def legacy_preferred_election(active: ActiveController) -> None:
     """ReplicaLeaderElection asked for through its node, which goes when it is done."""
-    tps = await active.store.requests.preferred_election(
-        active.watches[WatchKind.PREFERRED_ELECTION]
-    )
+    term = active.term
+    tps = await term.store.requests.preferred_election(term.watches[WatchKind.PREFERRED_ELECTION])
     if tps is None:
         return
     try:
         await elect_leaders(active, ElectionType.PREFERRED, sorted(tps))
     finally:
-        await active.store.requests.drop_preferred_election(active.fence)
+        await term.store.requests.drop_preferred_election(term.fence)
 
 
 def imbalanced(context: ControllerContext, percentage: int) -> list[Partition]:
@@ -145,7 +146,8 @@ def _can_be_preferred(context: ControllerContext, partition: Partition) -> bool:
 
 async def rebalance(active: ActiveController) -> None:
     """AutoPreferredReplicaLeaderElection."""
-    chosen = imbalanced(active.context, active.config.leader_imbalance_per_broker_percentage)
+    term = active.term
+    chosen = imbalanced(term.context, term.config.leader_imbalance_per_broker_percentage)
     if chosen:
-        active.note(f"AutoPreferredReplicaLeaderElection {format_partitions(p.tp for p in chosen)}")
+        term.note(f"AutoPreferredReplicaLeaderElection {format_partitions(p.tp for p in chosen)}")
         await active.partitions.move(chosen, partition_states.ONLINE, Strategy.PREFERRED)

@@ -16,17 +16,18 @@ from odradek.controller import (
 from odradek.controller.active_controller import ActiveController
 from odradek.controller.context import Partition, Replica
 from odradek.controller.restarted_replicas import IsrRepair
-from odradek.controller.term import WatchKind
+from odradek.controller.term import Term, WatchKind
 
 
 async def failover(active: ActiveController) -> None:
     """Everything a new controller does before its first event."""
-    store, context = active.store, active.context
-    await store.controller.write_features(active.config.protocol, active.fence)
-    await _watch(active)
-    repairs = await load(active)
+    term = active.term
+    store, context = term.store, term.context
+    await store.controller.write_features(term.config.protocol, term.fence)
+    await _watch(term)
+    repairs = await load(term)
     await active.deletion.take_over()
-    await active.announce(list(context.brokers))
+    await term.announce(list(context.brokers))
     await start_replicas(active, repairs)
     await start_partitions(active)
     await _resume_reassignments(active)
@@ -34,35 +35,35 @@ async def failover(active: ActiveController) -> None:
     await elect_leaders.legacy_preferred_election(active)
 
 
-async def _watch(active: ActiveController) -> None:
+async def _watch(term: Term) -> None:
     """Leave the watches, and drop notifications of what we are about to read anyway."""
-    store, watches = active.store, active.watches
+    store, watches = term.store, term.watches
     await store.broker_ids(watches[WatchKind.BROKERS])
     await store.topics(watches[WatchKind.TOPICS])
     await store.requests.deletions(watches[WatchKind.DELETIONS])
     stale_directories = await store.notifications.log_dir_notifications(watches[WatchKind.LOG_DIRS])
     stale_isr_changes = await store.notifications.isr_notifications(watches[WatchKind.ISR_CHANGES])
-    await store.notifications.drop_log_dir_notifications(stale_directories, active.fence)
-    await store.notifications.drop_isr_notifications(stale_isr_changes, active.fence)
+    await store.notifications.drop_log_dir_notifications(stale_directories, term.fence)
+    await store.notifications.drop_isr_notifications(stale_isr_changes, term.fence)
 
 
-async def load(active: ActiveController) -> dict[Partition, IsrRepair]:
+async def load(term: Term) -> dict[Partition, IsrRepair]:
     """Fill the context; answers the partitions with replicas that restarted unseen."""
-    store, context = active.store, active.context
+    store, context = term.store, term.context
     registered = await store.brokers()
     context.brokers.update(
-        (id, one) for id, one in registered.items() if not active.channels.is_deserted(one)
+        (id, one) for id, one in registered.items() if not term.channels.is_deserted(one)
     )
     names = await store.topics()
-    nodes = await store.topic_nodes(names, active.watches[WatchKind.TOPIC])
-    for topic, node in (await topic_ids.give_ids(active, nodes)).items():
+    nodes = await store.topic_nodes(names, term.watches[WatchKind.TOPIC])
+    for topic, node in (await topic_ids.give_ids(term, nodes)).items():
         context.add_topic(topic, node.topic_id)
         for tp, assignment in topics.assignments(topic, node).items():
             context.set_assignment(tp, assignment)
             if assignment.is_reassigning:
                 context.reassigning[tp] = None
     for id in context.brokers:
-        await store.broker(id, active.watches[WatchKind.BROKER])
+        await store.broker(id, term.watches[WatchKind.BROKER])
     epochs = {broker.id: broker.epoch for broker in context.brokers.values()}
     repairs: dict[Partition, IsrRepair] = {}
     partitions = {partition.tp: partition for partition in context.partitions()}
@@ -77,12 +78,12 @@ async def load(active: ActiveController) -> dict[Partition, IsrRepair]:
             repairs[partition] = repair
     context.brokers.absent_at_start = context.replicas.brokers() - context.brokers.keys()
     for broker in context.brokers.values():
-        active.channels.add(broker)
-    active.note(
+        term.channels.add(broker)
+    term.note(
         f"loaded brokers={sorted(context.brokers)} topics={len(context.topics)} "
         f"partitions={context.partition_count}"
     )
-    active.journal.cause = "failover"
+    term.journal.cause = "failover"
     return repairs
 
 
@@ -92,7 +93,8 @@ async def start_replicas(active: ActiveController, repairs: dict[Partition, IsrR
     Those that restarted while no controller was watching come first: they must not be told of a
     leadership that they may have lost.
     """
-    context = active.context
+    term = active.term
+    context = term.context
     online: list[Replica] = []
     offline: list[Replica] = []
     for partition in context.partitions():
@@ -113,7 +115,7 @@ async def start_replicas(active: ActiveController, repairs: dict[Partition, IsrR
         if replica in partition.assignment.replicas
     ]
     if judged:
-        active.note(f"replicas restarted unseen in {len(judged)} partitions")
+        term.note(f"replicas restarted unseen in {len(judged)} partitions")
         await active.replicas.move(leaving, replica_states.OFFLINE)
     await active.replicas.move(offline, replica_states.OFFLINE)
     await _raise_epochs(
@@ -128,13 +130,13 @@ async def _raise_epochs(active: ActiveController, partitions: list[Partition]) -
         partition
         for partition in partitions
         if partition.leader_and_isr is not None
-        and partition.leader_and_isr.controller_epoch != active.context.epoch
+        and partition.leader_and_isr.controller_epoch != active.term.context.epoch
     )
 
 
 async def start_partitions(active: ActiveController) -> None:
     """The partition machine: everything without a live leader gets an election."""
-    context = active.context
+    context = active.term.context
     for partition in context.partitions():
         leader_and_isr = partition.leader_and_isr
         state = partition_states.initial(
@@ -148,10 +150,11 @@ async def start_partitions(active: ActiveController) -> None:
 
 async def _resume_reassignments(active: ActiveController) -> None:
     """First what the legacy node asks for, then what earlier controllers had begun."""
-    context = active.context
+    term = active.term
+    context = term.context
     await active.reassigner.load()
     await active.reassigner.drop_deleted_topics()
     begun = list(context.reassigning)
-    asked = await active.store.requests.reassignment(active.watches[WatchKind.REASSIGNMENT])
+    asked = await term.store.requests.reassignment(term.watches[WatchKind.REASSIGNMENT])
     resumed = await active.reassigner.legacy_request(asked, resume=True)
     await active.reassigner.resume([tp for tp in begun if tp not in resumed])

@@ -11,7 +11,7 @@ from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import Partition
 from odradek.controller.journal import format_partitions
 from odradek.controller.reassigner import topic_node
-from odradek.controller.term import WatchKind
+from odradek.controller.term import Term, WatchKind
 from odradek.store.payloads import TopicNode
 from odradek.wire.topics import TopicPartition
 
@@ -28,20 +28,21 @@ def assignments(topic: str, node: TopicNode) -> dict[TopicPartition, ReplicaAssi
 
 async def topics_changed(active: ActiveController) -> None:
     """TopicChange: a topic node came or went."""
-    context = active.context
-    names = await active.store.topics(active.watches[WatchKind.TOPICS])
+    term = active.term
+    context = term.context
+    names = await term.store.topics(term.watches[WatchKind.TOPICS])
     new = [name for name in names if name not in context.topics]
     gone = context.topics.keys() - set(names)
     for topic in gone:
         context.remove_topic(topic)
     if gone:
         await active.reassigner.drop_deleted_topics()
-    nodes = await active.store.topic_nodes(new, active.watches[WatchKind.TOPIC])
+    nodes = await term.store.topic_nodes(new, term.watches[WatchKind.TOPIC])
     if not nodes and not gone:
         return
-    active.note(f"TopicChange new={sorted(nodes)} gone={sorted(gone)}")
+    term.note(f"TopicChange new={sorted(nodes)} gone={sorted(gone)}")
     created: list[Partition] = []
-    for topic, node in (await topic_ids.give_ids(active, nodes)).items():
+    for topic, node in (await topic_ids.give_ids(term, nodes)).items():
         context.add_topic(topic, node.topic_id)
         created += [context.set_assignment(tp, of) for tp, of in assignments(topic, node).items()]
     await create(active, created)
@@ -62,84 +63,87 @@ async def create(active: ActiveController, partitions: Collection[Partition]) ->
 
 async def topic_modified(active: ActiveController, topic: str) -> None:
     """PartitionModifications: the topic's node was written. New partitions are created."""
-    context = active.context
-    node = await active.store.topic(topic, active.watches[WatchKind.TOPIC])
+    term = active.term
+    context = term.context
+    node = await term.store.topic(topic, term.watches[WatchKind.TOPIC])
     if node is None or topic not in context.topics:
         return  # TopicChange follows
     if node.topic_id is None and topic in context.topic_ids.ids:
-        await topic_ids.restore_id(active, topic)
+        await topic_ids.restore_id(term, topic)
     found = assignments(topic, node)
     new = {tp: of for tp, of in found.items() if not context.assignment(tp).replicas}
     if not new:
         return
     numbers = [tp.partition for tp in new]
     if context.is_queued_for_deletion(topic):
-        active.note(f"PartitionModifications {topic} refused={numbers}: it is being deleted")
-        await _restore(active, topic, found)
+        term.note(f"PartitionModifications {topic} refused={numbers}: it is being deleted")
+        await _restore(term, topic, found)
         return
-    active.note(f"PartitionModifications {topic} new={numbers}")
+    term.note(f"PartitionModifications {topic} new={numbers}")
     await create(active, [context.set_assignment(tp, of) for tp, of in new.items()])
 
 
 async def _restore(
-    active: ActiveController, topic: str, found: Mapping[TopicPartition, ReplicaAssignment]
+    term: Term, topic: str, found: Mapping[TopicPartition, ReplicaAssignment]
 ) -> None:
     """Write the topic's node back to the partitions that exist: a topic that is being deleted does
     not grow."""
-    existing = set(await active.store.partition_ids(topic))
-    kept = {tp.partition: active.context.assignment(tp) for tp in found if tp.partition in existing}
-    await active.store.set_topic(topic, topic_node(kept, active.context, topic), active.fence)
+    existing = set(await term.store.partition_ids(topic))
+    kept = {tp.partition: term.context.assignment(tp) for tp in found if tp.partition in existing}
+    await term.store.set_topic(topic, topic_node(kept, term.context, topic), term.fence)
 
 
 async def deletion_requested(active: ActiveController) -> None:
     """TopicDeletion: topics are to be deleted."""
-    requested = await active.store.requests.deletions(active.watches[WatchKind.DELETIONS])
-    fresh = [topic for topic in requested if topic not in active.context.topics_to_delete]
+    term = active.term
+    requested = await term.store.requests.deletions(term.watches[WatchKind.DELETIONS])
+    fresh = [topic for topic in requested if topic not in term.context.topics_to_delete]
     if fresh:
-        active.note(f"TopicDeletion topics={fresh}")
+        term.note(f"TopicDeletion topics={fresh}")
         await active.deletion.request(requested)
         await active.reassigner.drop_deleted_topics()
 
 
 async def isr_changed(active: ActiveController) -> None:
     """IsrChangeNotification: leaders changed the ISR of partitions; every broker is informed."""
-    names = await active.store.notifications.isr_notifications(
-        active.watches[WatchKind.ISR_CHANGES]
-    )
+    term = active.term
+    names = await term.store.notifications.isr_notifications(term.watches[WatchKind.ISR_CHANGES])
     if not names:
         return
     try:
-        changed = await active.store.notifications.isr_changes(names)
-        known = [tp for tp in sorted(changed) if active.context.partition(tp) is not None]
+        changed = await term.store.notifications.isr_changes(names)
+        known = [tp for tp in sorted(changed) if term.context.partition(tp) is not None]
         if known:
-            active.note(f"IsrChangeNotification {format_partitions(known)}")
-            await _refresh(active, known)
+            term.note(f"IsrChangeNotification {format_partitions(known)}")
+            await _refresh(term, known)
             await active.reassigner.isr_changed(known)
     finally:
-        await active.store.notifications.drop_isr_notifications(names, active.fence)
+        await term.store.notifications.drop_isr_notifications(names, term.fence)
 
 
-async def _refresh(active: ActiveController, tps: Iterable[TopicPartition]) -> None:
-    states = await active.store.partition_states(list(tps))
+async def _refresh(term: Term, tps: Iterable[TopicPartition]) -> None:
+    states = await term.store.partition_states(list(tps))
     partitions = []
     for tp, state in states.items():
-        partition = active.context.partition(tp)
+        partition = term.context.partition(tp)
         assert partition is not None
-        active.learn(partition, state)
+        term.learn(partition, state)
         partitions.append(partition)
-    await active.announce(active.context.brokers, partitions)
+    await term.announce(term.context.brokers, partitions)
 
 
 async def reassignment_requested(active: ActiveController) -> None:
     """ZkPartitionReassignment: the legacy node was written."""
-    moves = await active.store.requests.reassignment(active.watches[WatchKind.REASSIGNMENT])
+    term = active.term
+    moves = await term.store.requests.reassignment(term.watches[WatchKind.REASSIGNMENT])
     if moves:
-        active.note(f"ZkPartitionReassignment {format_partitions(moves)}")
+        term.note(f"ZkPartitionReassignment {format_partitions(moves)}")
         await active.reassigner.legacy_request(moves)
 
 
 async def reassigning_changed(active: ActiveController) -> None:
     """PartitionReassignmentIsrChange: the states of partitions being reassigned were written."""
-    changed = sorted(active.changed_states)
-    active.changed_states.clear()
+    term = active.term
+    changed = sorted(term.changed_states)
+    term.changed_states.clear()
     await active.reassigner.isr_changed(changed)

@@ -542,7 +542,7 @@ class FaultInjector:
         for broker in brokers:
             active = broker.controller._active
             if active is not None:
-                known = active.context.brokers
+                known = active.term.context.brokers
                 return epochs == {id: registered.epoch for id, registered in known.items()}
         return False
 
