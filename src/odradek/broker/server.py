@@ -32,18 +32,21 @@ from odradek.broker.delayed_by_key import DelayedByKey
 from odradek.broker.dynamic_config import DynamicConfig, SettingsReceivers
 from odradek.broker.features import FeatureFollower
 from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.groups import make_groups
 from odradek.broker.listeners import Listener
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.producer_ids import ProducerIds, make_producer_ids
 from odradek.broker.quotas import ClientQuotas
 from odradek.broker.readiness import Readiness
+from odradek.broker.registration import StartFailed, find_id, register
 from odradek.broker.routes import Routes
 from odradek.broker.security import BrokerSecurity, ListenerSecurity
-from odradek.broker.topics import Topics, offsets_topic, transactions_topic
+from odradek.broker.settings_effects import SettingsEffects
+from odradek.broker.state_topics import StateTopics
+from odradek.broker.topics import Topics
 from odradek.broker.transactions import make_transactions, make_verification
 from odradek.broker.unclean_start import (
     ALL_PARTITIONS,
-    leave_isrs_after_data_loss,
     lost_logs,
     mark_boot,
     may_have_lost_records,
@@ -51,16 +54,11 @@ from odradek.broker.unclean_start import (
 from odradek.controller.config import ControllerConfig
 from odradek.controller.controller import Controller
 from odradek.controller.journal import Journal, RotatingFile
-from odradek.coordinator.config import GroupConfig
 from odradek.coordinator.coordinator import GroupCoordinator
-from odradek.coordinator.replicated import ReplicatedState, follow_leadership
-from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.coordinator.transaction_coordinator import TransactionCoordinator
-from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
 from odradek.coordinator.verification import Verification
 from odradek.log.checkpoints import InconsistentMetaProperties
 from odradek.log.cleaner import CleanerConfig
-from odradek.log.config import LogConfig
 from odradek.log.directories import DirectoryInUse, UnexpectedDirectory
 from odradek.log.disk import Disk
 from odradek.log.host import LogEnvironment
@@ -70,7 +68,7 @@ from odradek.log.offload import Offload
 from odradek.log.upkeep import UpkeepConfig
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaManager
-from odradek.store.api import ConnectionLost, NodeExists, SessionExpired, Store
+from odradek.store.api import ConnectionLost, SessionExpired, Store
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import BrokerRegistration, Endpoint
 from odradek.wire.errors import KafkaError
@@ -84,13 +82,8 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "StartFailed"]
 
 JOURNAL = "state-change.log"
-UNCLEAN = "unclean.leader.election.enable"
 
 logger = logging.getLogger(__name__)
-
-
-class StartFailed(Exception):
-    """The broker cannot start, and an operator must do something about it."""
 
 
 class Broker:
@@ -107,6 +100,7 @@ class Broker:
     verification: Verification
     producer_ids: ProducerIds
     settings: DynamicConfig
+    _settings_effects: SettingsEffects
     # Of the package, where the runner says it.
     version = ""
 
@@ -155,8 +149,7 @@ class Broker:
         self._http: HttpService | None = None
         self._telemetry: Telemetry | None = None
         self.readiness = Readiness(self.cache)
-        # Of the state topics that existed when this broker started.
-        self._state_partitions: dict[str, int] = {}
+        self.state_topics = StateTopics(config)
 
     def _token_follower(self) -> "TokenFollower | None":
         if self.security.tokens is None:
@@ -204,9 +197,7 @@ class Broker:
             )
         await self.store.prepare()
         self.cluster_id = await self.store.cluster_id_or(_new_cluster_id(self.rng))
-        for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-            if (node := await self.store.topic(topic)) is not None:
-                self._state_partitions[topic] = len(node.partitions)
+        await self.state_topics.load(self.store)
         self.readiness.expects_topics = bool(await self.store.topics())
         await self._open_logs()
         self._make_parts()
@@ -221,8 +212,7 @@ class Broker:
         if self.tokens is not None:
             await self.tokens.start(lambda: self.controller.is_active)
         await self._load_logs()
-        config.on_change(self._settings_changed)
-        self._settings_changed(frozenset())
+        self._settings_effects.follow(self.settings)
         self.settings.start()
         self.replicas.start()
         await self._register_first()
@@ -286,7 +276,9 @@ class Broker:
         )
         try:
             self.logs.dirs.open()
-            self.id = await self._find_id()
+            self.id = await find_id(
+                self.config, self.logs.dirs.meta_properties().values(), self.store
+            )
             self.logs.dirs.claim(self.id, self.cluster_id, self.clock())
         except (InconsistentMetaProperties, DirectoryInUse, NoDirectoryLeft) as error:
             raise StartFailed(str(error)) from None
@@ -298,18 +290,6 @@ class Broker:
         except (UnexpectedDirectory, DuplicateLog, NoDirectoryLeft) as error:
             raise StartFailed(str(error)) from None
 
-    async def _find_id(self) -> int:
-        """The configured id, or the one on disk, or a generated one."""
-        configured = self.config.integer("broker.id")
-        if configured >= 0:
-            return configured
-        for found in self.logs.dirs.meta_properties().values():
-            if found.broker_id is not None:
-                return found.broker_id
-        if not self.config.flag("broker.id.generation.enable"):
-            raise StartFailed("broker.id is not set, and broker.id.generation.enable is false")
-        return await self.store.next_broker_id(self.config.integer("reserved.broker.max.id"))
-
     def _make_parts(self) -> None:
         config = self.config
         self.settings = DynamicConfig(
@@ -318,20 +298,13 @@ class Broker:
             self.store,
             self.quotas,
             SettingsReceivers(
-                self._topic_changed,
+                lambda topic, found: self._settings_effects.topic_changed(topic, found),
                 self.security.credentials.update,
                 self.connections.admission.set_address_rate,
                 partial(decode_passwords, self.security.passwords),
             ),
         )
-        replica_config = config.make(
-            ReplicaConfig,
-            inter_broker_listener_name=config.inter_broker_listener(),
-            security=self.security.inter_broker,
-            controller_listener_name=config.control_plane_listener()
-            or config.inter_broker_listener(),
-            controller_security=self.security.control_plane,
-        )
+        replica_config = self._replica_config()
         self.replicas = ReplicaManager(
             self.id,
             self.logs,
@@ -345,48 +318,39 @@ class Broker:
         self.topics = Topics(
             config, self.store, self.cache, DelayedByKey(self.replicas.wheel), self.rng
         )
-        self.controller = Controller(
+        self.controller = self._make_controller()
+        self._settings_effects = SettingsEffects(config, self.logs, self.replicas, self.controller)
+        self.groups = make_groups(self)
+        self.transactions = make_transactions(self)
+        self.verification = make_verification(self)
+
+    def _replica_config(self) -> ReplicaConfig:
+        config = self.config
+        return config.make(
+            ReplicaConfig,
+            inter_broker_listener_name=config.inter_broker_listener(),
+            security=self.security.inter_broker,
+            controller_listener_name=self._control_plane_listener(),
+            controller_security=self.security.control_plane,
+        )
+
+    def _make_controller(self) -> Controller:
+        journal_path = f"{next(iter(self.logs.dirs.live))}/{JOURNAL}"
+        return Controller(
             self.id,
             self.store,
-            config.make(
+            self.config.make(
                 ControllerConfig,
-                inter_broker_listener_name=config.control_plane_listener()
-                or config.inter_broker_listener(),
+                inter_broker_listener_name=self._control_plane_listener(),
                 security=self.security.control_plane,
             ),
-            journal=Journal(self.clock, sink=RotatingFile(self._disk, self._journal_path())),
+            journal=Journal(self.clock, sink=RotatingFile(self._disk, journal_path)),
             rng=self.rng,
             register=self._register_again,
         )
-        self.groups = GroupCoordinator(
-            self.state_log(OFFSETS_TOPIC, "offsets.topic.num.partitions"),
-            config.make(GroupConfig),
-            clock=self.clock,
-            rng=self.rng,
-        )
-        follow_leadership(self.groups, OFFSETS_TOPIC, self.replicas)
-        self.replicas.control_requests.deletion_listeners.append(
-            self.groups.offsets.forget_topic_partitions
-        )
-        self.topics.internal[OFFSETS_TOPIC] = lambda: offsets_topic(config)
-        self.transactions = make_transactions(self)
-        follow_leadership(self.transactions, TRANSACTIONS_TOPIC, self.replicas)
-        self.topics.internal[TRANSACTIONS_TOPIC] = lambda: transactions_topic(config)
-        self.verification = make_verification(self)
 
-    def state_log(self, topic: str, setting: str) -> ReplicatedState:
-        """The local replicas of a state topic. Names are divided by the partitions that the topic
-        had when this broker started, as in Kafka, else by what it will be created with. Never by
-        what the controller has sent so far: of a part of the partitions other names are ours, and
-        we know of nothing that was stored for them."""
-        return ReplicatedState(
-            topic,
-            self.replicas,
-            lambda: self._state_partitions.get(topic) or self.config.integer(setting),
-        )
-
-    def _journal_path(self) -> str:
-        return f"{next(iter(self.logs.dirs.live))}/{JOURNAL}"
+    def _control_plane_listener(self) -> str:
+        return self.config.control_plane_listener() or self.config.inter_broker_listener()
 
     async def _register_first(self) -> None:
         """Where records may be lost, leave the ISRs with it: before the controller can elect us."""
@@ -409,34 +373,22 @@ class Broker:
             mark_boot(self._disk, self.logs, self._boot_id)
 
     async def _register(
-        self, *, leaving: Collection[TopicPartition] | None = ()
+        self, leaving: Collection[TopicPartition] | None = ()
     ) -> set[TopicPartition]:
-        """Wait for a node that our own crash left; one that stays is another broker's, an error.
-        Leaves the ISRs of the given partitions, and returns where it is the last in-sync replica.
-        """
-        for other in (await self.store.brokers()).values():
-            taken = {(each.host, each.port) for each in other.endpoints}
-            ours = {(each.host, each.port) for each in self.endpoints}
-            if other.id != self.id and taken & ours:
-                raise StartFailed(f"broker {other.id} is registered at the same address")
+        config = self.config
         registration = BrokerRegistration(
             self.id,
             -1,
             endpoints=self.endpoints,
-            rack=self.config.text("broker.rack"),
-            has_features=self.config.protocol.enables_features,
+            rack=config.text("broker.rack"),
+            has_features=config.protocol.enables_features,
         )
-        wait_ms = self.config.integer("zookeeper.session.timeout.ms")
-        last: set[TopicPartition] = set()
-        try:
-            if leaving is ALL_PARTITIONS or leaving:
-                self.epoch, last = await leave_isrs_after_data_loss(
-                    self.store, registration, leaving, wait_ms=wait_ms
-                )
-            else:
-                self.epoch = await self.store.register_broker(registration, wait_ms=wait_ms)
-        except NodeExists as error:
-            raise StartFailed(str(error)) from None
+        self.epoch, last = await register(
+            registration,
+            self.store,
+            wait_ms=config.integer("zookeeper.session.timeout.ms"),
+            leaving=leaving,
+        )
         self.replicas.control_requests.broker_epoch = self.epoch
         return last
 
@@ -461,32 +413,6 @@ class Broker:
         self.replicas.directory_failed(path, partitions)
         if not self.logs.dirs.live:
             self.fail("all log directories have failed")
-
-    def _topic_changed(self, topic: str, config: LogConfig) -> None:
-        self.logs.update_topic_config(topic, config)
-        self.replicas.min_isr_changed()
-        if config.unclean_leader_election_enable:
-            self.controller.enable_unclean_leader_election(topic)
-
-    def _settings_changed(self, changed: frozenset[str]) -> None:
-        config, replicas = self.config, self.replicas
-        replicas.leader_quota.bytes_per_second = config.integer("leader.replication.throttled.rate")
-        replicas.follower_quota.bytes_per_second = config.integer(
-            "follower.replication.throttled.rate"
-        )
-        replicas.log_dir_moves.quota.bytes_per_second = config.integer(
-            "replica.alter.log.dirs.io.max.bytes.per.second"
-        )
-        self.logs.cleaner.config = config.make(CleanerConfig)
-        self.controller.config.unclean_leader_election_enable = config.flag(UNCLEAN)
-        if UNCLEAN in changed and config.flag(UNCLEAN):
-            self.controller.enable_unclean_leader_election()
-        if changed:
-            self.controller.config.pace(config.integer)
-            self.logs.default_config = config.log_config()
-            for topic in {of.topic for of in self.logs.logs}:
-                self.logs.update_topic_config(topic, self.settings.topic_config(topic))
-            self.replicas.min_isr_changed()
 
     def fail(self, reason: str) -> None:
         """The broker cannot continue; its runner stops it."""

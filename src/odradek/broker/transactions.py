@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING
 
 from odradek.broker.peers import Peers
+from odradek.broker.topics import transactions_topic
 from odradek.coordinator.config import TransactionConfig
 from odradek.coordinator.markers import MarkerSender
+from odradek.coordinator.replicated import follow_leadership
 from odradek.coordinator.transaction_coordinator import TransactionCoordinator
 from odradek.coordinator.transaction_storage import TRANSACTIONS_TOPIC
 from odradek.coordinator.verification import Verification
@@ -54,19 +56,24 @@ def _peers(broker: "Broker", purpose: str) -> Peers:
 
 
 def make_transactions(broker: "Broker") -> TransactionCoordinator:
-    peers = _peers(broker, "txn-marker-sender")
-    return TransactionCoordinator(
-        broker.state_log(TRANSACTIONS_TOPIC, "transaction.state.log.num.partitions"),
-        broker.config.make(TransactionConfig),
+    """Coordinates the transactions of the partitions of `__transaction_state` that this broker
+    leads."""
+    config, peers = broker.config, _peers(broker, "txn-marker-sender")
+    transactions = TransactionCoordinator(
+        broker.state_topics.replicated(TRANSACTIONS_TOPIC, broker.replicas),
+        config.make(TransactionConfig),
         MarkerSender(
             ClusterView(broker),
             peers.connection,
             peers.close,
-            broker.config.protocol.write_txn_markers_version,
+            config.protocol.write_txn_markers_version,
         ),
         take_producer_id=broker.producer_ids.take,
         clock=broker.clock,
     )
+    follow_leadership(transactions, TRANSACTIONS_TOPIC, broker.replicas)
+    broker.topics.internal[TRANSACTIONS_TOPIC] = lambda: transactions_topic(config)
+    return transactions
 
 
 def make_verification(broker: "Broker") -> Verification:
