@@ -11,10 +11,10 @@ from random import Random
 import pytest
 
 from odradek.client import Client, Consumer, PartitionReader, Producer, UndecodableBatch
-from odradek.client.retries import RetryBudget, error_code
+from odradek.client.retries import RetryBudget
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.batch import HEADER_BYTES, header_at, set_crc, set_offset_and_epoch
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.frames import FrameProtocol
 from odradek.wire.header import decode_request_header, encode_response
 from odradek.wire.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -1,6 +1,8 @@
 """`odradek quotas`: client quotas."""
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,7 +44,24 @@ def quotas() -> None:
     """
 
 
-def _entity_options(command: click.decorators.FC) -> click.decorators.FC:
+def _with_entity(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a quota's owner, and the owner as `entity`."""
+
+    @functools.wraps(command)
+    def named(
+        *args: Any,
+        user: str | None,
+        default_user: bool,
+        client_id: str | None,
+        default_client_id: bool,
+        ip: str | None,
+        default_ip: bool,
+        **options: Any,
+    ) -> None:
+        entity = _entity((user, default_user), (client_id, default_client_id), (ip, default_ip))
+        command(*args, entity=entity, **options)
+
+    wrapped: Callable[..., None] = named
     for option in (
         click.option("--default-ip", is_flag=True, help="Each address without its own."),
         click.option("--ip", metavar="ADDRESS", help="An address that clients connect from."),
@@ -51,21 +70,14 @@ def _entity_options(command: click.decorators.FC) -> click.decorators.FC:
         click.option("--default-user", is_flag=True, help="Each user without a quota of its own."),
         click.option("--user", metavar="NAME", help="A user."),
     ):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
 
 
-def _entity(
-    user: str | None,
-    default_user: bool,
-    client_id: str | None,
-    default_client_id: bool,
-    ip: str | None,
-    default_ip: bool,
-) -> "QuotaEntity":
+def _entity(*written: tuple[str | None, bool]) -> "QuotaEntity":
+    """From the name and the default of a user, of a client id and of an address."""
     from odradek.client.quotas import DEFAULT, QuotaEntity
 
-    written = ((user, default_user), (client_id, default_client_id), (ip, default_ip))
     if any(name is not None and is_default for name, is_default in written):
         raise click.UsageError("give a name or the default, not both")
     entity = QuotaEntity(*(DEFAULT if is_default else name for name, is_default in written))
@@ -75,23 +87,17 @@ def _entity(
 
 
 @quotas.command("list", epilog=examples("odradek quotas list --client-id etl --json"))
-@_entity_options
+@_with_entity
 @json_option
 @with_cluster
 def list_quotas(
     cluster: "Blocking",
-    user: str | None,
-    default_user: bool,
-    client_id: str | None,
-    default_client_id: bool,
-    ip: str | None,
-    default_ip: bool,
+    entity: "QuotaEntity",
     as_json: bool,
 ) -> None:
     """Show the quotas that are set, of all or of those named."""
-    only = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
-    found = cluster.run(cluster.quotas.describe(only))
-    if not only.parts:
+    found = cluster.run(cluster.quotas.describe(entity))
+    if not entity.parts:
         found |= cluster.run(cluster.quotas.describe_addresses())
     if as_json:
         print_json([{**entity._asdict(), "quotas": values} for entity, values in found.items()])
@@ -122,24 +128,18 @@ def list_quotas(
     ),
 )
 @click.argument("limits", nargs=-1, metavar="[QUOTA=LIMIT]...")
-@_entity_options
+@_with_entity
 @click.option("--delete", "-d", "deleted", multiple=True, metavar="QUOTA", help="No limit.")
 @click.option("--dry-run", is_flag=True, help="Only validate.")
 @with_cluster
 def set_quotas(
     cluster: "Blocking",
     limits: tuple[str, ...],
-    user: str | None,
-    default_user: bool,
-    client_id: str | None,
-    default_client_id: bool,
-    ip: str | None,
-    default_ip: bool,
+    entity: "QuotaEntity",
     deleted: tuple[str, ...],
     dry_run: bool,
 ) -> None:
     """Set and remove quotas; those that are not named stay as they are."""
-    entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     if not entity.parts:
         raise click.UsageError(
             "name the quota's owner: --user, --client-id, --ip, or the default of one"

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.client.client import Client
-from odradek.client.retries import error_code
 from odradek.client.values import Outcome, outcome
 from odradek.security.acls import (
     AclEntry,
@@ -15,14 +14,20 @@ from odradek.security.acls import (
     ResourcePattern,
     ResourceType,
 )
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import KafkaError, error_code
 from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from odradek.wire.messages.delete_acls import (
     DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from odradek.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from odradek.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 __all__ = ["Acl", "Acls"]
 
@@ -75,23 +80,7 @@ class Acls:
         response: DescribeAclsResponse = await self._client.ask_any(request)
         if response.error_code:
             raise KafkaError(error_code(response.error_code), response.error_message or "ACLs")
-        return sorted(
-            Acl(
-                ResourcePattern(
-                    ResourceType(each.resource_type),
-                    each.resource_name,
-                    PatternType(each.pattern_type),
-                ),
-                AclEntry(
-                    acl.principal,
-                    AclPermission(acl.permission_type),
-                    AclOperation(acl.operation),
-                    acl.host,
-                ),
-            )
-            for each in response.resources
-            for acl in each.acls
-        )
+        return sorted(_acl(each, acl) for each in response.resources for acl in each.acls)
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[Acl]:
         """Deletes what matches one of these; what was deleted. Raises KafkaError."""
@@ -119,19 +108,24 @@ class Acls:
                 failed = outcome(acl.error_code, acl.error_message, acl.resource_name)
                 if failed is not None:
                     raise failed
-                deleted.append(
-                    Acl(
-                        ResourcePattern(
-                            ResourceType(acl.resource_type),
-                            acl.resource_name,
-                            PatternType(acl.pattern_type),
-                        ),
-                        AclEntry(
-                            acl.principal,
-                            AclPermission(acl.permission_type),
-                            AclOperation(acl.operation),
-                            acl.host,
-                        ),
-                    )
-                )
+                deleted.append(_acl(acl, acl))
         return sorted(deleted)
+
+
+def _acl(
+    resource: DescribeAclsResource | DeleteAclsMatchingAcl,
+    entry: AclDescription | DeleteAclsMatchingAcl,
+) -> Acl:
+    return Acl(
+        ResourcePattern(
+            ResourceType(resource.resource_type),
+            resource.resource_name,
+            PatternType(resource.pattern_type),
+        ),
+        AclEntry(
+            entry.principal,
+            AclPermission(entry.permission_type),
+            AclOperation(entry.operation),
+            entry.host,
+        ),
+    )

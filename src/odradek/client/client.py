@@ -15,10 +15,10 @@ from typing import Any, Self, TypeVar
 
 from odradek.client.connections import Address, BrokerConnection, ConnectionPool, parse_addresses
 from odradek.client.metadata import Metadata
-from odradek.client.retries import STALE_METADATA, RetryBudget, error_code, is_retriable
+from odradek.client.retries import STALE_METADATA, RetryBudget, is_retriable
 from odradek.client.security import connection_security
 from odradek.wire.connection import HandshakeFailed
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.schema import Message
@@ -112,6 +112,23 @@ class Client:
         """One broker's answer. A broken connection is an error like any other: it may pass."""
         connection = await self.connection(node)
         return await connection.request(message, timeout=timeout, version_max=version_max)
+
+    async def ask_every_broker(self, message: Message, subject: str) -> dict[int, Any]:
+        """The answer of each broker of the cluster, repeated while it is a retriable error. Raises
+        if one cannot answer; `subject` is what the error is about."""
+
+        async def of(node: int) -> Any:
+            budget = self.retry_budget()
+            while True:
+                response = await self.ask(node, message)
+                if not response.error_code:
+                    return response
+                error = error_code(response.error_code)
+                await budget.back_off(KafkaError(error, f"{subject} of broker {node}"))
+
+        nodes = list((await self.refresh()).nodes)
+        answers = await asyncio.gather(*(of(node) for node in nodes))
+        return dict(zip(nodes, answers, strict=True))
 
     async def ask_any(self, message: Message) -> Any:
         """The answer of any broker: of one we are connected to, else in random order."""

@@ -17,8 +17,7 @@ from typing import Any, Self
 
 from odradek.client.client import Client
 from odradek.client.groups import commit_topics
-from odradek.client.retries import error_code
-from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError, error_code
 from odradek.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,

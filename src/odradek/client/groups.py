@@ -1,12 +1,10 @@
 """Consumer groups from outside: list, describe, offsets and lag, reset, delete."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.client.client import Client
 from odradek.client.reader import LATEST, offsets_at
-from odradek.client.retries import error_code
 from odradek.client.values import Outcome, outcome
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -16,7 +14,7 @@ from odradek.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from odradek.wire.messages.list_groups import ListGroupsRequest
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -97,22 +95,12 @@ class Groups:
 
     async def list_groups(self) -> list[Group]:
         """Every group, asked from every broker. Raises if one cannot answer."""
-        metadata = await self.client.refresh()
-
-        async def of(node: int) -> list[Group]:
-            budget = self.client.retry_budget()
-            while True:
-                response: ListGroupsResponse = await self.client.ask(node, ListGroupsRequest())
-                if not response.error_code:
-                    return [
-                        Group(group.group_id, group.protocol_type, group.group_state, node)
-                        for group in response.groups
-                    ]
-                error = error_code(response.error_code)
-                await budget.back_off(KafkaError(error, f"groups of broker {node}"))
-
-        found = await asyncio.gather(*(of(node) for node in metadata.nodes))
-        return sorted(group for groups in found for group in groups)
+        found = await self.client.ask_every_broker(ListGroupsRequest(), "groups")
+        return sorted(
+            Group(group.group_id, group.protocol_type, group.group_state, node)
+            for node, response in found.items()
+            for group in response.groups
+        )
 
     async def describe_group(self, group: str) -> GroupDescription:
         """One group; GROUP_ID_NOT_FOUND if it does not exist."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.client.connections import Address
-from odradek.client.retries import error_code
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from odradek.wire.topics import TopicPartition
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, Self
 
 from odradek.client.client import Client
 from odradek.client.partitioner import partition_for
-from odradek.client.retries import STALE_METADATA, RetryBudget, error_code
+from odradek.client.retries import STALE_METADATA, RetryBudget
 from odradek.wire.batch import HEADER_BYTES, SEQUENCE_MODULUS, header_at, set_crc
 from odradek.wire.compression import Codec
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek.wire.messages.produce import (
     PartitionProduceData,

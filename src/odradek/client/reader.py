@@ -19,9 +19,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.client.client import Client
-from odradek.client.retries import STALE_METADATA, error_code, is_retriable
+from odradek.client.retries import STALE_METADATA, is_retriable
 from odradek.wire.batch import BatchHeader, crc_ok, scan
-from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError, error_code
 from odradek.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

@@ -45,14 +45,6 @@ PAUSE_FIRST_S = 0.02
 PAUSE_MAX_S = 1.0
 JITTER = 0.2
 
-# Every answer holds some: a look-up costs a third of what making a member of the class does.
-_CODES = {int(code): code for code in ErrorCode}
-
-
-def error_code(number: int) -> ErrorCode:
-    """The code a broker sent; one that we do not know counts as an unknown error."""
-    return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
-
 
 def is_retriable(error: Exception) -> bool:
     """Whether to retry: the connection failed, or the broker answered with a retriable error."""

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.client.client import Client
-from odradek.client.retries import error_code
 from odradek.security.principal import Principal
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import KafkaError, error_code
 from odradek.wire.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from odradek.client.client import Client, CoordinatorType
 from odradek.client.producer import Identity, Producer, _Batch, _Lane
-from odradek.client.retries import RetryBudget, error_code
+from odradek.client.retries import RetryBudget
 from odradek.wire.batch import TRANSACTIONAL_BIT
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -1,12 +1,10 @@
 """Transactions from outside: list, describe, find those that hang, and abort them."""
 
-import asyncio
 from collections.abc import Collection
 from typing import NamedTuple
 
 from odradek.client.client import Client, CoordinatorType
-from odradek.client.retries import error_code
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -15,7 +13,6 @@ from odradek.wire.messages.describe_producers import (
 from odradek.wire.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.wire.messages.list_transactions import (
     ListTransactionsRequest,
-    ListTransactionsResponse,
 )
 from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -67,29 +64,13 @@ class Transactions:
         self, producer_ids: Collection[int] = ()
     ) -> list[ListedTransaction]:
         """Every transactional id, asked from every broker. Raises if one cannot answer."""
-        metadata = await self.client.refresh()
-
-        async def of(node: int) -> list[ListedTransaction]:
-            budget = self.client.retry_budget()
-            while True:
-                response: ListTransactionsResponse = await self.client.ask(
-                    node,
-                    ListTransactionsRequest(
-                        state_filters=[], producer_id_filters=list(producer_ids)
-                    ),
-                )
-                if not response.error_code:
-                    return [
-                        ListedTransaction(
-                            each.transactional_id, each.producer_id, each.transaction_state, node
-                        )
-                        for each in response.transaction_states
-                    ]
-                error = error_code(response.error_code)
-                await budget.back_off(KafkaError(error, f"transactions of broker {node}"))
-
-        found = await asyncio.gather(*(of(node) for node in metadata.nodes))
-        return sorted(each for some in found for each in some)
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
+        found = await self.client.ask_every_broker(request, "transactions")
+        return sorted(
+            ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, node)
+            for node, response in found.items()
+            for each in response.transaction_states
+        )
 
     async def describe(self, transactional_id: str) -> TransactionDescription:
         """One id; TRANSACTIONAL_ID_NOT_FOUND if it is unknown."""

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from odradek.client.client import Client
-from odradek.client.retries import error_code
 from odradek.client.values import Outcome, outcome
 from odradek.security.scram import ITERATIONS_MIN, MECHANISMS, salted_password
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,

@@ -6,8 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 from odradek.client.metadata import Node
-from odradek.client.retries import error_code
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.topics import TopicPartition
 
 K = TypeVar("K", bound=Hashable)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from odradek.wire.connection import Connection
-from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError, error_code
 from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -221,9 +221,5 @@ def _errors(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition
         for topic in result.topics:
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
-                try:
-                    error = ErrorCode(partition.error_code)
-                except ValueError:
-                    error = ErrorCode.UNKNOWN_SERVER_ERROR
-                found[result.producer_id, tp] = error
+                found[result.producer_id, tp] = error_code(partition.error_code)
     return found

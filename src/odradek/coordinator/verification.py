@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 
 from odradek.wire.connection import Connection
-from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
+from odradek.wire.errors import DecodeError, ErrorCode, KafkaError, error_code
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -90,7 +90,7 @@ class Verification:
             logger.info("verification of %s at broker %d: %s", transactional_id, broker_id, error)
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         if response.error_code:
-            return dict.fromkeys(partitions, _code(response.error_code))
+            return dict.fromkeys(partitions, error_code(response.error_code))
         # A partition that is not in the answer counts as not verified.
         found = dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         for result in response.results_by_transaction:
@@ -98,12 +98,5 @@ class Verification:
                 for one in topic.results_by_partition:
                     tp = TopicPartition(topic.name, one.partition_index)
                     if result.transactional_id == transactional_id and tp in found:
-                        found[tp] = _code(one.partition_error_code)
+                        found[tp] = error_code(one.partition_error_code)
         return found
-
-
-def _code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -21,7 +21,7 @@ from odradek.replica.controller_channel import ControllerChannel, ControllerUnav
 from odradek.replica.leader.isr_change import IsrRefusal, ProposedIsr
 from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.api import ApiKey
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, error_code
 from odradek.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -120,7 +120,7 @@ class ControllerIsrPath:
     def _answers(self, response: AlterPartitionResponse) -> Answers:
         if response.error_code != ErrorCode.NONE:
             self._channel.close()
-            raise ControllerUnavailable(_code(response.error_code).name)
+            raise ControllerUnavailable(error_code(response.error_code).name)
         return {
             (topic.topic_name or topic.topic_id, answer.partition_index): answer
             for topic in response.topics
@@ -133,7 +133,7 @@ class ControllerIsrPath:
         if answer is None:
             return IsrRefusal.UNDECIDED
         tp, state = proposal.change.tp, proposal.state
-        error = _code(answer.error_code)
+        error = error_code(answer.error_code)
         if error == ErrorCode.NONE:
             if _answers_to(state, answer):
                 return replace(state, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch)
@@ -168,13 +168,6 @@ def _partition(proposal: ProposedIsr, version: int) -> AlterPartitionRequestPart
             for member in (state.isr if with_epochs else ())
         ],
     )
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # of a later release; as good as any other
 
 
 def _answers_to(state: LeaderAndIsr, answer: AlterPartitionResponsePartitionData) -> bool:
