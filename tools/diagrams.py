@@ -44,7 +44,7 @@ def replica_diagram() -> str:
             found = replica_states.effects(previous, target, has_leadership=True, is_leader=False)
             label = ", ".join(_words(effect.name) for effect in found)
             edges.append((previous.name, target.name, label))
-    return f"{diagram(edges)}\n\n{legend(replica_states.Effect)}"
+    return f"{diagram(edges)}\n\n{legend(replica_states.ReplicaEffect)}"
 
 
 def partition_diagram() -> str:
@@ -53,7 +53,7 @@ def partition_diagram() -> str:
         for target, valid in partition_states.VALID_PREVIOUS.items()
         for previous in sorted(valid)
     ]
-    return f"{diagram(edges)}\n\n{legend(partition_states.Effect)}"
+    return f"{diagram(edges)}\n\n{legend(partition_states.PartitionEffect)}"
 
 
 def election_diagram() -> str:

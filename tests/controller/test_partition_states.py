@@ -5,7 +5,7 @@ import pytest
 
 from odradek.controller.partition_states import (
     VALID_PREVIOUS,
-    Effect,
+    PartitionEffect,
     PartitionState,
     effect,
     initial,
@@ -15,20 +15,20 @@ from odradek.controller.partition_states import (
 NEW, ONLINE = PartitionState.NEW, PartitionState.ONLINE
 OFFLINE, NON_EXISTENT = PartitionState.OFFLINE, PartitionState.NON_EXISTENT
 
-ROWS: list[tuple[PartitionState, PartitionState, Effect | None]] = [
+ROWS: list[tuple[PartitionState, PartitionState, PartitionEffect | None]] = [
     (NEW, NEW, None),
-    (NEW, ONLINE, Effect.INITIALISE),
-    (NEW, OFFLINE, Effect.RECORD),
+    (NEW, ONLINE, PartitionEffect.INITIALISE),
+    (NEW, OFFLINE, PartitionEffect.RECORD),
     (NEW, NON_EXISTENT, None),
     (ONLINE, NEW, None),
-    (ONLINE, ONLINE, Effect.ELECT),
-    (ONLINE, OFFLINE, Effect.RECORD),
+    (ONLINE, ONLINE, PartitionEffect.ELECT),
+    (ONLINE, OFFLINE, PartitionEffect.RECORD),
     (ONLINE, NON_EXISTENT, None),
     (OFFLINE, NEW, None),
-    (OFFLINE, ONLINE, Effect.ELECT),
-    (OFFLINE, OFFLINE, Effect.RECORD),
-    (OFFLINE, NON_EXISTENT, Effect.RECORD),
-    (NON_EXISTENT, NEW, Effect.RECORD),
+    (OFFLINE, ONLINE, PartitionEffect.ELECT),
+    (OFFLINE, OFFLINE, PartitionEffect.RECORD),
+    (OFFLINE, NON_EXISTENT, PartitionEffect.RECORD),
+    (NON_EXISTENT, NEW, PartitionEffect.RECORD),
     (NON_EXISTENT, ONLINE, None),
     (NON_EXISTENT, OFFLINE, None),
     (NON_EXISTENT, NON_EXISTENT, None),
@@ -45,7 +45,9 @@ def test_kafkas_names_and_codes() -> None:
 
 
 @pytest.mark.parametrize(("previous", "target", "expected"), ROWS)
-def test_pair(previous: PartitionState, target: PartitionState, expected: Effect | None) -> None:
+def test_pair(
+    previous: PartitionState, target: PartitionState, expected: PartitionEffect | None
+) -> None:
     assert is_valid(previous, target) is (expected is not None)
     assert (previous in VALID_PREVIOUS[target]) is (expected is not None)
     if expected is None:

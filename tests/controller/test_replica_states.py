@@ -5,7 +5,7 @@ import pytest
 
 from odradek.controller.replica_states import (
     VALID_PREVIOUS,
-    Effect,
+    ReplicaEffect,
     ReplicaState,
     effects,
     initial,
@@ -61,25 +61,25 @@ def test_pair(previous: ReplicaState, target: ReplicaState, valid: bool) -> None
 ROWS = [
     # previous, target, has leadership, is leader -> effects
     (NON_EXISTENT, NEW, False, False, ()),
-    (NON_EXISTENT, NEW, True, False, (Effect.START,)),
-    (NON_EXISTENT, NEW, True, True, (Effect.REFUSE,)),
-    (NEW, ONLINE, False, False, (Effect.JOIN_ASSIGNMENT,)),
-    (NEW, ONLINE, True, True, (Effect.JOIN_ASSIGNMENT,)),
-    (ONLINE, ONLINE, True, True, (Effect.RESUME,)),
-    (OFFLINE, ONLINE, True, False, (Effect.RESUME,)),
-    (INELIGIBLE, ONLINE, True, False, (Effect.RESUME,)),
+    (NON_EXISTENT, NEW, True, False, (ReplicaEffect.START,)),
+    (NON_EXISTENT, NEW, True, True, (ReplicaEffect.REFUSE,)),
+    (NEW, ONLINE, False, False, (ReplicaEffect.JOIN_ASSIGNMENT,)),
+    (NEW, ONLINE, True, True, (ReplicaEffect.JOIN_ASSIGNMENT,)),
+    (ONLINE, ONLINE, True, True, (ReplicaEffect.RESUME,)),
+    (OFFLINE, ONLINE, True, False, (ReplicaEffect.RESUME,)),
+    (INELIGIBLE, ONLINE, True, False, (ReplicaEffect.RESUME,)),
     (ONLINE, ONLINE, False, False, ()),
-    (NEW, OFFLINE, True, False, (Effect.STOP, Effect.LEAVE_ISR)),
-    (ONLINE, OFFLINE, True, True, (Effect.STOP, Effect.LEAVE_ISR)),
-    (OFFLINE, OFFLINE, True, False, (Effect.STOP, Effect.LEAVE_ISR)),
-    (INELIGIBLE, OFFLINE, True, False, (Effect.STOP, Effect.LEAVE_ISR)),
-    (NEW, OFFLINE, False, False, (Effect.STOP, Effect.ANNOUNCE)),
-    (OFFLINE, STARTED, True, False, (Effect.DELETE,)),
-    (OFFLINE, STARTED, False, False, (Effect.DELETE,)),
+    (NEW, OFFLINE, True, False, (ReplicaEffect.STOP, ReplicaEffect.LEAVE_ISR)),
+    (ONLINE, OFFLINE, True, True, (ReplicaEffect.STOP, ReplicaEffect.LEAVE_ISR)),
+    (OFFLINE, OFFLINE, True, False, (ReplicaEffect.STOP, ReplicaEffect.LEAVE_ISR)),
+    (INELIGIBLE, OFFLINE, True, False, (ReplicaEffect.STOP, ReplicaEffect.LEAVE_ISR)),
+    (NEW, OFFLINE, False, False, (ReplicaEffect.STOP, ReplicaEffect.ANNOUNCE)),
+    (OFFLINE, STARTED, True, False, (ReplicaEffect.DELETE,)),
+    (OFFLINE, STARTED, False, False, (ReplicaEffect.DELETE,)),
     (STARTED, SUCCESSFUL, True, False, ()),
     (OFFLINE, INELIGIBLE, True, False, ()),
     (STARTED, INELIGIBLE, True, False, ()),
-    (SUCCESSFUL, NON_EXISTENT, True, False, (Effect.FORGET,)),
+    (SUCCESSFUL, NON_EXISTENT, True, False, (ReplicaEffect.FORGET,)),
 ]
 
 
@@ -89,7 +89,7 @@ def test_effects(
     target: ReplicaState,
     has_leadership: bool,
     is_leader: bool,
-    expected: tuple[Effect, ...],
+    expected: tuple[ReplicaEffect, ...],
 ) -> None:
     found = effects(previous, target, has_leadership=has_leadership, is_leader=is_leader)
     assert found == expected

@@ -17,7 +17,7 @@ from odradek.controller.control_request_batch import RequestBatch
 from odradek.controller.elections import Strategy
 from odradek.controller.journal import EntryKind
 from odradek.controller.leader_and_isr_rules import Election
-from odradek.controller.partition_states import Effect, PartitionState
+from odradek.controller.partition_states import PartitionEffect, PartitionState
 from odradek.controller.term import Term
 from odradek.store.api import StoreError, StoreUnavailable
 from odradek.store.nodes import Refused
@@ -69,18 +69,20 @@ class PartitionStateMachine:
         candidates: Mapping[TopicPartition, ReplicaAssignment],
         requests: RequestBatch,
     ) -> Outcomes:
-        by_effect: dict[Effect, list[Partition]] = {effect: [] for effect in Effect}
+        by_effect: dict[PartitionEffect, list[Partition]] = {
+            effect: [] for effect in PartitionEffect
+        }
         for partition in moving:
             if partition_states.is_valid(partition.state, target):
                 by_effect[partition_states.effect(partition.state, target)].append(partition)
             else:
                 self._term.record_failure(partition.state.name, target.name, partition.tp)
-        for partition in by_effect[Effect.RECORD]:
+        for partition in by_effect[PartitionEffect.RECORD]:
             self._set_state(partition, target)
         outcomes: Outcomes = {}
-        if fresh := by_effect[Effect.INITIALISE]:
+        if fresh := by_effect[PartitionEffect.INITIALISE]:
             outcomes.update(await self._initialise(fresh, requests))
-        if electing := by_effect[Effect.ELECT]:
+        if electing := by_effect[PartitionEffect.ELECT]:
             outcomes.update(await self._elect(electing, strategy, candidates, requests))
         return outcomes
 

@@ -38,7 +38,7 @@ VALID_PREVIOUS: Mapping[PartitionState, frozenset[PartitionState]] = {
 }
 
 
-class Effect(Enum):
+class PartitionEffect(Enum):
     """What a transition entails."""
 
     RECORD = "the state only"
@@ -50,12 +50,12 @@ def is_valid(previous: PartitionState, target: PartitionState) -> bool:
     return previous in VALID_PREVIOUS[target]
 
 
-def effect(previous: PartitionState, target: PartitionState) -> Effect:
+def effect(previous: PartitionState, target: PartitionState) -> PartitionEffect:
     """What moving one partition from `previous` to `target`, a valid transition, entails."""
     assert is_valid(previous, target), f"{previous.name} -> {target.name}"
     if target is not ONLINE:
-        return Effect.RECORD
-    return Effect.INITIALISE if previous is NEW else Effect.ELECT
+        return PartitionEffect.RECORD
+    return PartitionEffect.INITIALISE if previous is NEW else PartitionEffect.ELECT
 
 
 def initial(has_leadership: bool, is_leader_online: bool) -> PartitionState:

@@ -15,7 +15,7 @@ from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.context import ControllerContext, Partition, Replica, grouped_by_broker
 from odradek.controller.control_request_batch import RequestBatch
 from odradek.controller.journal import EntryKind
-from odradek.controller.replica_states import Effect, ReplicaState
+from odradek.controller.replica_states import ReplicaEffect, ReplicaState
 from odradek.controller.term import Term
 from odradek.store.api import StoreError, StoreUnavailable
 from odradek.store.nodes import Refused
@@ -29,7 +29,7 @@ class Transition:
 
     tp: TopicPartition
     previous: ReplicaState
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[ReplicaEffect, ...] = ()
     partition: Partition | None = None
 
 
@@ -62,7 +62,7 @@ def plan(
             has_leadership=state is not None,
             is_leader=state is not None and state.leader == broker_id,
         )
-        if Effect.REFUSE in effects:
+        if ReplicaEffect.REFUSE in effects:
             planned.failures.append((tp, previous, "it is the leader"))
         elif partition is None:
             planned.transitions.append(Transition(tp, previous))
@@ -123,7 +123,7 @@ class ReplicaStateMachine:
             if partition is not None:
                 for effect in transition.effects:
                     self._apply(effect, partition, broker_id, requests)
-                if Effect.LEAVE_ISR in transition.effects:
+                if ReplicaEffect.LEAVE_ISR in transition.effects:
                     leaving.append(partition)  # moved once the store has it
                     continue
             self._set_state(transition.tp, broker_id, transition.previous, target)
@@ -131,20 +131,20 @@ class ReplicaStateMachine:
             await self._leave_isr(broker_id, leaving, unfenced, requests)
 
     def _apply(
-        self, effect: Effect, partition: Partition, broker_id: int, requests: RequestBatch
+        self, effect: ReplicaEffect, partition: Partition, broker_id: int, requests: RequestBatch
     ) -> None:
         match effect:
-            case Effect.RESUME:
+            case ReplicaEffect.RESUME:
                 requests.add_leader_and_isr((broker_id,), partition, is_new=False)
-            case Effect.START:
+            case ReplicaEffect.START:
                 requests.add_leader_and_isr((broker_id,), partition, is_new=True)
-            case Effect.STOP:
+            case ReplicaEffect.STOP:
                 requests.add_stop_replica(broker_id, partition.tp, delete=False)
-            case Effect.DELETE:
+            case ReplicaEffect.DELETE:
                 requests.add_stop_replica(broker_id, partition.tp, delete=True)
-            case Effect.ANNOUNCE:
+            case ReplicaEffect.ANNOUNCE:
                 requests.add_update_metadata(self._context.brokers, (partition,))
-            case Effect.JOIN_ASSIGNMENT:
+            case ReplicaEffect.JOIN_ASSIGNMENT:
                 self._join_assignment(partition, broker_id)
 
     def _join_assignment(self, partition: Partition, broker_id: int) -> None:

@@ -48,7 +48,7 @@ VALID_PREVIOUS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
 }
 
 
-class Effect(Enum):
+class ReplicaEffect(Enum):
     """What a transition entails besides recording the new state."""
 
     REFUSE = "a leader cannot start as a new replica: recorded as a failure, the state stays"
@@ -62,19 +62,22 @@ class Effect(Enum):
     FORGET = "strike the replica from the assignment in memory, drop its state"
 
 
-_NONE: tuple[Effect, ...] = ()
+_NONE: tuple[ReplicaEffect, ...] = ()
 # target -> (effects if the partition has a leader and ISR recorded, effects if it has not)
-_EFFECTS: Mapping[ReplicaState, tuple[tuple[Effect, ...], tuple[Effect, ...]]] = {
-    NEW: ((Effect.START,), _NONE),
-    ONLINE: ((Effect.RESUME,), _NONE),
-    OFFLINE: ((Effect.STOP, Effect.LEAVE_ISR), (Effect.STOP, Effect.ANNOUNCE)),
-    DELETION_STARTED: ((Effect.DELETE,), (Effect.DELETE,)),
+_EFFECTS: Mapping[ReplicaState, tuple[tuple[ReplicaEffect, ...], tuple[ReplicaEffect, ...]]] = {
+    NEW: ((ReplicaEffect.START,), _NONE),
+    ONLINE: ((ReplicaEffect.RESUME,), _NONE),
+    OFFLINE: (
+        (ReplicaEffect.STOP, ReplicaEffect.LEAVE_ISR),
+        (ReplicaEffect.STOP, ReplicaEffect.ANNOUNCE),
+    ),
+    DELETION_STARTED: ((ReplicaEffect.DELETE,), (ReplicaEffect.DELETE,)),
     DELETION_SUCCESSFUL: (_NONE, _NONE),
     DELETION_INELIGIBLE: (_NONE, _NONE),
-    NON_EXISTENT: ((Effect.FORGET,), (Effect.FORGET,)),
+    NON_EXISTENT: ((ReplicaEffect.FORGET,), (ReplicaEffect.FORGET,)),
 }
-_FROM_NEW_TO_ONLINE = (Effect.JOIN_ASSIGNMENT,)
-_REFUSED = (Effect.REFUSE,)
+_FROM_NEW_TO_ONLINE = (ReplicaEffect.JOIN_ASSIGNMENT,)
+_REFUSED = (ReplicaEffect.REFUSE,)
 
 
 def is_valid(previous: ReplicaState, target: ReplicaState) -> bool:
@@ -83,7 +86,7 @@ def is_valid(previous: ReplicaState, target: ReplicaState) -> bool:
 
 def effects(
     previous: ReplicaState, target: ReplicaState, *, has_leadership: bool, is_leader: bool
-) -> tuple[Effect, ...]:
+) -> tuple[ReplicaEffect, ...]:
     """What moving one replica from `previous` to `target` entails. The transition must be valid."""
     assert is_valid(previous, target), f"{previous.name} -> {target.name}"
     if target is NEW and is_leader:
