@@ -47,4 +47,4 @@ def test_it_is_reported_in_one_line_and_can_be_skipped(
         assert result.stdout == "one\nthree\n"
         (line,) = result.stderr.splitlines()
         assert line.startswith("skipped: partition t-0: the batch at offset 1")
-        assert line.endswith("going on at 2")
+        assert line.endswith("continuing at offset 2")

@@ -191,8 +191,8 @@ def test_hosts_and_operations_multiply() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topics": ("t",)}, "who"),
-        ({"allowed": ("User:a",)}, "on what"),
+        ({"topics": ("t",)}, "missing principal"),
+        ({"allowed": ("User:a",)}, "missing resource"),
         ({"allowed": ("alice",), "topics": ("t",)}, "User:name"),
         ({"allowed": ("User:a",), "topics": ("t",), "operations": ("Raed",)}, "did you mean"),
         ({"allowed": ("User:a",), "topics": ("t",), "is_consumer": True}, "--group"),
@@ -208,5 +208,5 @@ def test_without_a_principal_everything_of_a_resource_is_deleted() -> None:
     (everything,) = _deletions({**NO_RIGHTS, "topics": ("t",)})
     assert everything.principal is None
     assert everything.operation is AclOperation.ANY
-    with pytest.raises(click.UsageError, match="of what"):
+    with pytest.raises(click.UsageError, match="missing resource"):
         _deletions({**NO_RIGHTS, "allowed": ("User:a",)})

@@ -80,7 +80,11 @@ class AclFollower:
         for resource, stored in zip(resources, found, strict=True):
             pattern = _pattern(resource)
             if isinstance(stored, InvalidPayload):
-                logger.error("ACLs of %s are unreadable, those before stay: %s", resource, stored)
+                logger.error(
+                    "ACLs of %s cannot be read, the previous ones stay in force: %s",
+                    resource,
+                    stored,
+                )
                 if pattern not in self._authorizer.entries:
                     self._authorizer.update(pattern, DENY_ALL)
             else:

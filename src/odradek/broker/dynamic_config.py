@@ -130,7 +130,7 @@ class DynamicConfig:
         except StoreError:
             raise
         except Exception:
-            logger.exception("the settings of %s cannot be taken", path)
+            logger.exception("the settings of %s cannot be applied", path)
 
     async def _take(self, path: str) -> None:
         kind, _, entity = path.partition("/")

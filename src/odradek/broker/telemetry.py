@@ -329,7 +329,7 @@ class Publisher:
                 )
             return False
         if self._failures:
-            logger.info("telemetry of broker %d is written again", self._broker.id)
+            logger.info("telemetry of broker %d is published again", self._broker.id)
         self._failures = 0
         return True
 

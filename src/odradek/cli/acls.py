@@ -56,7 +56,7 @@ class Rights(Resources):
     )
 )
 def acls() -> None:
-    """Permissions. Brokers need authorizer.class.name for them, see docs/security.md."""
+    """Manage ACLs. Brokers need authorizer.class.name for them; see docs/security.md."""
 
 
 def _options(
@@ -92,7 +92,7 @@ def _resource_options(
             type=click.Choice(patterns, case_sensitive=False),
             default=default,
             show_default=True,
-            help="How the names are meant.",
+            help="How the names are matched.",
         ),
     )
 
@@ -124,7 +124,7 @@ _right_options = _options(
 @_resource_options(("literal", "prefixed"), "literal")
 @with_cluster
 def add(cluster: "Blocking", **rights: Unpack[Rights]) -> None:
-    """Grant or deny. What exists already stays."""
+    """Grant or deny operations; existing ACLs stay."""
     wanted = _bindings(rights)
     finish(cluster.run(cluster.acls.add(wanted)))
     click.echo(f"{plural(len(wanted), 'ACL')} set")
@@ -141,7 +141,7 @@ def list_acls(
     as_json: bool,
     **resources: Unpack[Resources],
 ) -> None:
-    """Show the permissions, of all or of what is named."""
+    """List all ACLs, or those of the resources named."""
     found = {
         acl
         for wanted in _filters(resources, principals)
@@ -272,10 +272,10 @@ def _bindings(rights: Rights) -> "list[Acl]":
 
     subjects = _subjects(rights)
     if not subjects:
-        raise click.UsageError("who? give --allow-principal or --deny-principal")
+        raise click.UsageError("missing principal: give --allow-principal or --deny-principal")
     wanted = _operations(rights)
     if not wanted:
-        raise click.UsageError("on what? give --topic, --group, --cluster, ...")
+        raise click.UsageError("missing resource: give --topic, --group, --cluster, ...")
     return [
         Acl(pattern, AclEntry(principal, permission, operation, host))
         for pattern, operations in wanted.items()
@@ -313,7 +313,7 @@ def _deletions(rights: Rights) -> "list[AclFilter]":
         else {pattern: [AclOperation.ANY] for pattern in _patterns(rights)}
     )
     if not wanted:
-        raise click.UsageError("of what? give --topic, --group, --cluster, ...")
+        raise click.UsageError("missing resource: give --topic, --group, --cluster, ...")
     return [
         AclFilter(*pattern, principal, host, operation, permission)
         for pattern, operations in wanted.items()

@@ -55,7 +55,11 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting; may be repeated."
 )
-@click.option("--stop-on-eof", is_flag=True, help="Stop when standard input ends, with a parent.")
+@click.option(
+    "--stop-on-eof",
+    is_flag=True,
+    help="Stop when standard input is closed, as when the parent process dies.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log at debug level.")
 def broker(
     broker_id: int | None,

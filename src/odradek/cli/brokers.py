@@ -25,10 +25,10 @@ ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(0), met
 @json_option
 @with_cluster
 def drain(cluster: "Blocking", ids: tuple[int, ...], as_json: bool) -> None:
-    """Plan to move everything off brokers, to where there is room for it. Moves nothing yet.
+    """Plan to move all replicas off brokers. Nothing is moved yet.
 
-    What else is out of balance is levelled in the same plan: what has to be copied anyway goes
-    where something is missing. Exits with 1 if some replica has no other place.
+    The same plan evens out the rest of the cluster: replicas that have to be copied anyway go to
+    the brokers with the least load. Exits with 1 if a replica has no other place.
     """
     found = plan_for(cluster, usable_settings(None), remove=frozenset(ids))
     finish(cluster, found, as_json=as_json)
@@ -39,7 +39,7 @@ def drain(cluster: "Blocking", ids: tuple[int, ...], as_json: bool) -> None:
 @json_option
 @with_cluster
 def add(cluster: "Blocking", ids: tuple[int, ...], as_json: bool) -> None:
-    """Plan to give new brokers their share. Moves nothing yet."""
+    """Plan to give new brokers their share. Nothing is moved yet."""
     known = cluster.run(cluster.client.refresh()).nodes
     for id in ids:
         if id not in known:

@@ -20,7 +20,7 @@ PORT = 8092
 @command_config_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
-@click.option("--name", "names", multiple=True, help="A further name by which it is reached.")
+@click.option("--name", "names", multiple=True, help="Another host name by which clients reach it.")
 @click.option("--cert", type=click.Path(exists=True, path_type=Path), help="TLS certificate, PEM.")
 @click.option("--key", type=click.Path(exists=True, path_type=Path), help="Its key, PEM.")
 @click.option("--behind-proxy", metavar="ADDRESS", help="The proxy that does TLS and login.")
@@ -29,7 +29,7 @@ PORT = 8092
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file of users, made with --add-user.",
 )
-@click.option("--add-user", metavar="NAME", help="Add a user to --users, and end.")
+@click.option("--add-user", metavar="NAME", help="Add a user to --users and exit.")
 @click.option(
     "--role",
     type=click.Choice(["viewer", "operator", "admin"]),
@@ -38,7 +38,7 @@ PORT = 8092
     help="The role of --add-user.",
 )
 @click.option("--records", multiple=True, metavar="PREFIX", help="Topics --add-user may read.")
-@click.option("--read-only", is_flag=True, help="Nothing can be changed.")
+@click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option("--metrics-only", is_flag=True, help="Serve /metrics of the cluster and no console.")
 @click.option(
     "--state",

@@ -111,7 +111,7 @@ def consume(
 
 
 def _report_skipped(batch: "UndecodableBatch") -> None:
-    click.echo(f"skipped: {explain(batch)}; going on at {batch.next_offset}", err=True)
+    click.echo(f"skipped: {explain(batch)}; continuing at offset {batch.next_offset}", err=True)
 
 
 async def _copy(

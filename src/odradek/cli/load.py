@@ -55,7 +55,13 @@ telemetry_topic = click.option(
     help="How far to look back. The busiest tenth of that time counts, at least three windows of "
     "five minutes.",
 )
-@click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Lines.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=SHOWN,
+    show_default=True,
+    help="Print at most so many rows.",
+)
 @telemetry_topic
 @json_option
 @with_cluster
@@ -69,7 +75,7 @@ def load(
     telemetry_topic: str,
     as_json: bool,
 ) -> None:
-    """Who bears what now: the hottest brokers, topics and partitions.
+    """Show the current load: the hottest brokers, topics and partitions.
 
     It is worked out from what brokers publish every few seconds. For brokers that publish nothing
     it is guessed, and the first line says for how many.

@@ -52,11 +52,11 @@ def check(file: Path) -> None:
 @pipeline.command(epilog="Example: odradek pipeline run clicks.toml")
 @FILE
 @click.option("--master", help="Where Spark runs, in place of what the file says.")
-@click.option("--once", is_flag=True, help="Read what is there now, and end.")
+@click.option("--once", is_flag=True, help="Process the records that exist now, then exit.")
 def run(file: Path, master: str | None, once: bool) -> None:
-    """Run a pipeline until Ctrl-C, or to the end of what is there.
+    """Run a pipeline until Ctrl-C, or with --once to the end of the topics.
 
-    Stopped in any way, it goes on where it was the next time.
+    However it was stopped, the next run resumes where it left off.
     """
     from dataclasses import replace
 

@@ -38,7 +38,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option("--key", "-k", help="The key of every record that has none of its own.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
 @click.option(
-    "--partition", "-p", type=click.IntRange(0, INT32_MAX), help="Instead of by key, or sticky."
+    "--partition",
+    "-p",
+    type=click.IntRange(0, INT32_MAX),
+    help="Write to this partition, whatever the key.",
 )
 @click.option("--codec", type=click.Choice(CODECS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(tuple(ACKS)), default="all", show_default=True)

@@ -73,7 +73,9 @@ def _text_of(file: Path) -> str:
 @click.option(
     "--topics-file", type=click.Path(exists=True, path_type=Path), help="Kafka's JSON of topics."
 )
-@click.option("--replication-factor", "-r", type=click.IntRange(1), help="Change it, too.")
+@click.option(
+    "--replication-factor", "-r", type=click.IntRange(1), help="Also change the replication factor."
+)
 @click.option(
     "--from-scratch",
     is_flag=True,
@@ -290,7 +292,7 @@ def verify(cluster: "Blocking", plan: Path, preserve_throttles: bool, as_json: b
 def cancel(
     cluster: "Blocking", plan: Path | None, everything: bool, preserve_throttles: bool
 ) -> None:
-    """Stop moving, and go back to the replicas there were."""
+    """Cancel reassignments; partitions return to the replicas they had."""
     if (plan is None) != everything:
         raise click.UsageError("name what to cancel: a plan file, or --all")
     tps = None if plan is None else parse_reassignment(_text_of(plan)).replicas

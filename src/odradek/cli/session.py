@@ -187,7 +187,7 @@ def explained() -> Iterator[None]:
     except KafkaError as error:
         raise click.ClickException(explain(error)) from None
     except EncodeError as error:
-        raise click.ClickException(f"this cannot be asked of a broker: {error}") from None
+        raise click.ClickException(f"the request cannot be encoded: {error}") from None
     except BrokenPipeError:
         raise  # the reader of our output has closed the pipe: not a failure of the cluster
     except TimeoutError:

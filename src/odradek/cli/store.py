@@ -24,8 +24,8 @@ data_option = click.option(
 def store() -> None:
     """Back up and restore a cluster's metadata: topics, settings, leaders.
 
-    Of the records nothing is copied. A cluster on ZooKeeper is backed up with ZooKeeper's own
-    means.
+    Records are not copied. Back up a cluster on ZooKeeper with ZooKeeper's own
+    tools.
     """
 
 
@@ -49,9 +49,9 @@ def backup(data: Path, target: Path) -> None:
 @click.argument("source", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def restore(data: Path, source: Path, yes: bool) -> None:
-    """Put the backup SOURCE in the place of the metadata. All brokers must be stopped.
+    """Replace the metadata with the backup SOURCE. All brokers must be stopped.
 
-    What was changed since the backup is forgotten: topics created since have no metadata, and a
+    Changes made since the backup are lost: topics created since have no metadata, and a
     replica that has left the ISR since may lead, so that newer records are truncated.
     """
     from odradek.store.api import StoreError

@@ -24,7 +24,7 @@ STORAGE = click.option(
 
 @click.group(epilog=examples("odradek table info lake/clicks"))
 def table() -> None:
-    """Look at the Delta tables that pipelines land in, and keep them in order."""
+    """Inspect and maintain the Delta tables that pipelines write to."""
 
 
 def _verb(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,7 +66,7 @@ def _writable(location: "Location") -> "Table":
 @table.command(epilog=examples("odradek table info lake/clicks --json"))
 @_verb
 def info(location: "Location", as_json: bool) -> None:
-    """Columns, rows, files, versions, and who lands in it."""
+    """Show columns, rows, files, versions, and the pipelines that write to it."""
     from odradek.spark.tables.inspection import info as describe
     from odradek.spark.tables.table import Table
 
@@ -92,10 +92,10 @@ def info(location: "Location", as_json: bool) -> None:
 
 
 @table.command(epilog=examples("odradek table history lake/clicks --limit 5"))
-@click.option("--limit", type=click.IntRange(min=1), help="Only the newest so many.")
+@click.option("--limit", type=click.IntRange(min=1), help="Only the newest N versions.")
 @_verb
 def history(location: "Location", as_json: bool, limit: int | None) -> None:
-    """What each version did: rows, pipeline, batch, and which offsets it holds."""
+    """Show what each version did: rows, pipeline, batch, and the offsets it holds."""
     from odradek.spark.tables.inspection import history as versions
     from odradek.spark.tables.table import Table
 
@@ -121,12 +121,12 @@ def history(location: "Location", as_json: bool, limit: int | None) -> None:
 @table.command(epilog=examples("odradek table show lake/clicks --version 12 --limit 5"))
 @click.option("--version", type=int, help="As it was in this version.")
 @click.option("--at", metavar="TIME", help="As it was at this time, such as 2026-01-31T12:00:00Z.")
-@click.option("--limit", default=ROWS_SHOWN, show_default=True, help="So many rows.")
+@click.option("--limit", default=ROWS_SHOWN, show_default=True, help="Print at most so many rows.")
 @_verb
 def show(
     location: "Location", as_json: bool, version: int | None, at: str | None, limit: int
 ) -> None:
-    """Rows of the table, now or as it was."""
+    """Print rows of the table, of the current or an earlier version."""
     import json
 
     from odradek.spark.tables.inspection import at_version
@@ -215,9 +215,9 @@ def vacuum(location: "Location", as_json: bool, older_than: str | None, dry_run:
 @click.option("--version", type=int, required=True, help="The version to go back to.")
 @_verb
 def restore(location: "Location", as_json: bool, version: int) -> None:
-    """Make a new version like an old one.
+    """Restore an old version, as a new one.
 
-    Batches that were landed since stay counted as landed: a pipeline goes on after them.
+    Batches that were landed since stay counted as landed: a pipeline continues after them.
     """
     from odradek.spark.tables.inspection import restore as go_back
 
@@ -231,7 +231,7 @@ def restore(location: "Location", as_json: bool, version: int) -> None:
 @table.command(epilog=examples("odradek table check lake/clicks"))
 @_verb
 def check(location: "Location", as_json: bool) -> None:
-    """Whether the log is whole and every file is there; exit code 1 if not."""
+    """Check that the log is complete and every file exists. Exits with 1 if not."""
     from odradek.spark.tables.inspection import check as look
 
     found = look(location)

@@ -33,7 +33,7 @@ Rows = list[list[str]]
     metavar="SECONDS",
     help="Time between two readings.",
 )
-@click.option("--once", is_flag=True, help="Print one sample and end.")
+@click.option("--once", is_flag=True, help="Print one sample and exit.")
 @json_option
 @with_cluster
 def top(cluster: "Blocking", interval: float, once: bool, as_json: bool) -> None:

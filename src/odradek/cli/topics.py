@@ -93,7 +93,7 @@ def _assignment(text: str) -> dict[int, list[int]]:
 
 
 @topics.command("list", epilog=examples("odradek topics list --json"))
-@click.option("--internal", is_flag=True, help="Also those that the brokers use themselves.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @json_option
 @with_cluster
 def list_topics(cluster: "Blocking", internal: bool, as_json: bool) -> None:
@@ -131,7 +131,7 @@ def _summary(topic: "Topic") -> dict[str, object]:
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)
 @click.option("--unhealthy", is_flag=True, help="Only offline and under-replicated partitions.")
-@click.option("--internal", is_flag=True, help="Also those that the brokers use themselves.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @json_option
 @with_cluster
 def describe(

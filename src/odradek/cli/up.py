@@ -58,11 +58,13 @@ TOPIC_HEADINGS = ("topic", "partitions", "isr", "unhealthy", "records", "rate")
 @click.option(
     "--hosts",
     type=click.IntRange(1),
-    help="Pretend that the brokers run on so many hosts: each broker's rack is its host.",
+    help="Pretend that the brokers run on N hosts: each broker's rack is its host.",
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
 @click.option("--secure", is_flag=True, help="TLS, logins and permissions for clients.")
-@click.option("--console", "has_console", is_flag=True, help="A web console, too; see its link.")
+@click.option(
+    "--console", "has_console", is_flag=True, help="Also serve a web console, and print its link."
+)
 @click.option(
     "--console-port",
     type=click.IntRange(0, PORT_MAX),

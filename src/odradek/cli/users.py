@@ -55,7 +55,7 @@ def users() -> None:
 @click.option(
     "--password-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Its first line is the password; default: asked for, or the first line of the input.",
+    help="Its first line is the password; default: a prompt, or the first line of standard input.",
 )
 @click.option("--offline", is_flag=True, help="Write to the store while no broker runs.")
 @click.option(
@@ -80,7 +80,7 @@ def add(
     Brokers that log in to each other need their user before the first start: add it --offline.
     """
     if not name:
-        raise click.UsageError("a user has a name")
+        raise click.UsageError("the user name is empty")
     wanted = mechanisms or MECHANISMS
     if not offline:
         if data or store or store_config:

@@ -65,7 +65,7 @@ TRANSITIONS: Mapping[ElectionState, Mapping[ElectionState, str]] = {
     PAUSED: {
         STANDBY: "the store cannot work",
         ELECTED: "resigned",
-        EXPIRED: "the store cannot work, or the pause goes on in a new session",
+        EXPIRED: "the store cannot work, or the pause continues in a new session",
     },
     EXPIRED: {
         STANDBY: "session lost",

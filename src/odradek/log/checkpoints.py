@@ -104,7 +104,7 @@ class OffsetCheckpoint:
         try:
             return self.read()
         except CorruptCheckpoint as error:
-            logger.error("%s; doing without it: %s", error, consequence)
+            logger.error("%s; starting without it: %s", error, consequence)
             return {}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -365,7 +365,7 @@ class LogManager:
         try:
             changed.add(self._rename_for_deletion(source))
         except KafkaError as error:
-            logger.error("%s is left behind: %s", source, error.message)
+            logger.error("%s could not be deleted and stays: %s", source, error.message)
             source.close_files()
         self.checkpoints.write(changed)
         return target

@@ -245,7 +245,7 @@ def _open_segments(disk: Disk, there: FileList, config: LogConfig, now_ms: int) 
         if name.endswith(LOG_SUFFIX):
             segments.append(Segment(SegmentFiles(disk, directory, offset), config, now_ms))
         elif name.endswith(SUFFIXES) and f"{offset:020d}{LOG_SUFFIX}" not in names:
-            logger.warning("removing %s/%s, whose log is gone", directory, name)
+            logger.warning("removing %s/%s, whose segment does not exist", directory, name)
             disk.remove(f"{directory}/{name}")
     return segments
 

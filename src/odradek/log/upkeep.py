@@ -120,7 +120,7 @@ class Upkeep:
             try:
                 await self.work_off()
             except Exception:
-                logger.exception("upkeep failed; it will be tried again")
+                logger.exception("log maintenance failed; retrying")
             due_ms = self._retired.next_due_ms
             wait_s = None if due_ms is None else max(0, due_ms - self._clock()) / 1000
             try:
@@ -136,7 +136,7 @@ class Upkeep:
             try:
                 await work()
             except Exception:
-                logger.exception("upkeep failed; it will be tried again")
+                logger.exception("log maintenance failed; retrying")
             await asyncio.sleep(interval_ms / 1000)
 
     async def _for_each_log(self, work: Callable[[Log], object]) -> None:

@@ -300,7 +300,7 @@ class ControlRequests:
                 led.append(partition)
         except KafkaError as error:
             # Its directory has failed: with that it goes offline, and listeners are told.
-            logger.error("%s: cannot begin to lead: %s", partition.tp, error)
+            logger.error("%s: cannot become leader: %s", partition.tp, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 

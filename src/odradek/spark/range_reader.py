@@ -179,5 +179,5 @@ class RangeReader:
     def _lose(self, text: str, error: KafkaError, go_on_at: int) -> None:
         if self._options.fail_on_data_loss:
             raise DataLoss("COULD_NOT_READ_OFFSET_RANGE", text) from error
-        logger.warning("%s; going on at offset %d", text, go_on_at)
+        logger.warning("%s; continuing at offset %d", text, go_on_at)
         self._start = go_on_at

@@ -84,7 +84,7 @@ class AdminRequests:
         try:
             return payloads.decode_partitions(node[0], paths.PREFERRED_ELECTION)
         except InvalidPayload as error:
-            logger.warning("%s; taken for empty", error)
+            logger.warning("%s; treated as empty", error)
             return set()
 
     async def drop_preferred_election(self, fence: int) -> None:

@@ -135,6 +135,6 @@ class ControllerNodes:
         try:
             is_enabled = payloads.decode_features(node[0]).is_enabled
         except payloads.InvalidPayload as error:
-            logger.warning("%s; taken for no features", error)
+            logger.warning("%s; treated as no features", error)
             return NO_FEATURES
         return node[1].version if is_enabled else NO_FEATURES

@@ -152,7 +152,7 @@ class SqliteStore(SingleWrites):
                 try:
                     await self._when_free(lambda: self._end_in_file(session.id))
                 except StoreUnavailable as error:
-                    logger.warning("the session is left to the others to end: %s", error)
+                    logger.warning("cannot close the session, other brokers will end it: %s", error)
                 self._ring()
             self._leave_peers()
             self._connected.set()
