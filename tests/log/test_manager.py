@@ -56,7 +56,6 @@ async def test_a_clean_stop_and_start(world: World) -> None:
     }
     assert again.logs[TP].start_offset == 3 and again.logs[TP].recovery_point == 10
     assert again.checkpoints.read_high_watermarks() == {tp: 10 + tp.partition for tp in tps(4)}
-    assert again.checkpoints.read_high_watermarks(B + "/") == {tps(4)[1]: 11, tps(4)[3]: 13}
     assert not world.disk().exists(f"{A}/.kafka_cleanshutdown")
 
 

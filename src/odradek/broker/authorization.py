@@ -8,7 +8,7 @@ refusals into the handler's response. Both kinds of refusal are made from the sc
 | row | meaning |
 |---|---|
 | `Whole` | one question for the request; refused: the error, wherever the response has a place |
-| `Each` | one question for each item of an array; refused items get the error, the others go on |
+| `Each` | one question for each item of an array; refused items get the error, the others run |
 | `InHandler` | the handler asks through its context, because the answer shapes the response |
 | `Free` | nothing is asked, for the reason given |
 

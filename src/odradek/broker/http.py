@@ -81,7 +81,7 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """A body, or a stream of chunks that goes on until the client leaves."""
+    """A body, or a stream of chunks that ends when the client disconnects."""
 
     body: str = ""
     status: int = 200

@@ -85,7 +85,7 @@ class JournalFeed:
             self._followers.discard(follower)
 
     def _resume_at(self, last_id: str) -> int | None:
-        """The number after which a follower goes on; None if its id is not of this run."""
+        """The number after which a follower resumes; None if its id is not of this run."""
         if not last_id:
             return self._journal.recorded
         start, _, number = last_id.partition("-")

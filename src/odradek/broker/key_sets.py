@@ -17,7 +17,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 __all__ = ["KeySet", "KeySetTimes"]
 
-# A client can name any key: each one is asked for once in this time, and so many are remembered.
+# A client can name any key: each one is requested once in this time, and so many are remembered.
 UNKNOWN_KEY_PAUSE_S = 60.0
 UNKNOWN_KEYS_MAX = 16
 

@@ -5,8 +5,9 @@ A bound per connection does not bound a broker: a thousand clients are a thousan
 are two budgets, `queued.max.request.bytes` and `odradek.queued.max.response.bytes`. When one is
 spent:
 
-1. Small requests go on: they arrive whole and hold nothing. A request whose buffer must grow waits,
-   unread, for its turn; one at a time may grow beyond the budget, or none would ever be complete.
+1. Small requests are not held up: they arrive whole and hold nothing. A request whose buffer must
+   grow waits, unread, for its turn; one at a time may grow beyond the budget, or none would ever be
+   complete.
 2. A fetch returns fewer bytes: an eighth of what is left, at least `FETCH_BYTES_MIN`. A client with
    a response unread has its next request served once it has read that.
 3. A client that has held its part for longer than `GRACE_S` is disconnected, the largest first. One

@@ -2,7 +2,7 @@
 
 docs/spec/protocol-ladder.md section 4. From inter-broker protocol 3.0-IV0 on a block comes from the
 controller (AllocateProducerIds, KIP-730), below that from the store. Both take the next block under
-a version check, so brokers of either kind share a cluster. The next block is asked for before the
+a version check, so brokers of either kind share a cluster. The next block is requested before the
 present one is used up. What a crash leaves of a block is never given out, nor is a block whose
 answer was lost.
 """
@@ -29,7 +29,7 @@ __all__ = ["ProducerIds", "make_producer_ids"]
 
 logger = logging.getLogger(__name__)
 
-# How many ids are left when the next block is asked for.
+# How many ids are left when the next block is requested.
 LEFT_MIN = 100
 RETRY_S = 0.05
 # How long a client waits for a block before it is asked to come again.
@@ -45,7 +45,7 @@ NextBlock = Callable[[], Awaitable[range]]
 
 
 class ProducerIds:
-    """Gives each producer an id that is unique in the cluster. One block is asked for at a time."""
+    """Gives each producer an id that is unique in the cluster. One block is requested at a time."""
 
     def __init__(self, next_block: NextBlock, close_source: Callable[[], None] = no_op) -> None:
         """`next_block` raises StoreError or ControllerUnavailable."""

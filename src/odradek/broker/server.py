@@ -124,7 +124,7 @@ class Broker:
         self.cache = MetadataCache()
         self.fetch_max = config.integer("fetch.max.bytes")
         self.endpoints: tuple[Endpoint, ...] = ()
-        # Done when the broker can go on no longer; the result says why.
+        # Done when the broker cannot continue; the result says why.
         loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[str] = loop.create_future()
         self._disk = disk

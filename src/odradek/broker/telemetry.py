@@ -215,7 +215,7 @@ class Telemetry:
             now.consumer_s - before.consumer_s,
             now.follower_s - before.follower_s,
         ]
-        # Handlers are timed by a clock that goes on while the process has no processor.
+        # Handlers are timed by a clock that keeps running while the process has no processor.
         share = min(1.0, cpu_s / (sum(spent) or 1.0))
         produce_s, consumer_s, follower_s = (seconds * share for seconds in spent)
         times = now.produce_times.since(before.produce_times)

@@ -34,7 +34,7 @@ COMMIT_S = 1.0
 
 
 class Wanted(NamedTuple):
-    """What to read: of which topic, from where, how much, and whether to go on at the end."""
+    """What to read: of which topic, from where, how much, and whether to wait at the end."""
 
     topic: str
     partitions: tuple[int, ...]

@@ -76,7 +76,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
     click.echo(f"{spec.name}: starting Spark on {where}, which writes to {log}", err=True)
     keep_off_terminal(log)
     try:
-        with going_on(f"{spec.name}: still starting Spark"):
+        with progress(f"{spec.name}: still starting Spark"):
             spark = open_session(spec.name, where, spec.spark, log)
     except NoJava as error:
         raise click.ClickException(str(error)) from None
@@ -95,7 +95,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
     running = Run(spec, spark, lambda text: click.echo(text, err=True))
     reporter = Reporter(running)
     try:
-        with going_on(f"{spec.name}: still starting queries"):
+        with progress(f"{spec.name}: still starting queries"):
             running.start()
         reporter.start()
         _follow(running, stop_requested)
@@ -112,7 +112,7 @@ def run(file: Path, master: str | None, once: bool) -> None:
 
 
 @contextmanager
-def going_on(text: str, quiet_s: float = QUIET_S) -> Iterator[None]:
+def progress(text: str, quiet_s: float = QUIET_S) -> Iterator[None]:
     """Print the text and the time spent, again and again, until the block has ended."""
     started_s = time.monotonic()
     has_ended = threading.Event()

@@ -320,8 +320,6 @@ class Client:
         wanted: Mapping[TopicPartition, W],
         build: Callable[[dict[TopicPartition, W]], Message],
         read: Callable[[Any], Iterator[tuple[TopicPartition, int, R]]],
-        *,
-        timeout_s: float | None = None,
     ) -> dict[TopicPartition, R]:
         """Ask the leader of each partition, one request to each leader, until all have answered.
 
@@ -329,10 +327,10 @@ class Client:
         partition's error and result. An error that does not pass is raised for its partition.
         """
         results: dict[TopicPartition, R] = {}
-        budget = self.retry_budget(timeout_s)
+        budget = self.retry_budget()
         while left := {part: want for part, want in wanted.items() if part not in results}:
             by_node: dict[int, dict[TopicPartition, W]] = {}
-            for partition, node in (await self.leaders(left, timeout_s=timeout_s)).items():
+            for partition, node in (await self.leaders(left)).items():
                 by_node.setdefault(node, {})[partition] = left[partition]
             answers = await asyncio.gather(
                 *(self.ask(node, build(some)) for node, some in by_node.items()),

@@ -70,7 +70,7 @@ class Consumer:
         fetch_bytes: int = FETCH_BYTES,
         wait_ms: int = FETCH_WAIT_MS,
     ) -> None:
-        """`out_of_range` is where to go on when a position is outside the log: EARLIEST, LATEST,
+        """`out_of_range` is where to continue when a position is outside the log: EARLIEST, LATEST,
         or None to raise OFFSET_OUT_OF_RANGE. A topic that was deleted and created again is read
         from its start, or raises TopicRecreated without `follows_name`; on a cluster without topic
         ids it is read on at the same offset, if it has that."""

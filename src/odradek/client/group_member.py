@@ -45,7 +45,7 @@ SESSION_TIMEOUT_MS = 10_000
 # Three may be lost before the session is.
 HEARTBEAT_S = SESSION_TIMEOUT_MS / 1000 / 4
 
-# The group goes on without us as we were; joining again makes it right.
+# The group has rebalanced without this member; it must join again.
 _REJOIN = frozenset(
     {
         ErrorCode.REBALANCE_IN_PROGRESS,
@@ -187,7 +187,7 @@ class GroupMember:
             await self._ask(request)
 
     async def _beat(self) -> None:
-        """Until the group wants us to join again, or the coordinator is gone for good."""
+        """Until the group wants us to join again, or the coordinator does not come back."""
         while not self.must_rejoin:
             await asyncio.sleep(self.heartbeat_s)
             request = HeartbeatRequest(

@@ -58,7 +58,7 @@ class Metadata:
     controller_id: int = -1
     nodes: dict[int, Node] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
-    # Why a topic that was asked for is not among them.
+    # Why a requested topic is not among them.
     problems: dict[str, ErrorCode] = field(default_factory=dict)
 
     def update(self, response: MetadataResponse, *, whole: bool) -> None:

@@ -63,7 +63,7 @@ class Isolation(IntEnum):
 class UndecodableBatch(KafkaError):
     """A batch whose records cannot be read: its contents are damaged, or were never valid.
 
-    Reading can go on at `next_offset`, without the records of this batch."""
+    Reading can continue at `next_offset`, without the records of this batch."""
 
     def __init__(self, tp: TopicPartition, header: BatchHeader, reason: str) -> None:
         super().__init__(
@@ -98,8 +98,8 @@ class OffsetAt(NamedTuple):
 class Batches:
     """Whole batches of one partition, in a row, that begin with the one containing `start`.
 
-    The first may begin before `start`, the last may end after what was asked for: the
-    caller leaves out records beyond either end. `next_offset` is where to go on.
+    The first may begin before `start`, the last may end after the requested range: the
+    caller leaves out records beyond either end. `next_offset` is where to continue.
     """
 
     partition: TopicPartition

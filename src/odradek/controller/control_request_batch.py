@@ -77,7 +77,7 @@ class RequestBatch:
         self._listener = listener
         self._protocol = protocol
         self._leader_and_isr: dict[int, dict[TopicPartition, ReplicaUpdate]] = {}
-        # (leader epoch when it was asked for, whether to delete)
+        # (leader epoch when it was requested, whether to delete)
         self._stop: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
         self._metadata_brokers: set[int] = set()
         self._metadata: dict[TopicPartition, Partition] = {}

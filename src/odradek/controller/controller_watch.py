@@ -6,7 +6,7 @@ broker, as a controller does to every broker (channels.py): when it breaks and t
 refused, that process has ended, and the standby deletes the node. Were it wrong, an election more
 would be all: a controller that is replaced can write nothing (controller_election.py, rule 3).
 
-The next controller goes on with the same connection. What it knows, that this incarnation was
+The next controller uses the same connection. What it knows, that this incarnation was
 reached and no longer listens, says that the broker is dead, too.
 """
 

@@ -90,7 +90,7 @@ async def load(term: Term) -> dict[Partition, IsrRepair]:
 async def start_replicas(active: ActiveController, repairs: dict[Partition, IsrRepair]) -> None:
     """The replica machine: the live go online, the rest offline.
 
-    Those that restarted while no controller was watching come first: they must not be told of a
+    Those that restarted while no controller was watching come first: they must not hear of a
     leadership that they may have lost.
     """
     term = active.term

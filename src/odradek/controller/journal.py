@@ -39,7 +39,7 @@ class EntryKind(StrEnum):
     DELETION = "deletion"  # a step of deleting a topic
     REQUEST = "request"  # a control request was handed to a channel
     RESPONSE = "response"  # a broker answered with an error
-    FAILURE = "failure"  # something was asked for and not done
+    FAILURE = "failure"  # something was requested and not done
 
 
 class Entry(NamedTuple):

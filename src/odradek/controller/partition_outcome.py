@@ -8,7 +8,7 @@ from odradek.wire.errors import ErrorCode
 class PartitionOutcome(NamedTuple):
     error: ErrorCode
     message: str = ""
-    leader: int = -1  # who was elected, where an election was asked for
+    leader: int = -1  # the elected leader, where an election was requested
 
 
 SUCCESS = PartitionOutcome(ErrorCode.NONE)

@@ -2,7 +2,7 @@
 
 Rules
 1. Only this module says which transition is legal and what it entails.
-2. An illegal transition is recorded and skipped: the others in the same call go on.
+2. An illegal transition is recorded and skipped: the others in the same call are done.
 3. A failed election changes no state: the partition is where it was, and is tried again when a
    broker comes or goes.
 

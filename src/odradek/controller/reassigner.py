@@ -116,7 +116,8 @@ class Reassigner:
     ) -> dict[TopicPartition, PartitionOutcome]:
         """Move in this order and paced, or take partitions out of the plan; answers for each.
 
-        What waits to move elsewhere is replaced; what moves already goes on from where it arrives.
+        What waits to move elsewhere is replaced; what moves already continues where it
+        arrives.
         """
         context = self._context
         results: dict[TopicPartition, PartitionOutcome] = {}
@@ -200,7 +201,7 @@ class Reassigner:
         await self.start_waiting()
 
     async def isr_changed(self, tps: Iterable[TopicPartition]) -> None:
-        """The ISR of these may have grown; whatever is complete goes on to part B."""
+        """The ISR of these may have grown; whatever is complete enters part B."""
         moving = [tp for tp in tps if tp in self._context.reassigning]
         if not moving:
             return

@@ -3,7 +3,7 @@
 Rules
 1. Only this module says which transition is legal and what it entails. A caller asks; it never
    checks for itself.
-2. An illegal transition is recorded and skipped: the others in the same call go on.
+2. An illegal transition is recorded and skipped: the others in the same call are done.
 3. What a transition entails is a row of a table. `replica_state_machine` carries it out.
 
 A replica is born NEW, serves ONLINE, and goes OFFLINE when its broker or its disk does. It is

@@ -32,7 +32,7 @@ class IsrRepair:
     """What a new controller does about a partition whose replicas came back."""
 
     leaving: tuple[int, ...] = ()  # members of the ISR that must earn their place again
-    raise_epoch: bool = False  # no replica leaves, but nothing may go on in the old epoch
+    raise_epoch: bool = False  # no replica leaves, but the old epoch must end
 
     def __bool__(self) -> bool:
         return bool(self.leaving) or self.raise_epoch

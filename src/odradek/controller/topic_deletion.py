@@ -98,7 +98,7 @@ class TopicDeletions:
                 self._journal.record(EntryKind.DELETION, after="queued", topic=topic)
 
     def halt(self, topics: Iterable[str], reason: str) -> None:
-        """Do not go on with these for now."""
+        """Pause the deletion of these."""
         for topic in topics:
             if topic in self._context.topics_to_delete:
                 self._context.topics_ineligible.add(topic)

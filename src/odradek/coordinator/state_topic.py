@@ -8,7 +8,7 @@ Rules
 1. A partition is loading from the moment this broker is elected until all of it has been read.
 2. A newer epoch, or a resignation, ends every older load: what it has read so far is dropped.
 3. A broker that is elected for many partitions at once loads them one after the other, in pieces,
-   so that its other work goes on.
+   so that its other work is not held up.
 """
 
 import asyncio

@@ -6,9 +6,9 @@ and each copy takes its originals' place (`Log.replace_segments`). What to keep 
 compaction.py; how far cleaning has come is in `cleaner-offset-checkpoint`.
 
 Cleaning runs on the loop in slices of a few milliseconds and rests as long as it has worked, so
-that requests go on. Between slices a log may be truncated, deleted or lose segments to retention;
-then the copy is thrown away. What a crash leaves: `.cleaned` files, which loading removes, or a
-finished `.swap`, which it puts in place.
+that requests are served. Between slices a log may be truncated, deleted or lose segments to
+retention; then the copy is thrown away. What a crash leaves: `.cleaned` files, which loading
+removes, or a finished `.swap`, which it puts in place.
 
 A log that is being moved to another directory is left as it is: its copy may have a record already,
 and would never hear of the deletion that is cleaned away before it is copied.

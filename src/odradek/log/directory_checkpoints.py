@@ -97,16 +97,12 @@ class DirectoryCheckpoints:
             self._cleaner.forget(tp)
             self._cleaner.checkpoint(directory.path)
 
-    def read_high_watermarks(self, path: str | None = None) -> dict[TopicPartition, int]:
-        """The high watermarks that were last written: all of one directory, or those of the logs in
-        use, each from where it stands, for a copy under way elsewhere has a mark of its own."""
-        live = self._dirs.live
-        if path is not None:
-            directory = live.get(posixpath.normpath(path))
-            return {} if directory is None else dict(directory.offsets(HIGH_WATERMARKS))
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermarks of the logs in use that were last written, each from the directory it
+        is in: a copy under way elsewhere has a mark of its own."""
         found = {}
         for tp, log in self._registry.current.items():
-            directory = live.get(posixpath.dirname(log.directory))
+            directory = self._dirs.live.get(posixpath.dirname(log.directory))
             if directory is not None:
                 offset = directory.offsets(HIGH_WATERMARKS).get(tp)
                 if offset is not None:

@@ -3,8 +3,8 @@
 docs/spec/controller-and-replication.md sections 5.6 and 6.
 
 Rules
-1. A directory that raises an OSError is gone for good (log_dirs.py): its logs go offline, the
-   others go on, and `on_directory_failure` is called, on the loop, after the call that met the
+1. A directory that raises an OSError stays offline (log_dirs.py): so do its logs, while the
+   others are served, and `on_directory_failure` is called, on the loop, after the call that met the
    error, or after `load`.
 2. Checkpoints are written from what the logs are now, and before a partition is created where one
    of its name was deleted (directory_checkpoints.py).
@@ -242,7 +242,7 @@ class LogManager:
 
     def _set_copy_aside(self, directory: LogDirectory, copy: Log, kept: Log) -> None:
         """Two moves were begun, the second while the disk of the first was absent. Neither copy has
-        what the log in use has not, and a move that goes on starts with an empty one."""
+        what the log in use has not, and a move that is resumed starts with an empty one."""
         found_in = copy.directory
         directory.log_count += 1
         try:
@@ -344,7 +344,8 @@ class LogManager:
 
         A crash between the two renames leaves the partition in two directories, which is fatal at
         the next start, as it is in Kafka; the other order could lose the partition. An old log that
-        cannot be renamed is left there likewise; that directory goes offline, and we go on."""
+        cannot be renamed is left there likewise; that directory goes offline, and the others are
+        served."""
         source, target = self.logs.get(tp), self.future_logs.get(tp)
         if source is None or target is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} or its copy is offline")

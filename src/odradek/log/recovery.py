@@ -131,7 +131,7 @@ def load_log(
     if max(end_offset, start_offset) < recovery_point:
         log.lost_up_to = recovery_point
     if segments and end_offset < start_offset:
-        # All that is left was deleted before: the log goes on at its start.
+        # All that is left was deleted before: the log continues at its start.
         logger.warning("%s ends at %s, before its start %s", directory, end_offset, start_offset)
         _delete_all(segments)
         epochs.clear()

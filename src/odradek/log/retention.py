@@ -53,7 +53,7 @@ def expired(
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
     deletable = 0
     for segment, end in zip(segments, ends, strict=True):
-        # An empty active segment is where the log goes on; there is nothing in it to delete.
+        # An empty active segment is where the log continues; there is nothing in it to delete.
         if high_watermark < end or (segment.size == 0 and segment is segments[-1]):
             break
         deletable += 1

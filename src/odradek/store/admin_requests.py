@@ -44,7 +44,7 @@ class AdminRequests:
         return await self._nodes.names(paths.DELETE_TOPICS, watch)
 
     async def request_deletion(self, topic: str) -> None:
-        """Raises NodeExists if it was asked for already."""
+        """Raises NodeExists if it was requested already."""
         await self._nodes.session.create(paths.delete_topic(topic), None)
 
     async def drop_deletions(self, topics: Iterable[str], fence: int) -> None:

@@ -94,7 +94,7 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class SessionExpired(StoreError):
-    """The session in which the operation was asked for is over."""
+    """The session in which the operation was requested is over."""
 
 
 class ConnectionLost(StoreError):

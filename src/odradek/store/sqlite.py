@@ -83,13 +83,11 @@ class SqliteStore(SingleWrites):
         path: str | Path,
         *,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
-        synchronous: str = "NORMAL",
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._path = Path(path)
         self._directory = Path(f"{path}.sessions")
         self._timeout_ms = session_timeout_ms
-        self._synchronous = synchronous
         self._clock = clock
         self._look_interval = min(LOOK_INTERVAL_MAX, session_timeout_ms / 1000 / LOOKS_PER_TIMEOUT)
         self._watches = WatchTable()
@@ -124,7 +122,7 @@ class SqliteStore(SingleWrites):
             raise StoreUnavailable(
                 str(self._path), f"cannot make its directory: {error}"
             ) from error
-        self._tree = await self._when_free(lambda: SqliteTree(self._path, self._synchronous))
+        self._tree = await self._when_free(lambda: SqliteTree(self._path))
         await self._open_session()
         self._looked_at = self._loop.time()
         self._timer = self._loop.call_later(self._look_interval, self._look)
@@ -298,7 +296,7 @@ class SqliteStore(SingleWrites):
         raise ConnectionLost("", "the store is closed")
 
     async def _when_free(self, action: Callable[[], T]) -> T:
-        """Do it as soon as no other process is writing. The loop goes on meanwhile."""
+        """Do it as soon as no other process is writing. The loop is not blocked."""
         pause, waited = LOCK_PAUSE_MIN, 0.0
         while True:
             try:

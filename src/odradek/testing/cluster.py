@@ -437,7 +437,7 @@ class Cluster:
     def _spawn(self, broker: int) -> None:
         _holding.add(self)
         if not _is_free(self._ports[broker]):
-            raise ClusterError(f"port {self._ports[broker]} is taken; who listens there?")
+            raise ClusterError(f"port {self._ports[broker]} is in use by another process")
         settings = {"log.dirs": self.directory_of(broker), **self._config}
         command = [sys.executable, "-m", "odradek", "broker", "--id", str(broker)]
         command += ["--store", self.store, "--host", HOST, "--port", str(self._ports[broker])]

@@ -271,15 +271,12 @@ def _body(buffer: Buffer, header: BatchHeader, size_max: int) -> bytes:
         return decompress(header.codec, view[start : header.end_position], size_max)
 
 
-def encode_transaction_end(
-    end: TransactionEnd, producer_id: int, producer_epoch: int, *, leader_epoch: int = -1
-) -> bytearray:
+def encode_transaction_end(end: TransactionEnd, producer_id: int, producer_epoch: int) -> bytearray:
     """The control batch that commits or aborts a producer's transaction."""
     key = _CONTROL_KEY.pack(0, end.type)
     value = _END_MARKER.pack(0, end.coordinator_epoch)
     return encode_batch(
         [Record(-1, end.timestamp, key, value)],
-        leader_epoch=leader_epoch,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         transactional=True,

@@ -166,7 +166,6 @@ def _choice(
     choices: tuple[str, ...],
     doc: str,
     scope: Scope = Scope.READ_ONLY,
-    synonyms: tuple[tuple[str, int], ...] = (),
     kind: Kind = Kind.STRING,
 ) -> Setting:
     def valid(value: Value) -> bool:
