@@ -375,8 +375,9 @@ def test_a_static_member_that_gives_no_time_is_not_waited_for_without_pause() ->
         world.join(rebalance_ms=50)
         (newcomer,) = (m.id for m in world.group.members.values() if m.instance_id is None)
         world.groups.leave("g", [MemberIdentity(member_id=newcomer)])
+        rebalances = world.groups._rebalances
         with mock.patch.object(
-            world.groups, "_complete_join", side_effect=world.groups._complete_join
+            rebalances, "_complete_join", side_effect=rebalances._complete_join
         ) as attempts:
             await asyncio.sleep(10)
         assert world.group.state is GroupState.PREPARING_REBALANCE

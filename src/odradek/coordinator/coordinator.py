@@ -1,9 +1,9 @@
 """The group coordinator: members come, divide the work, beat their hearts, and go.
 
-The group itself is a table (`group`); its memory is a log (`storage`). Here is what waits: members
-for each other in a join, for the leader's division in a sync, the coordinator for heartbeats. One
-request is handled at a time, so nothing here needs a lock. docs/spec/controller-and-replication.md
-section 7.
+The group itself is a table (`group`); its memory is a log (`storage`). Members wait for each other
+in a join and for the leader's division in a sync (`rebalances`), the coordinator for heartbeats
+(`sessions`). One request is handled at a time, so nothing here needs a lock.
+docs/spec/controller-and-replication.md section 7.
 
 In a crash everything that waits is lost with the connections that asked; the next coordinator reads
 stable groups back from the log and members rejoin. A rebalance under way starts over.
@@ -15,7 +15,6 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from odradek.coordinator.config import GroupConfig
 from odradek.coordinator.group import (
@@ -26,16 +25,24 @@ from odradek.coordinator.group import (
     check_generation,
     new_member_id,
 )
+from odradek.coordinator.group_responses import (
+    JoinReply,
+    SyncReply,
+    join_response,
+    refusal,
+    refused_join,
+    sync_response,
+)
 from odradek.coordinator.offsets import GroupOffsets
+from odradek.coordinator.rebalances import Rebalances
 from odradek.coordinator.sessions import Sessions
-from odradek.coordinator.state_topic import Appended, OwnedPartition, StateLog
-from odradek.coordinator.storage import STORE_ERRORS, GroupStorage
+from odradek.coordinator.state_topic import OwnedPartition, StateLog
+from odradek.coordinator.storage import GroupStorage
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
-    JoinGroupResponseMember,
 )
 from odradek.wire.messages.leave_group import MemberIdentity, MemberResponse
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -50,16 +57,6 @@ SKIP_ASSIGNMENT_SINCE = 9
 MEMBER_ID_REQUIRED_SINCE = 4
 
 logger = logging.getLogger(__name__)
-
-JoinReply = Reply[JoinGroupResponse]
-SyncReply = Reply[SyncGroupResponse]
-
-
-class JoinWait(NamedTuple):
-    """What a group in PREPARING_REBALANCE waits for: a time, or sooner that all are here."""
-
-    timer: asyncio.TimerHandle
-    ends_early: bool
 
 
 class GroupCoordinator:
@@ -78,10 +75,8 @@ class GroupCoordinator:
         self._rng = rng
         self.storage = GroupStorage(offsets_log, clock)
         self.offsets = GroupOffsets(self.storage, config, clock, self.touch)
-        self._joins: dict[str, JoinWait] = {}
-        self._sync_timers: dict[str, asyncio.TimerHandle] = {}
         self._sessions = Sessions(self._session_ended, self._remove_pending)
-        self.rebalances = 0
+        self._rebalances = Rebalances(config, self.storage, self._sessions, clock)
 
     # Partitions of the offsets topic come and go with their leadership.
 
@@ -94,7 +89,7 @@ class GroupCoordinator:
             for member in group.members.values():
                 self.touch(group, member)
             if len(group.members) > self.config.group_max_size:
-                self._prepare_rebalance(group, "the group is over its maximal size")
+                self._rebalances.begin(group, "the group is over its maximal size")
 
     def on_resigned(self, partition: int, epoch: int | None = None) -> None:
         for group in self.storage.resigned(partition, epoch):
@@ -109,10 +104,10 @@ class GroupCoordinator:
     def _dismiss(self, group: Group) -> None:
         """The group has another coordinator: members that wait are sent there."""
         group.transition(GroupState.DEAD, self._clock())
-        self._stop_waiting(group)
+        self._rebalances.stop_waiting(group)
         for member in group.members.values():
-            self._answer_join(member, JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
-            self._answer_sync(member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+            member.answer_join(JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+            member.answer_sync(SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
             self._sessions.end(member)
         for member_id in group.pending_members:
             self._sessions.stop_expecting(group, member_id)
@@ -130,28 +125,28 @@ class GroupCoordinator:
     ) -> JoinReply:
         error = self.check(request.group_id)
         if error:
-            return _refusal(request.member_id, error)
+            return refusal(request.member_id, error)
         config = self.config
         session_ms = request.session_timeout_ms
         if not (
             config.group_min_session_timeout_ms <= session_ms <= config.group_max_session_timeout_ms
         ):
-            return _refusal(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
+            return refusal(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
         is_unknown = request.member_id == UNKNOWN_MEMBER
         group = self.storage.get(request.group_id)
         if group is None:
             if not is_unknown:
-                return _refusal(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                return refusal(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             group = self.storage.add(request.group_id)
         if not self._has_room(group, request.member_id):
-            self._forget(group, request.member_id)
-            self._complete_join_if_all_are_here(group)
-            return _refusal(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            self._rebalances.remove_member(group, request.member_id)
+            self._rebalances.complete_join_if_all_are_here(group)
+            return refusal(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
         if sum(len(protocol.metadata) for protocol in request.protocols) > METADATA_BYTES_MAX:
-            return _refusal(request.member_id, ErrorCode.INVALID_REQUEST)
+            return refusal(request.member_id, ErrorCode.INVALID_REQUEST)
         names = [protocol.name for protocol in request.protocols]
         if not group.supports(request.protocol_type, names):
-            return _refusal(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return refusal(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         member = Member(
             request.member_id,
             request.group_instance_id,
@@ -166,7 +161,7 @@ class GroupCoordinator:
         else:
             answer = self._join_known(group, member, request)
         if group.state is GroupState.PREPARING_REBALANCE:
-            self._complete_join_if_all_are_here(group)
+            self._rebalances.complete_join_if_all_are_here(group)
         return answer
 
     def _has_room(self, group: Group, member_id: str) -> bool:
@@ -192,30 +187,30 @@ class GroupCoordinator:
             # A client that never comes back must not leave a member behind: it gets its id first.
             group.pending_members.add(member.id)
             self._sessions.expect(group, member.id, member.session_timeout_ms)
-            return _refusal(member.id, ErrorCode.MEMBER_ID_REQUIRED)
+            return refusal(member.id, ErrorCode.MEMBER_ID_REQUIRED)
         return self._add(group, member, request.protocol_type)
 
     def _join_known(self, group: Group, member: Member, request: JoinGroupRequest) -> JoinReply:
         if member.id in group.pending_members:
             if member.instance_id is not None:
                 # Only who names no instance is given an id to come back with. Kafka's answer.
-                return _refusal(member.id, ErrorCode.UNKNOWN_SERVER_ERROR)
+                return refusal(member.id, ErrorCode.UNKNOWN_SERVER_ERROR)
             self._sessions.stop_expecting(group, member.id)
             return self._add(group, member, request.protocol_type)
         error = group.check_member(member.id, member.instance_id)
         if error:
-            return _refusal(member.id, error)
+            return refusal(member.id, error)
         current = group.members[member.id]
         unchanged = current.same_protocols(member.protocols)
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
             # The answer to its join was lost: give it again.
-            return Reply.now(self._joined(group, current))
+            return Reply.now(join_response(group, current))
         if group.state is GroupState.STABLE and unchanged and not group.is_leader(member.id):
-            return Reply.now(self._joined(group, current))
+            return Reply.now(join_response(group, current))
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
-            return _refusal(member.id, ErrorCode.UNKNOWN_MEMBER_ID)
+            return refusal(member.id, ErrorCode.UNKNOWN_MEMBER_ID)
         waiting = self._update(current, member)
-        self._maybe_prepare_rebalance(group, f"member {member.id} rejoins")
+        self._rebalances.maybe_begin(group, f"member {member.id} rejoins")
         return Reply.exclusive(waiting)
 
     def _add(self, group: Group, member: Member, protocol_type: str) -> JoinReply:
@@ -227,7 +222,7 @@ class GroupCoordinator:
         group.add(member)
         waiting = member.joining = asyncio.get_running_loop().create_future()
         self._sessions.extend(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._maybe_prepare_rebalance(group, f"member {member.id} joins")
+        self._rebalances.maybe_begin(group, f"member {member.id} joins")
         return Reply.exclusive(waiting)
 
     def _update(self, current: Member, member: Member) -> "asyncio.Future[JoinGroupResponse]":
@@ -243,8 +238,8 @@ class GroupCoordinator:
         assert member.instance_id is not None
         old_leader = group.leader
         current = group.members[group.instances[member.instance_id]]
-        self._answer_join(current, _refused(current.id, ErrorCode.FENCED_INSTANCE_ID))
-        self._answer_sync(current, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+        current.answer_join(refused_join(current.id, ErrorCode.FENCED_INSTANCE_ID))
+        current.answer_sync(SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
         previous = copy.copy(current)
         group.replace_static(member.instance_id, member.id)
         waiting = self._update(current, member)
@@ -253,9 +248,9 @@ class GroupCoordinator:
             if group.choose_protocol() == group.protocol:
                 self._store_takeover(group, current, previous, old_leader, may_skip)
             else:
-                self._maybe_prepare_rebalance(group, f"{member.instance_id} changed its protocol")
+                self._rebalances.maybe_begin(group, f"{member.instance_id} changed its protocol")
         elif group.state is GroupState.COMPLETING_REBALANCE:
-            self._prepare_rebalance(group, f"{member.instance_id} took over")
+            self._rebalances.begin(group, f"{member.instance_id} took over")
         return Reply.exclusive(waiting)
 
     def _store_takeover(
@@ -275,10 +270,10 @@ class GroupCoordinator:
             if member.joining is None or member.id != new_id:
                 return
             if error:
-                self._answer_join(member, _refused(UNKNOWN_MEMBER, error))
+                member.answer_join(refused_join(UNKNOWN_MEMBER, error))
                 self._revert_takeover(group, member, previous)
                 return
-            answer = self._joined(group, member)
+            answer = join_response(group, member)
             if may_skip:
                 answer.skip_assignment = group.is_leader(member.id)
             else:
@@ -286,9 +281,9 @@ class GroupCoordinator:
                 # previous leader's id in the response it only asks for its own assignment.
                 answer.members = []
                 answer.leader = old_leader or ""
-            self._answer_join(member, answer)
+            member.answer_join(answer)
 
-        self._store(group, assignments, stored)
+        self.storage.write_group(group, assignments, stored)
 
     def _revert_takeover(self, group: Group, member: Member, previous: Member) -> None:
         assert member.instance_id is not None
@@ -304,125 +299,6 @@ class GroupCoordinator:
         member.session_timeout_ms = previous.session_timeout_ms
         self.touch(group, member)
 
-    def _joined(self, group: Group, member: Member) -> JoinGroupResponse:
-        members = []
-        if group.is_leader(member.id):
-            members = [
-                JoinGroupResponseMember(
-                    member_id=other.id,
-                    group_instance_id=other.instance_id,
-                    metadata=other.metadata(group.protocol),
-                )
-                for other in group.members.values()
-            ]
-        return JoinGroupResponse(
-            generation_id=group.generation,
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol or "",
-            leader=group.leader or "",
-            member_id=member.id,
-            members=members,
-        )
-
-    # Rebalancing.
-
-    def _maybe_prepare_rebalance(self, group: Group, reason: str) -> None:
-        if group.state in (GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._prepare_rebalance(group, reason)
-
-    def _prepare_rebalance(self, group: Group, reason: str) -> None:
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
-        self._stop_waiting(group)
-        group.pending_sync.clear()
-        first = group.state is GroupState.EMPTY
-        group.transition(GroupState.PREPARING_REBALANCE, self._clock())
-        self.rebalances += 1
-        logger.info("group %s generation %d rebalances: %s", group.id, group.generation, reason)
-        if first:
-            delay = self.config.group_initial_rebalance_delay_ms
-            group.member_arrived = False
-            self._wait_for_stragglers(group, delay, max(group.rebalance_timeout_ms - delay, 0))
-        else:
-            self._wait_for_join(group)
-            self._complete_join_if_all_are_here(group)
-
-    def _wait_for_stragglers(self, group: Group, delay_ms: int, rest_ms: int) -> None:
-        """An empty group waits a little for more than the first, and again while they come."""
-
-        def later() -> None:
-            if group.member_arrived and rest_ms > 0:
-                group.member_arrived = False
-                step = min(self.config.group_initial_rebalance_delay_ms, rest_ms)
-                self._wait_for_stragglers(group, step, max(rest_ms - delay_ms, 0))
-            else:
-                self._complete_join(group)
-
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(delay_ms / 1000, later)
-        self._joins[group.id] = JoinWait(timer, ends_early=False)
-
-    def _wait_for_join(self, group: Group, ms_min: int = 0) -> None:
-        loop = asyncio.get_running_loop()
-        wait_s = max(group.rebalance_timeout_ms, ms_min) / 1000
-        timer = loop.call_later(wait_s, self._complete_join, group)
-        self._joins[group.id] = JoinWait(timer, ends_early=True)
-
-    def _complete_join_if_all_are_here(self, group: Group) -> None:
-        wait = self._joins.get(group.id)
-        if wait is not None and wait.ends_early and group.everybody_joined():
-            self._complete_join(group)
-
-    def _complete_join(self, group: Group) -> None:
-        """Time is up or all are here: who is absent is out, the others get a new generation."""
-        wait = self._joins.pop(group.id, None)
-        if wait is not None:
-            wait.timer.cancel()
-        for member in list(group.members.values()):
-            if member.joining is None and member.instance_id is None:
-                self._forget(group, member.id)
-        if group.members and not group.elect_joined_leader():
-            # Only static members are left and none came: they keep their places a while longer.
-            self._wait_for_join(group, ms_min=1000)
-            return
-        group.next_generation(self._clock())
-        if not group.members:
-            self._store(group, {}, lambda error: None)
-            return
-        for member in group.members.values():
-            group.pending_sync.add(member.id)
-            self._answer_join(member, self._joined(group, member))
-            self.touch(group, member)
-            member.is_new = False
-        loop = asyncio.get_running_loop()
-        self._sync_timers[group.id] = loop.call_later(
-            group.rebalance_timeout_ms / 1000, self._expire_sync, group, group.generation
-        )
-
-    def _expire_sync(self, group: Group, generation: int) -> None:
-        """Members that joined and never asked for their part are out."""
-        del self._sync_timers[group.id]
-        assert group.generation == generation
-        if not group.pending_sync:
-            return
-        late = sorted(group.pending_sync)
-        for member_id in late:
-            self._forget(group, member_id)
-        self._prepare_rebalance(group, f"{', '.join(late)} did not sync")
-
-    def _stop_waiting(self, group: Group) -> None:
-        wait = self._joins.pop(group.id, None)
-        if wait is not None:
-            wait.timer.cancel()
-        timer = self._sync_timers.pop(group.id, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _reset_assignments(self, group: Group, error: ErrorCode) -> None:
-        for member in group.members.values():
-            member.assignment = b""
-            self._answer_sync(member, SyncGroupResponse(error_code=error))
-
     # Syncing.
 
     def sync(self, request: SyncGroupRequest) -> SyncReply:
@@ -437,12 +313,10 @@ class GroupCoordinator:
             return Reply.now(SyncGroupResponse(error_code=error))
         assert group is not None
         member = group.members[request.member_id]
-        group.pending_sync.discard(member.id)
-        if not group.pending_sync and (timer := self._sync_timers.pop(group.id, None)):
-            timer.cancel()
+        self._rebalances.member_synced(group, member)
         if group.state is GroupState.STABLE:
             self.touch(group, member)
-            return Reply.now(self._synced(group, member))
+            return Reply.now(sync_response(group, member))
         if member.syncing is None:
             member.syncing = asyncio.get_running_loop().create_future()
         waiting = member.syncing
@@ -470,38 +344,18 @@ class GroupCoordinator:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
                 return
             if error:
-                self._reset_assignments(group, error)
-                self._maybe_prepare_rebalance(group, f"its division was not stored: {error.name}")
+                self._rebalances.reset_assignments(group, error)
+                self._rebalances.maybe_begin(group, f"its division was not stored: {error.name}")
                 return
             for member in group.members.values():
                 member.assignment = assignments[member.id]
             group.transition(GroupState.STABLE, self._clock())
             for member in group.members.values():
                 if member.syncing is not None:
-                    self._answer_sync(member, self._synced(group, member))
+                    member.answer_sync(sync_response(group, member))
                     self.touch(group, member)
 
-        self._store(group, assignments, stored)
-
-    def _store(
-        self, group: Group, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]
-    ) -> None:
-        def done(future: "asyncio.Future[Appended]") -> None:
-            if not future.cancelled():
-                error = future.result().error
-                if error:
-                    logger.warning("group %s could not be stored: %s", group.id, error.name)
-                then(STORE_ERRORS.get(error, error))
-
-        self.storage.store_group(group, assignments).add_done_callback(done)
-
-    @staticmethod
-    def _synced(group: Group, member: Member) -> SyncGroupResponse:
-        return SyncGroupResponse(
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol,
-            assignment=member.assignment,
-        )
+        self.storage.write_group(group, assignments, stored)
 
     # Heartbeats and leaving.
 
@@ -550,20 +404,11 @@ class GroupCoordinator:
         return error
 
     def _remove(self, group: Group, member_id: str, reason: str) -> None:
-        self._forget(group, member_id)
+        self._rebalances.remove_member(group, member_id)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._maybe_prepare_rebalance(group, f"member {member_id} is out: {reason}")
+            self._rebalances.maybe_begin(group, f"member {member_id} is out: {reason}")
         elif group.state is GroupState.PREPARING_REBALANCE:
-            self._complete_join_if_all_are_here(group)
-
-    def _forget(self, group: Group, member_id: str) -> None:
-        self._sessions.stop_expecting(group, member_id)
-        member = group.remove(member_id)
-        if member is None:
-            return
-        self._sessions.end(member)
-        self._answer_join(member, _refused(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
-        self._answer_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            self._rebalances.complete_join_if_all_are_here(group)
 
     def touch(self, group: Group, member: Member) -> None:
         """A sign of life: restarts the member's session."""
@@ -576,22 +421,14 @@ class GroupCoordinator:
         self._sessions.stop_expecting(group, member_id)
         group.pending_members.discard(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            self._complete_join_if_all_are_here(group)
-
-    @staticmethod
-    def _answer_join(member: Member, answer: JoinGroupResponse) -> None:
-        waiting, member.joining = member.joining, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
-
-    @staticmethod
-    def _answer_sync(member: Member, answer: SyncGroupResponse) -> None:
-        waiting, member.syncing = member.syncing, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
+            self._rebalances.complete_join_if_all_are_here(group)
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    @property
+    def rebalances(self) -> int:
+        return self._rebalances.begun
 
     def statistics(self) -> dict[str, int]:
         groups = self.storage.entries()
@@ -602,11 +439,3 @@ class GroupCoordinator:
             "rebalances": self.rebalances,
             "partitions": len(self.storage.owned),
         }
-
-
-def _refused(member_id: str, error: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(member_id=member_id, error_code=error)
-
-
-def _refusal(member_id: str, error: ErrorCode) -> JoinReply:
-    return Reply.now(_refused(member_id, error))

@@ -91,6 +91,18 @@ class Member:
         self.deadline = 0.0
         self.timer: TimerHandle | None = None
 
+    def answer_join(self, answer: JoinGroupResponse) -> None:
+        """Answer the JoinGroup that waits, if one does."""
+        waiting, self.joining = self.joining, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def answer_sync(self, answer: SyncGroupResponse) -> None:
+        """Answer the SyncGroup that waits, if one does."""
+        waiting, self.syncing = self.syncing, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
     def metadata(self, protocol: str | None) -> bytes:
         return self.protocols.get(protocol, b"") if protocol is not None else b""
 

@@ -93,7 +93,21 @@ class GroupStorage(StatePartitions[Group]):
             group = entries[group_id] = Group(group_id, self._clock())
         return group
 
-    def store_group(
+    def write_group(
+        self, group: Group, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]
+    ) -> None:
+        """Store the group with these assignments, then call `then` with the error to answer."""
+
+        def done(future: "asyncio.Future[Appended]") -> None:
+            if not future.cancelled():
+                error = future.result().error
+                if error:
+                    logger.warning("group %s could not be stored: %s", group.id, error.name)
+                then(STORE_ERRORS.get(error, error))
+
+        self._store_group(group, assignments).add_done_callback(done)
+
+    def _store_group(
         self, group: Group, assignments: Mapping[str, bytes]
     ) -> "asyncio.Future[Appended]":
         value = _group_value(group, assignments)
