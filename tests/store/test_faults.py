@@ -227,7 +227,7 @@ class TestSqlite:
             await asyncio.sleep(0.01)
         assert await store.exists("/theirs") is not None
         monkeypatch.undo()
-        (peer,) = store._peers.values()
+        (peer,) = store._peers
         while peer.bell is None:  # noqa: ASYNC110  # looks
             await asyncio.sleep(0.01)
         child.signal(signal.SIGKILL)  # and from now on it is known as any other
@@ -241,7 +241,7 @@ class TestSqlite:
         other = SqliteStore(tmp_path / "m.db", session_timeout_ms=20_000)
         await other.start()
         store._catch_up()
-        (peer,) = store._peers.values()
+        (peer,) = store._peers
         lost, store._session = store._session, None
         await store._end(peer, "died")
         assert store._sessions is None
@@ -255,7 +255,7 @@ class TestSqlite:
         await other.start()
         await other.create("/theirs", None, ephemeral=True)
         store._catch_up()
-        (peer,) = store._peers.values()
+        (peer,) = store._peers
         writing = store._tree.writing
 
         @contextlib.contextmanager
@@ -267,7 +267,7 @@ class TestSqlite:
         monkeypatch.setattr(store._tree, "writing", full)
         await store._end(peer, "died")
         store._catch_up()
-        assert store._peers == {peer.id: peer}
+        assert list(store._peers) == [peer]
         monkeypatch.undo()
         await store._end(peer, "died")
         assert await store.exists("/theirs") is None

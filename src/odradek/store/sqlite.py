@@ -48,7 +48,7 @@ from odradek.store.api import (
     parent_of,
     wall_clock_ms,
 )
-from odradek.store.sqlite_peers import Peer, Presence
+from odradek.store.sqlite_peers import OtherSessions, Peer, Presence
 from odradek.store.sqlite_tree import (
     CREATED,
     DELETED,
@@ -92,7 +92,7 @@ class SqliteStore(SingleWrites):
         self._look_interval = min(LOOK_INTERVAL_MAX, session_timeout_ms / 1000 / LOOKS_PER_TIMEOUT)
         self._watches = WatchTable()
         self._listeners = SessionListeners()
-        self._peers: dict[int, Peer] = {}
+        self._peers = OtherSessions(self._directory, self._spawn_end)
         self._events: list[WatchEvent] = []  # noted, to be delivered
         self._sessions: list[Session] | None = None  # noted, if they changed
         self._session: Session | None = None
@@ -151,7 +151,7 @@ class SqliteStore(SingleWrites):
                     await self._when_free(lambda: self._end_in_file(session.id))
                 except StoreUnavailable as error:
                     logger.warning("cannot close the session, other brokers will end it: %s", error)
-                self._ring()
+                self._peers.ring()
             self._leave_peers()
             self._connected.set()
             if hasattr(self, "_tree"):
@@ -254,7 +254,7 @@ class SqliteStore(SingleWrites):
     # Operations
 
     async def _write(self, action: Callable[[int], T]) -> T:
-        return await self._ask(SqliteTree.writing, action, lambda _: self._ring())
+        return await self._ask(SqliteTree.writing, action, lambda _: self._peers.ring())
 
     async def _ask(
         self,
@@ -326,7 +326,7 @@ class SqliteStore(SingleWrites):
     def _who_locks(self) -> str:
         seconds = self._timeout_ms / 1000
         frozen = [
-            str(p.process) for p in self._peers.values() if p.silent > self._look_interval * 2
+            str(peer.process) for peer in self._peers if peer.silent > self._look_interval * 2
         ]
         advice = (
             f"process {', '.join(frozen)} seems stopped and may hold it: resume or end it"
@@ -373,14 +373,10 @@ class SqliteStore(SingleWrites):
             self._lose_session()
             return
         if self._sessions is not None:
-            self._meet_peers(self._sessions)
+            self._peers.meet(self._sessions, self.session_id)
             self._sessions = None
         for event in events:
             self._watches.fire(event)
-
-    def _ring(self) -> None:
-        for peer in self._peers.values():
-            peer.ring()
 
     def _on_bell(self, presence: Presence) -> None:
         presence.silence()
@@ -412,7 +408,7 @@ class SqliteStore(SingleWrites):
         self._session, self._presence = session, presence
         self._loop.add_reader(presence.bell, self._on_bell, presence)
         self._tell()
-        self._ring()
+        self._peers.ring()
         self._connected.set()
         self._listeners.notify(SessionEvent.CONNECTED)
 
@@ -423,7 +419,7 @@ class SqliteStore(SingleWrites):
         try:
             with self._tree.writing():
                 for other in self._tree.sessions():
-                    peer = self._peer(other)
+                    peer = self._peers.of(other)
                     if peer.dead():
                         self._tree.end_session(other.id)
                         peer.bury()
@@ -471,7 +467,7 @@ class SqliteStore(SingleWrites):
                 peer.ending = False
                 return
             self._tell()
-            self._ring()
+            self._peers.ring()
             peer.bury()
         if ended:
             logger.info("ended session %d: its process %d %s", peer.id, peer.process, why)
@@ -486,48 +482,12 @@ class SqliteStore(SingleWrites):
         self._sessions = sessions
         return ended
 
-    def _meet_peers(self, sessions: list[Session]) -> None:
-        """Know exactly these sessions, our own apart."""
-        present = {session.id: session for session in sessions if session.id != self.session_id}
-        for session_id in self._peers.keys() - present.keys():
-            self._leave_peer(self._peers.pop(session_id))
-        for session_id in present.keys() - self._peers.keys():
-            peer = self._peers[session_id] = self._peer(present[session_id])
-            self._check(peer)
-
-    def _peer(self, session: Session) -> Peer:
-        return Peer(self._directory, session.id, session.timeout_ms / 1000, session.process)
-
-    def _leave_peer(self, peer: Peer) -> None:
-        if peer.bell is not None:
-            self._loop.remove_reader(peer.bell)
-        peer.close()
-
     def _leave_peers(self) -> None:
-        for peer in self._peers.values():
-            self._leave_peer(peer)
-        self._peers.clear()
+        self._peers.leave_all()
         if self._presence is not None:
             self._loop.remove_reader(self._presence.bell)
             self._presence.close()
             self._presence = None
-
-    def _on_bell_broken(self, peer: Peer) -> None:
-        """A session's process died, or closed it in good order and we have not read so yet."""
-        assert peer.bell is not None
-        self._loop.remove_reader(peer.bell)
-        self._check(peer)
-
-    def _check(self, peer: Peer) -> None:
-        if self._peers.get(peer.id) is not peer:
-            return
-        if peer.dead():
-            self._spawn_end(peer, "died")
-        elif peer.bell is None and (bell := peer.reach()) is not None:
-            # Nothing can be read from the writing end, but its error wakes the reader.
-            self._loop.add_reader(bell, self._on_bell_broken, peer)
-        else:  # dying: the lock goes next
-            self._loop.call_later(LOCK_PAUSE_MAX, self._check, peer)
 
     def _look(self) -> None:
         """Once in a while: beat the heart, look at the others', look for changes."""
@@ -537,11 +497,7 @@ class SqliteStore(SingleWrites):
         self._timer = self._loop.call_later(self._look_interval, self._look)
         if self._presence is not None:
             self._presence.beat()
-        for peer in list(self._peers.values()):
-            if peer.dead():
-                self._spawn_end(peer, "died")
-            elif peer.frozen(passed):
-                self._spawn_end(peer, "was silent for its time-out")
+        self._peers.look(passed)
         if self._is_in_place(now):
             self._catch_up()
 

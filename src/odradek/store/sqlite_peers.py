@@ -9,9 +9,16 @@ nothing until it rings. Writers also learn from the FIFO, at once, that its only
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from odradek.store.sqlite_tree import Session
+
+# A process that dies closes its bell before its lock: look for the lock after this.
+CHECK_AGAIN_S = 0.01
 
 
 class Presence:
@@ -125,6 +132,75 @@ class Peer:
         """Remove what a session that is over left behind."""
         _lock_path(self._directory, self.id).unlink(missing_ok=True)
         _bell_path(self._directory, self.id).unlink(missing_ok=True)
+
+
+class OtherSessions:
+    """The other sessions on the same file. `on_end` is called for one that is over, with why."""
+
+    def __init__(self, directory: Path, on_end: Callable[[Peer, str], None]) -> None:
+        self._directory = directory
+        self._on_end = on_end
+        self._peers: dict[int, Peer] = {}
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._peers.values())
+
+    def of(self, session: Session) -> Peer:
+        return Peer(self._directory, session.id, session.timeout_ms / 1000, session.process)
+
+    def meet(self, sessions: Iterable[Session], own_id: int) -> None:
+        """Know exactly these sessions, our own apart."""
+        present = {session.id: session for session in sessions if session.id != own_id}
+        for session_id in self._peers.keys() - present.keys():
+            self._leave(self._peers.pop(session_id))
+        for session_id in present.keys() - self._peers.keys():
+            peer = self._peers[session_id] = self.of(present[session_id])
+            self._check(peer)
+
+    def leave_all(self) -> None:
+        for peer in self._peers.values():
+            self._leave(peer)
+        self._peers.clear()
+
+    def ring(self) -> None:
+        """Something was written: have every other session look for it."""
+        for peer in self._peers.values():
+            peer.ring()
+
+    def look(self, passed_s: float) -> None:
+        """Find those whose process died or is frozen; `passed_s` is the time since the last one."""
+        for peer in list(self._peers.values()):
+            if peer.dead():
+                self._on_end(peer, "died")
+            elif peer.frozen(passed_s):
+                self._on_end(peer, "was silent for its time-out")
+
+    def _check(self, peer: Peer) -> None:
+        if self._peers.get(peer.id) is not peer:
+            return
+        loop = asyncio.get_running_loop()
+        if peer.dead():
+            self._on_end(peer, "died")
+        elif peer.bell is None and (bell := peer.reach()) is not None:
+            # Nothing can be read from the writing end, but its error wakes the reader.
+            loop.add_reader(bell, self._on_bell_broken, peer)
+        else:  # dying: the lock goes next
+            loop.call_later(CHECK_AGAIN_S, self._check, peer)
+
+    def _on_bell_broken(self, peer: Peer) -> None:
+        """A session's process died, or closed it in good order and we have not read so yet."""
+        assert peer.bell is not None
+        asyncio.get_running_loop().remove_reader(peer.bell)
+        self._check(peer)
+
+    @staticmethod
+    def _leave(peer: Peer) -> None:
+        if peer.bell is not None:
+            asyncio.get_running_loop().remove_reader(peer.bell)
+        peer.close()
 
 
 def _lock_path(directory: Path, session_id: int) -> Path:
