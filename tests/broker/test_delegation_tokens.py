@@ -99,8 +99,8 @@ async def create(connection: Connection, **fields: Any) -> Any:
 
 
 def follower(broker: Broker) -> TokenFollower:
-    assert broker.tokens is not None
-    return broker.tokens
+    assert broker.followers.tokens is not None
+    return broker.followers.tokens
 
 
 async def test_a_token_stands_for_its_owner_on_every_broker(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_tokens_are_shown_to_whom_they_concern(tmp_path: Path) -> None:
         assert await shown(alice, [of_alice]) == [token.token_id]
         assert await shown(alice, []) == []
         assert await shown(bob) == []
-        acls = clients.made.brokers[1].acls
+        acls = clients.made.brokers[1].followers.acls
         assert acls is not None
         entry = AclEntry("User:bob", AclPermission.ALLOW, AclOperation.DESCRIBE_TOKENS)
         assert not await acls.add({ResourcePattern(AclType.USER, "User:alice"): [entry]})
@@ -195,7 +195,7 @@ async def test_a_token_for_another_user_needs_permission(tmp_path: Path) -> None
         other = {"owner_principal_type": "User", "owner_principal_name": "alice"}
         refused = await create(bob, **other)
         assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-        acls = clients.made.brokers[1].acls
+        acls = clients.made.brokers[1].followers.acls
         assert acls is not None
         entry = AclEntry("User:bob", AclPermission.ALLOW, AclOperation.CREATE_TOKENS)
         assert not await acls.add({ResourcePattern(AclType.USER, "User:alice"): [entry]})

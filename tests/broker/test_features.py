@@ -28,7 +28,7 @@ async def test_the_epoch_of_the_features_is_shown_from_2_7_on(tmp_path: Path) ->
     for text, epoch, version in (("2.6", -1, 4), ("2.7-IV0", 0, 5), ("3.9", 0, 5)):
         async with cluster(tmp_path / text, inter_broker_protocol_version=text) as made:
             connection = await made.connect(1)
-            features = made.brokers[1].features
+            features = made.brokers[1].followers.features
             await epoch_is(features, epoch)
             assert [await shown(connection, asked) for asked in (0, 3, 4)] == [-1, epoch, epoch]
             session = MemoryStore(made.server)

@@ -311,7 +311,7 @@ async def test_each_api_asks_for_its_permissions(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1, **SETTINGS) as made:
         await made.create_topic("t")
         await find_coordinator(made)
-        acls = made.brokers[1].acls
+        acls = made.brokers[1].followers.acls
         assert acls is not None
         port = next(
             each.port for each in made.brokers[1].endpoints if each.listener == "SASL_PLAINTEXT"

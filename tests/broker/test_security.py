@@ -177,9 +177,11 @@ class Secured:
         permission: AclPermission = ALLOW,
         principal: str = "User:alice",
     ) -> None:
-        assert self.broker.acls is not None
+        assert self.broker.followers.acls is not None
         entry = AclEntry(principal, permission, operation, "*")
-        assert not await self.broker.acls.add({ResourcePattern(type_, name, LITERAL): [entry]})
+        assert not await self.broker.followers.acls.add(
+            {ResourcePattern(type_, name, LITERAL): [entry]}
+        )
 
     def close(self) -> None:
         for connection in self._connections:
@@ -625,9 +627,9 @@ async def test_a_topic_deleted_by_id_is_named_to_those_who_may_describe_it(
         await clients.allow("t", AclOperation.DELETE)
         await clients.allow("t", DESCRIBE, permission=DENY)
         assert await answer() == (None, refused), "who may not describe it does not delete it by id"
-        assert clients.broker.acls is not None
+        assert clients.broker.followers.acls is not None
         denial = AclFilter(TOPIC, "t", LITERAL, None, None, DESCRIBE, DENY)
-        await clients.broker.acls.remove([denial])
+        await clients.broker.followers.acls.remove([denial])
         assert await answer() == ("t", 0)
 
 

@@ -22,7 +22,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from odradek.broker.acl_follower import AclFollower
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_updates import decode_passwords
 from odradek.broker.connections import Connections
@@ -30,8 +29,8 @@ from odradek.broker.control import ControlRequestGuard
 from odradek.broker.controlled_shutdown import hand_over_leaderships
 from odradek.broker.delayed_by_key import DelayedByKey
 from odradek.broker.dynamic_config import DynamicConfig, SettingsReceivers
-from odradek.broker.features import FeatureFollower
 from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.followers import Followers
 from odradek.broker.groups import make_groups
 from odradek.broker.listeners import Listener
 from odradek.broker.metadata_cache import MetadataCache
@@ -75,7 +74,6 @@ from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.broker.delegation_tokens import TokenFollower
     from odradek.broker.http_service import HttpService
     from odradek.broker.telemetry import Telemetry
 
@@ -127,18 +125,13 @@ class Broker:
         # Done when the broker cannot continue; the result says why.
         loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[str] = loop.create_future()
-        self._disk = disk
-        self._offload = offload
+        self._environment = LogEnvironment(disk, clock, offload, rng)
         self._boot_id = boot_id
         self.security = BrokerSecurity(
             config, clock=clock, rng=rng, read_file=disk.read_bytes, offload=offload
         )
         self.authorizer = self.security.authorizer
-        self.acls = (
-            None if self.authorizer is None else AclFollower(self.store, self.authorizer, rng)
-        )
-        self.tokens = self._token_follower()
-        self.features = FeatureFollower(self.store)
+        self.followers = Followers(config, self.store, self.security, clock=clock, rng=rng)
         self.quotas = ClientQuotas(loop.time)
         self.fetch_sessions = FetchSessions(
             config.integer("max.incremental.fetch.session.cache.slots"), loop.time, rng
@@ -150,19 +143,6 @@ class Broker:
         self._telemetry: Telemetry | None = None
         self.readiness = Readiness(self.cache)
         self.state_topics = StateTopics(config)
-
-    def _token_follower(self) -> "TokenFollower | None":
-        if self.security.tokens is None:
-            return None
-        from odradek.broker.delegation_tokens import TokenFollower, TokenLimits
-
-        limits = TokenLimits(
-            self.config.integer("delegation.token.max.lifetime.ms"),
-            self.config.integer("delegation.token.expiry.time.ms"),
-            self.config.integer("delegation.token.expiry.check.interval.ms"),
-        )
-        tokens, clock = self.security.tokens, self.clock
-        return TokenFollower(self.store, tokens, limits, clock, self.rng.randbytes)
 
     def make_routes(self) -> Routes:
         """How requests find their handlers. A broker under test puts its own here."""
@@ -204,13 +184,7 @@ class Broker:
         if self._http is not None:
             self._http.follow_parts()
         await self.settings.load()
-        if config.protocol.enables_features:
-            await self.features.start()
-        if self.acls is not None:
-            await self.acls.start()
-            self.security.check_own_permission()
-        if self.tokens is not None:
-            await self.tokens.start(lambda: self.controller.is_active)
+        await self.followers.start(lambda: self.controller.is_active)
         await self._load_logs()
         self._settings_effects.follow(self.settings)
         self.settings.start()
@@ -257,14 +231,14 @@ class Broker:
             return
         from odradek.broker.telemetry import Telemetry
 
-        self._telemetry = Telemetry(self, self._disk, self._offload)
+        self._telemetry = Telemetry(self, self._environment.disk, self._environment.offload)
         self._telemetry.start()
 
     async def _open_logs(self) -> None:
         config = self.config
         self.logs = LogManager(
             config.log_dirs(),
-            LogEnvironment(self._disk, self.clock, self._offload, self.rng),
+            self._environment,
             LogManagerConfig(
                 cleaner=config.make(CleanerConfig),
                 upkeep=config.make(UpkeepConfig),
@@ -344,7 +318,7 @@ class Broker:
                 inter_broker_listener_name=self._control_plane_listener(),
                 security=self.security.control_plane,
             ),
-            journal=Journal(self.clock, sink=RotatingFile(self._disk, journal_path)),
+            journal=Journal(self.clock, sink=RotatingFile(self._environment.disk, journal_path)),
             rng=self.rng,
             register=self._register_again,
         )
@@ -355,7 +329,7 @@ class Broker:
     async def _register_first(self) -> None:
         """Where records may be lost, leave the ISRs with it: before the controller can elect us."""
         damaged = self.logs.damaged.found
-        if may_have_lost_records(self._disk, self.logs, self._boot_id):
+        if may_have_lost_records(self._environment.disk, self.logs, self._boot_id):
             last = await self._register(leaving=ALL_PARTITIONS)
             self.replicas.replica_logs.lost = lost_logs(self.logs, last)
         else:
@@ -370,7 +344,7 @@ class Broker:
         if not self.replicas.replica_logs.lost:
             # Else the next start must look again: no checkpoint knows these logs before they are
             # created.
-            mark_boot(self._disk, self.logs, self._boot_id)
+            mark_boot(self._environment.disk, self.logs, self._boot_id)
 
     async def _register(
         self, leaving: Collection[TopicPartition] | None = ()
@@ -439,11 +413,7 @@ class Broker:
         self.connections.stop_accepting()
         await self.settings.stop()
         await self.security.stop()
-        await self.features.stop()
-        if self.acls is not None:
-            await self.acls.stop()
-        if self.tokens is not None:
-            await self.tokens.stop()
+        await self.followers.stop()
         await self.controller.stop()
         await self.connections.close()
         if self._http is not None:

@@ -8,4 +8,4 @@ from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 def handle(
     broker: Broker, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
-    return versions_response(request, context.version, broker.features.epoch)
+    return versions_response(request, context.version, broker.followers.features.epoch)

@@ -28,14 +28,14 @@ from odradek.wire.messages.create_acls import (
 async def handle(
     broker: Broker, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse:
-    if broker.acls is None:
+    if broker.followers.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     bindings = await map_in_slices(request.creations, _binding).result()
     added: dict[ResourcePattern, list[AclEntry]] = {}
     for binding in bindings:
         if not isinstance(binding, KafkaError):
             added.setdefault(binding[0], []).append(binding[1])
-    failed = await broker.acls.add(added)
+    failed = await broker.followers.acls.add(added)
     errors = [each if isinstance(each, KafkaError) else failed.get(each[0]) for each in bindings]
     return CreateAclsResponse(results=await map_in_slices(errors, _result).result())
 

@@ -81,6 +81,6 @@ def require_login(broker: Broker, context: RequestContext) -> None:
 
 def tokens_of(broker: Broker) -> TokenFollower:
     """Raises KafkaError where no secret is configured."""
-    if broker.tokens is None:
+    if broker.followers.tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    return broker.tokens
+    return broker.followers.tokens

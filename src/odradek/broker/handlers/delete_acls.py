@@ -20,11 +20,11 @@ from odradek.wire.messages.delete_acls import (
 async def handle(
     broker: Broker, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse:
-    if broker.acls is None:
+    if broker.followers.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     filters = await map_in_slices(request.filters, _filter).result()
     valid = [each for each in filters if isinstance(each, AclFilter)]
-    removed = iter(await broker.acls.remove(valid))
+    removed = iter(await broker.followers.acls.remove(valid))
     outcomes = [next(removed) if isinstance(each, AclFilter) else each for each in filters]
     return DeleteAclsResponse(filter_results=await map_in_slices(outcomes, _result).result())
 
