@@ -81,7 +81,7 @@ class ProducerIds:
 
     def _ask(self) -> "asyncio.Task[bool]":
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._fetch_block())
+            self._asking = asyncio.create_task(self._fetch_block())
         return self._asking
 
     async def _fetch_block(self) -> bool:

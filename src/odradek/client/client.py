@@ -162,7 +162,7 @@ class Client:
         wanted = None if topics is None else tuple(sorted(set(topics)))
         task = self._refreshing.get(wanted)
         if task is None:
-            task = self._refreshing[wanted] = asyncio.ensure_future(self._refresh(wanted))
+            task = self._refreshing[wanted] = asyncio.create_task(self._refresh(wanted))
             task.add_done_callback(lambda done: self._refreshed(wanted, done))
         await asyncio.shield(task)
         return self.metadata

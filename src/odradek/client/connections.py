@@ -129,7 +129,7 @@ class ConnectionPool:
         open it."""
         task = self._connections.get(address)
         if task is None or (task.done() and _is_broken(task)):
-            task = asyncio.ensure_future(self._open(address))
+            task = asyncio.create_task(self._open(address))
             self._connections[address] = task
         # Shielded: if one of several that wait gives up, the others still get their connection.
         return await asyncio.shield(task)

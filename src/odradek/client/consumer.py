@@ -192,7 +192,7 @@ class Consumer:
                 self._note_unreadable(part, error, in_metadata=True)
         for node, offsets in by_node.items():
             if node not in self._fetches:
-                self._fetches[node] = asyncio.ensure_future(self._reader.fetch(node, offsets))
+                self._fetches[node] = asyncio.create_task(self._reader.fetch(node, offsets))
                 self._busy.update(dict.fromkeys(offsets, node))
         assert self._fetches or self._refreshing, "each partition is read or being refreshed"
 
@@ -216,7 +216,7 @@ class Consumer:
             # What the metadata lacks may never have been asked for: the first refresh is at once.
             failure = None if in_metadata and self._budget is None else error
             self._budget = self._budget or RetryBudget(inf, self.client.rng)
-            self._refreshing = asyncio.ensure_future(self._refresh(self._budget, failure))
+            self._refreshing = asyncio.create_task(self._refresh(self._budget, failure))
 
     async def _refresh(self, budget: RetryBudget, failure: Exception | None) -> None:
         if failure is not None:

@@ -97,7 +97,7 @@ class GroupMember:
                 self._note_error(synced.error_code)
         self.must_rejoin = False
         self._joins += 1
-        self._heart = asyncio.ensure_future(self._beat())
+        self._heart = asyncio.create_task(self._beat())
         return _partitions(synced.assignment)
 
     async def _join(self) -> JoinGroupResponse:

@@ -264,7 +264,7 @@ class Producer:
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane(partition)
-            self._tasks.append(asyncio.ensure_future(self._work(lane)))
+            self._tasks.append(asyncio.create_task(self._work(lane)))
         return lane
 
     def _enqueue(self, lane: _Lane, batch: _Batch) -> _Batch:

@@ -428,13 +428,13 @@ class PartitionReader:
         """
         if start >= until:
             return
-        pending = asyncio.ensure_future(self._some(partition, start, until, timeout_s))
+        pending = asyncio.create_task(self._some(partition, start, until, timeout_s))
         try:
             while start < until:
                 batches = await pending
                 start = batches.next_offset
                 if start < until:
-                    pending = asyncio.ensure_future(self._some(partition, start, until, timeout_s))
+                    pending = asyncio.create_task(self._some(partition, start, until, timeout_s))
                     # One turn of the loop sends the request, also if the caller blocks the loop.
                     await asyncio.sleep(0)
                     await asyncio.sleep(0)
