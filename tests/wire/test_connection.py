@@ -105,6 +105,44 @@ async def test_a_late_answer_is_a_time_out_and_ends_the_connection() -> None:
             await connection.request(MetadataRequest(topics=[]), 9)
 
 
+async def test_the_first_deadline_counts_whichever_request_has_it() -> None:
+    async with connected(lambda peer, frame: None) as (connection, _):
+        first = connection.start(MetadataRequest(topics=[]), 9)
+        second = connection.start(MetadataRequest(topics=[]), 9, timeout=0.01)
+        with pytest.raises(TimeoutError):
+            await second
+        with pytest.raises(ConnectionError):
+            await first
+
+
+async def test_a_request_is_in_time_whatever_the_deadlines_of_those_before_it() -> None:
+    answered = 0
+
+    def answer_the_first(peer: Peer, frame: bytearray) -> None:
+        nonlocal answered
+        answered += 1
+        if answered == 1:
+            peer.answer(frame)
+
+    async with connected(answer_the_first) as (connection, _):
+        begun = asyncio.get_running_loop().time()
+        await connection.request(MetadataRequest(topics=[]), 9, timeout=0.02)
+        with pytest.raises(TimeoutError):
+            await connection.request(MetadataRequest(topics=[]), 9, timeout=0.1)
+        assert asyncio.get_running_loop().time() - begun >= 0.1
+
+
+async def test_the_last_request_of_a_turn_takes_the_others_with_it_at_once() -> None:
+    async with connected(lambda peer, frame: peer.answer(frame)) as (connection, _):
+        first = connection.start(MetadataRequest(topics=[]), 9)
+        assert connection.bytes_sent == 0
+        second = connection.start(MetadataRequest(topics=[]), 9, is_last=True)
+        assert connection.bytes_sent > 0
+        assert connection.outgoing_bytes == 0
+        assert (await first).cluster_id == "answer-0"
+        assert (await second).cluster_id == "answer-1"
+
+
 async def test_what_cannot_be_encoded_is_not_waited_for() -> None:
     async with connected(lambda peer, frame: peer.answer(frame)) as (connection, _):
         with pytest.raises(EncodeError, match="FetchRequest"):

@@ -63,7 +63,7 @@ class _Pending(NamedTuple):
     response_class: "type[Message]"
     version: int
     future: "asyncio.Future[Any]"
-    timer: asyncio.TimerHandle
+    deadline: float
 
 
 class ConnectionSecurity(Protocol):
@@ -87,6 +87,9 @@ class Connection(FrameProtocol):
         self.timeout = timeout
         self._correlation_ids = itertools.count()
         self._pending: deque[_Pending] = deque()
+        # One for all requests, for no later than the first deadline: nearly all are answered long
+        # before, and a timer for each would cost as much as its frame.
+        self._timer: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
         # While a login is under way: what is sent after it, with the answers to wait for.
         self._held: list[tuple[list[Buffer], _Pending | None]] | None = None
@@ -193,9 +196,16 @@ class Connection(FrameProtocol):
         return len(self._pending)
 
     def start(
-        self, message: "Message", version: int, *, timeout: float | None = None
+        self,
+        message: "Message",
+        version: int,
+        *,
+        timeout: float | None = None,
+        is_last: bool = False,
     ) -> "asyncio.Future[Any]":
-        """Sends a request now; the future is its response. For callers that pipeline."""
+        """Sends a request now; the future is its response. For callers that pipeline: requests
+        started in one turn of the loop leave together, at its end or with the one that `is_last`.
+        """
         if not self.is_open:
             raise self._broken()
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
@@ -204,8 +214,11 @@ class Connection(FrameProtocol):
         parts = encode_request(message, version, correlation_id, self.client_id)
         # Only now: what cannot be encoded is never sent, and no answer to it is late.
         seconds = self.timeout if timeout is None else timeout
-        timer = self._loop.call_later(seconds, self._time_out, future)
-        self._send(parts, _Pending(correlation_id, api.response, version, future, timer))
+        deadline = self._loop.time() + seconds
+        pending = _Pending(correlation_id, api.response, version, future, deadline)
+        self._send(parts, pending, is_last=is_last)
+        if self._timer is None or deadline < self._timer.when():
+            self._look_at(deadline)
         return future
 
     async def request(
@@ -221,20 +234,24 @@ class Connection(FrameProtocol):
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         self._send(encode_request(message, version, correlation_id, self.client_id), None)
 
-    def _send(self, parts: list[Buffer], pending: _Pending | None) -> None:
+    def _send(
+        self, parts: list[Buffer], pending: _Pending | None, *, is_last: bool = False
+    ) -> None:
         if self._held is not None:
             self._held.append((parts, pending))
             return
-        self.send(parts)
         if pending is not None:
             self._pending.append(pending)
+        if is_last:
+            self.send_now(parts)
+        else:
+            self.send(parts)
 
     def frame_received(self, frame: bytearray) -> None:
         if not self._pending:
             self._fail(ConnectionError(f"{self.peer} answered a request that was never sent"))
             return
         pending = self._pending.popleft()
-        pending.timer.cancel()
         try:
             correlation_id, message = decode_response(
                 pending.response_class, pending.version, frame
@@ -267,6 +284,26 @@ class Connection(FrameProtocol):
         super().close()
         self._abandon(None)
 
+    def _look_at(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._look_for_late)
+
+    def _look_for_late(self) -> None:
+        self._timer = None
+        waiting = self._unanswered()
+        if not waiting:
+            return
+        first = min(waiting, key=lambda pending: pending.deadline)
+        if first.deadline <= self._loop.time():
+            self._time_out(first.future)
+        else:
+            self._look_at(first.deadline)
+
+    def _unanswered(self) -> list[_Pending]:
+        held = (pending for _, pending in self._held or () if pending is not None)
+        return [*self._pending, *held]
+
     def _time_out(self, future: "asyncio.Future[Any]") -> None:
         if not future.done():
             future.set_exception(TimeoutError(f"no answer from {self.peer} in time"))
@@ -286,12 +323,14 @@ class Connection(FrameProtocol):
                 self._failure = HandshakeFailed(f"{self.peer}: {_tls_reason(error)}")
             else:
                 self._failure = ConnectionError(f"the connection to {self.peer} broke: {error}")
-        self._pending.extend(pending for _, pending in self._held or () if pending is not None)
+        unanswered = self._unanswered()
+        self._pending.clear()
         if self._held is not None:
             self._held.clear()
-        while self._pending:
-            pending = self._pending.popleft()
-            pending.timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for pending in unanswered:
             if not pending.future.done():
                 pending.future.set_exception(self._broken())
                 # A caller that still waits gets the error; one that was cancelled does not need it.

@@ -477,7 +477,9 @@ class ReplicaFetcher:
     ) -> "asyncio.Future[FetchResponse]":
         protocol = self._protocol
         version = protocol.fetch_version if session.by_id else protocol.fetch_version_by_name
-        return connection.start(self._request(session, max_wait_ms, version), version)
+        request = self._request(session, max_wait_ms, version)
+        # At once, not at the end of the loop's turn: produces wait for this.
+        return connection.start(request, version, is_last=True)
 
     def _request(
         self, session: FetchSessionRequest, max_wait_ms: int, version: int
@@ -503,7 +505,6 @@ class ReplicaFetcher:
         self._counts["fetches"] += 1
         wait_ms = 0 if self._session.is_opening else self._config.replica_fetch_wait_max_ms
         self._in_flight = self._start(connection, self._session.request(), wait_ms)
-        connection.flush()  # now, not at the end of the loop's turn: produces wait for this
         try:
             response = await self._in_flight
         finally:
