@@ -5,6 +5,7 @@ import logging
 import select
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.broker.clusters import (
 )
 
 from odradek.broker import connection as connection_module
+from odradek.broker.connection import FoundAnswers
 from odradek.broker.handlers import describe_log_dirs
 from odradek.store.api import SessionExpired
 from odradek.wire.connection import Connection
@@ -263,6 +265,55 @@ async def test_parked_fetches_are_bounded_by_what_they_may_return(
         await produce(other, "t", b"value")
         answers = await asyncio.gather(*pending)
         assert all(answer.responses[0].partitions[0].records for answer in answers)
+
+
+class Unable:
+    """Stands for a connection whose answers cannot be sent, or find others."""
+
+    def __init__(self, answer: Callable[[], None]) -> None:
+        self.peer = "test:1"
+        self.is_aborted = False
+        self._answer = answer
+
+    def answer_found(self, slot: object, value: object) -> None:
+        self._answer()
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_an_answer_that_cannot_be_sent_ends_its_own_connection_alone() -> None:
+    found = FoundAnswers(asyncio.get_running_loop())
+    sent: list[int] = []
+
+    def fail() -> None:
+        raise RuntimeError("cannot be sent")
+
+    unable, able = Unable(fail), Unable(lambda: sent.append(1))
+    for each in unable, able:
+        found.add(each, None, None)  # type: ignore[arg-type]  # as far as it is used
+    found.deliver()
+    assert unable.is_aborted
+    assert not able.is_aborted
+    assert sent == [1]
+
+
+async def test_answers_that_answers_find_wait_for_the_next_turn() -> None:
+    found = FoundAnswers(asyncio.get_running_loop())
+    sent: list[int] = []
+    second = Unable(lambda: sent.append(2))
+
+    def first() -> None:
+        sent.append(1)
+        found.add(second, None, None)  # type: ignore[arg-type]  # as far as it is used
+
+    found.expect()
+    found.add(Unable(first), None, None)  # type: ignore[arg-type]  # as far as it is used
+    assert sent == []
+    found.deliver()
+    assert sent == [1]
+    await asyncio.sleep(0)
+    assert sent == [1, 2]
 
 
 async def test_coroutines_run_one_at_a_time(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.wire.reply import Exclusive, Later, Now, Reply, measured
+from odradek.wire.reply import Exclusive, Later, Now, Promise, Reply, measured
 
 
 class Watch:
@@ -23,7 +23,7 @@ class Watch:
 
 
 async def test_a_reply_is_mapped_when_its_value_is_there() -> None:
-    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    future: Promise[int] = Promise()
 
     async def three() -> int:
         return 3
@@ -37,13 +37,24 @@ async def test_a_reply_is_mapped_when_its_value_is_there() -> None:
 
 async def test_a_mapped_reply_keeps_its_size_and_what_is_done_when_the_client_leaves() -> None:
     left: list[str] = []
-    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    future: Promise[int] = Promise()
     reply = Reply.later(future, 100, lambda: left.append("left")).map(str).map(len)
     assert isinstance(reply, Later)
     assert reply.bytes_max == 100
     assert reply.abandon is not None
     reply.abandon()
     assert left == ["left"]
+
+
+async def test_a_promise_hands_its_value_over_at_once() -> None:
+    received: list[int] = []
+    promise: Promise[int] = Promise()
+    promise.hand_to(received.append)
+    promise.set_result(1)
+    assert received == [1]
+    assert await promise == 1
+    promise.hand_to(received.append)
+    assert received == [1, 1]
 
 
 async def test_time_is_measured_where_it_is_worked_and_not_where_it_is_waited() -> None:
@@ -56,7 +67,7 @@ async def test_time_is_measured_where_it_is_worked_and_not_where_it_is_waited() 
         watch.work(2)
         return "done"
 
-    future: asyncio.Future[str] = loop.create_future()
+    future: Promise[str] = Promise()
 
     def finish(text: str) -> str:
         watch.work(3)

@@ -3,8 +3,9 @@
 Rules
 1. Answers leave in the order of the requests, whatever order they are found in.
 2. A handler that answers at once is answered at once. One that waits (Produce, Fetch) lets the
-   requests behind it start. A coroutine does not: while it runs, the connection starts nothing
-   else, as with Kafka, where a connection has one request under way.
+   requests behind it start, and is answered when the requests that found its answer are served
+   (`FoundAnswers`). A coroutine does not: while it runs, the connection starts nothing else, as
+   with Kafka, where a connection has one request under way.
 3. A connection has bounds: requests under way, and bytes of answers that its client has not yet
    taken. At a bound it stops reading, so that the client's own buffers fill and it waits. All
    connections together have bounds as well (`memory`).
@@ -20,7 +21,7 @@ import socket
 from collections import deque
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.authentication import Close, Verdict
 from odradek.broker.authorization import Permissions
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from odradek.broker.connections import Connections
     from odradek.broker.security import ListenerSecurity
 
-__all__ = ["ClientConnection"]
+__all__ = ["ClientConnection", "FoundAnswers"]
 
 # Answers that wait for the client, or for an answer before them; one more may be added to these.
 HELD_BYTES_MAX = 16 * 1024 * 1024
@@ -70,16 +71,67 @@ def _is_control(frame: bytearray) -> bool:
     return bytes(frame[:2]) in _CONTROL
 
 
+class _Waiting(NamedTuple):
+    """A request whose answer is waited for."""
+
+    reply: Later[Message | None]
+    route: Route
+    request: Message
+    context: RequestContext
+
+
 class _Slot:
     """The place of an answer in the queue, empty until it is `ready`."""
 
     __slots__ = ("parts", "ready", "size_bytes", "waiting")
 
-    def __init__(self, waiting: Later[Message | None] | None = None) -> None:
+    def __init__(self, waiting: _Waiting | None = None) -> None:
         self.waiting = waiting
         self.parts: list[Buffer] = []
         self.ready = False
         self.size_bytes = 0
+
+
+class FoundAnswers:
+    """Answers that were waited for and have been found, of all connections.
+
+    What finds them is in the middle of its own work: a produce that wakes the followers, a fetch
+    that moves the high watermark. So they are sent when the requests that found them are served,
+    in the same turn of the loop; those that no request has found, in the next.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._found: deque[tuple[ClientConnection, _Slot, Any]] = deque()
+        self._is_due = False
+
+    def add(self, connection: "ClientConnection", slot: _Slot, value: Any) -> None:
+        self._found.append((connection, slot, value))
+        if not self._is_due:
+            self._deliver_soon()
+
+    def expect(self) -> None:
+        """Requests are being served: whoever serves them calls `deliver` then."""
+        self._is_due = True
+
+    def deliver(self) -> None:
+        left = len(self._found)
+        while left and self._found:
+            left -= 1
+            connection, slot, value = self._found.popleft()
+            try:
+                connection.answer_found(slot, value)
+            except Exception:
+                logger.exception("%s: closing, an answer cannot be sent", connection.peer)
+                connection.abort()
+        self._is_due = False
+        if self._found:
+            # By requests that could start because of these answers: not in this turn (rule 4).
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        self._is_due = True
+        self._loop.call_soon(self.deliver)
 
 
 class ClientConnection(FrameProtocol):
@@ -130,8 +182,8 @@ class ClientConnection(FrameProtocol):
 
     def lost(self, error: Exception | None) -> None:
         for slot in self._slots:
-            if slot.waiting is not None and slot.waiting.abandon is not None:
-                slot.waiting.abandon()
+            if slot.waiting is not None and slot.waiting.reply.abandon is not None:
+                slot.waiting.reply.abandon()
         if self._muted is not None:
             self._muted.cancel()
         if self._turn is not None:
@@ -272,6 +324,14 @@ class ClientConnection(FrameProtocol):
             return
         self._start(frame)
 
+    def buffer_updated(self, count: int) -> None:
+        found = self._connections.found
+        found.expect()
+        try:
+            super().buffer_updated(count)
+        finally:
+            found.deliver()
+
     def read_finished(self) -> None:
         self._started = 0
         if self._waiting:
@@ -283,7 +343,12 @@ class ClientConnection(FrameProtocol):
 
     def _take_turn(self) -> None:
         self._turn = None
-        self.pump()
+        found = self._connections.found
+        found.expect()
+        try:
+            self.pump()
+        finally:
+            found.deliver()
 
     def _may_start(self, frame: bytearray | None = None) -> bool:
         return not (
@@ -356,10 +421,10 @@ class ClientConnection(FrameProtocol):
         if isinstance(reply, Now):
             self._answer_now(route, reply.value, context)
         elif isinstance(reply, Later):
-            slot = _Slot(reply)
+            slot = _Slot(_Waiting(reply, route, request, context))
             self._slots.append(slot)
             self._expected_bytes += reply.bytes_max
-            reply.future.add_done_callback(partial(self._found, slot, route, request, context))
+            reply.future.hand_to(partial(self._connections.found.add, self, slot))
             route.worked(context, self._loop.time() - context.started)
         else:
             self._run(reply, route, request, context)
@@ -418,22 +483,16 @@ class ClientConnection(FrameProtocol):
         self._held_bytes += slot.size_bytes
         self.outgoing_changed()
 
-    def _found(
-        self,
-        slot: _Slot,
-        route: Route,
-        request: Message,
-        context: RequestContext,
-        future: "asyncio.Future[Any]",
-    ) -> None:
+    def answer_found(self, slot: _Slot, value: Any) -> None:
         """What was waited for has come."""
-        if not self.is_open or future.cancelled():
+        if not self.is_open:
             return
         assert slot.waiting is not None
-        self._expected_bytes -= slot.waiting.bytes_max
+        reply, route, request, context = slot.waiting
+        self._expected_bytes -= reply.bytes_max
         resumed = self._loop.time()
         try:
-            answer = slot.waiting.finish(future.result())
+            answer = reply.finish(value)
         except Exception as error:
             answer = self._refused(route, request, context, error)
         route.answered(answer, context, resumed, self._loop.time())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.admission import UNLIMITED, AdmissionControl, ConnectionLimits
 from odradek.broker.arrivals import Arrival, Arrivals, Guest
 from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import ClientConnection
+from odradek.broker.connection import ClientConnection, FoundAnswers
 from odradek.broker.listeners import Listener
 from odradek.broker.memory import Budget, Turns, offenders, return_free_memory
 from odradek.broker.routes import Routes
@@ -65,6 +65,7 @@ class Connections:
         self._relief: asyncio.TimerHandle | None = None
         self._last_trim: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self.found = FoundAnswers(self._loop)
         self._servers: list[AbstractServer] = []
         self._open: dict[ClientConnection, None] = {}
         self._arrivals_of: dict[ClientConnection, Arrival] = {}

@@ -52,6 +52,7 @@ from odradek.replica.throttle import ReplicationQuota
 from odradek.replica.traffic import TOPICS_MAX, Traffic
 from odradek.store.cluster import ClusterStore
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.reply import Promise
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["ReplicaManager"]
@@ -208,7 +209,7 @@ class ReplicaManager:
         *,
         origin: Origin = Origin.CLIENT,
         guards: Mapping[TopicPartition, Guard] | None = None,
-    ) -> "Produced | asyncio.Future[Produced]":
+    ) -> "Produced | Promise[Produced]":
         """Append one batch to each partition. A future if acks=-1 must wait for other replicas.
 
         With `guards`, transactions are verified: a batch opens one only under a valid guard.
@@ -257,8 +258,8 @@ class ReplicaManager:
 
     def _wait_for_commit(
         self, results: Produced, appended: list[tuple[LeaderRole, int]], timeout_ms: int
-    ) -> "Produced | asyncio.Future[Produced]":
-        future: asyncio.Future[Produced] = self._loop.create_future()
+    ) -> "Produced | Promise[Produced]":
+        future: Promise[Produced] = Promise(loop=self._loop)
         produce = DelayedProduce(results, future)
         for leader, offset in appended:
             leader.wait_for_commit(produce, offset)
@@ -271,7 +272,7 @@ class ReplicaManager:
 
     def fetch(
         self, params: FetchParams, fetch_set: FetchSet
-    ) -> "list[PartitionAnswer] | asyncio.Future[list[PartitionAnswer]]":
+    ) -> "list[PartitionAnswer] | Promise[list[PartitionAnswer]]":
         """Records for a consumer or a follower; a future if there is too little and it may wait."""
         assert fetch_set.parked is None, "the fetch that waits must be answered first"
         self._fetches += 1
@@ -308,7 +309,7 @@ class ReplicaManager:
 
     def _park(
         self, params: FetchParams, fetch_set: FetchSet, missing_bytes: int
-    ) -> "asyncio.Future[list[PartitionAnswer]]":
+    ) -> Promise[list[PartitionAnswer]]:
         reader = self._reader
 
         def attempt(fetch: DelayedFetch, force: bool) -> list[PartitionAnswer] | None:
@@ -318,7 +319,7 @@ class ReplicaManager:
             fetch.missing_bytes = params.min_bytes - summary.byte_count
             return None
 
-        future: asyncio.Future[list[PartitionAnswer]] = self._loop.create_future()
+        future: Promise[list[PartitionAnswer]] = Promise(loop=self._loop)
         fetch = DelayedFetch(fetch_set, missing_bytes, attempt, future)
         if not fetch_set.is_session:
             for item in fetch_set.items.values():

@@ -6,6 +6,9 @@
 | `Later` | `Reply.later(future)` | the connection starts the requests behind this one |
 | `Exclusive` | `Reply.exclusive(awaitable)` | the connection starts nothing else |
 
+What a `Later` waits for is a `Promise`, a future that hands its value to one receiver at once: the
+loop would take another turn, and ask the system for news, to call it.
+
 Whatever the kind, replies leave in the order of their requests. `map` turns the value into another
 one when it is there, so a handler says once how its response is made. `then` is for a next step
 that may have to be waited for itself.
@@ -24,6 +27,23 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
+class Promise(asyncio.Future[T]):
+    """A future; its receiver, if it has one, is called by `set_result` itself."""
+
+    _receiver: Callable[[T], None] | None = None
+
+    def hand_to(self, receiver: Callable[[T], None]) -> None:
+        if self.done():
+            receiver(self.result())
+        else:
+            self._receiver = receiver
+
+    def set_result(self, value: T, /) -> None:
+        super().set_result(value)
+        if self._receiver is not None:
+            self._receiver(value)
+
+
 class Reply(ABC, Generic[T]):
     """See the table above."""
 
@@ -35,7 +55,7 @@ class Reply(ABC, Generic[T]):
 
     @staticmethod
     def later(
-        future: asyncio.Future[U],
+        future: Promise[U],
         bytes_max: int = 0,
         abandon: Callable[[], None] | None = None,
     ) -> Later[U]:
@@ -86,7 +106,7 @@ class Later(Reply[T]):
 
     def __init__(
         self,
-        future: asyncio.Future[Any],
+        future: Promise[Any],
         finish: Callable[[Any], T],
         bytes_max: int,
         abandon: Callable[[], None] | None,
