@@ -418,9 +418,10 @@ class ClientConnection(FrameProtocol):
         except Exception as error:
             self._answer_now(route, self._refused(route, request, context, error), context)
             return
-        if isinstance(reply, Now):
+        # By type, not by instance: an abstract class takes ten times as long to say no.
+        if type(reply) is Now:
             self._answer_now(route, reply.value, context)
-        elif isinstance(reply, Later):
+        elif type(reply) is Later:
             slot = _Slot(_Waiting(reply, route, request, context))
             self._slots.append(slot)
             self._expected_bytes += reply.bytes_max
@@ -479,7 +480,7 @@ class ClientConnection(FrameProtocol):
     def _fill(self, slot: _Slot, parts: list[Buffer]) -> None:
         slot.parts = parts
         slot.ready = True
-        slot.size_bytes = sum(len(part) for part in parts)
+        slot.size_bytes = sum(map(len, parts))
         self._held_bytes += slot.size_bytes
         self.outgoing_changed()
 
@@ -509,7 +510,10 @@ class ClientConnection(FrameProtocol):
             parts = self._encoded(answer, context)
             if parts is None:
                 return
-            self._fill(slot, parts)
+            if slot is self._slots[0]:
+                slot.parts, slot.ready = parts, True  # it leaves now, and is never held
+            else:
+                self._fill(slot, parts)
         self._release()
 
     def _unanswered(self, context: RequestContext) -> None:

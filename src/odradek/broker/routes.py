@@ -6,6 +6,7 @@ started has loaded only what it uses.
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from inspect import iscoroutinefunction
 from types import ModuleType
@@ -146,8 +147,8 @@ class Route:
         request: type[Message] = api.request
         default = CONTROL_ELEMENTS_MAX if key in CONTROL else ELEMENTS_MAX
         elements_max: int = getattr(self.module, "ELEMENTS_MAX", default)
-        self.decode: Callable[[Buffer], Any] = lambda data: request.decode(
-            data, version, elements_max
+        self.decode: Callable[[Buffer], Any] = partial(
+            request.decode, version=version, elements_max=elements_max
         )
         self.count = 0
         self.times = Histogram()
@@ -220,7 +221,8 @@ class Routes:
     def serve(self, route: Route, request: Any, context: RequestContext) -> Answer:
         """Raises KafkaError if this request is not to be served."""
         broker = self.broker
-        self._check_listener(route, context)
+        if route.key in CLUSTER_ACTIONS:
+            self._check_listener(context)
         if route.key in CONTROL:
             # Before the store is asked about it: a client without permission costs it nothing.
             refused = context.may.check(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
@@ -232,19 +234,17 @@ class Routes:
             return broker.quotas.timed(lambda: self._serve(route, request, context), context)
         return self._serve(route, request, context)
 
-    def _check_listener(self, route: Route, context: RequestContext) -> None:
-        if route.key in CLUSTER_ACTIONS:
-            self.broker.control.check_listener(
-                context.connection.listener,
-                self.broker.connections.broker_listeners,
-                context.sender,
-            )
+    def _check_listener(self, context: RequestContext) -> None:
+        self.broker.control.check_listener(
+            context.connection.listener, self.broker.connections.broker_listeners, context.sender
+        )
 
     def _serve(self, route: Route, request: Message, context: RequestContext) -> Answer:
         """The rules that hold before any handler runs, and then the handler."""
         broker = self.broker
         if broker.authorizer is None:
-            self._require_controller(route)
+            if route.controller_only:
+                self._require_controller(route)
             return route.handle(broker, request, context)
 
         def handle() -> Answer:

@@ -272,7 +272,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def send(self, parts: list[Buffer]) -> None:
         """Queues one whole frame, its size included, for the end of this turn of the loop."""
-        if self._queue(parts) and not self._flush_scheduled:
+        may_leave = self._queue(parts)
+        self.outgoing_changed()
+        if may_leave and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_soon)
 
@@ -281,6 +283,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         the turn: for a sender that has nothing more to send in it."""
         if self._queue(parts):
             self.flush()
+        else:
+            self.outgoing_changed()
 
     def _queue(self, parts: list[Buffer]) -> bool:
         """Returns whether something is to be done so that it leaves."""
@@ -289,7 +293,6 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._outgoing.extend(parts)
         for part in parts:
             self.outgoing_bytes += len(part)
-        self.outgoing_changed()
         return not (self._reading or self._blocked)
 
     def _flush_soon(self) -> None:
@@ -319,7 +322,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
             transport.write(part)
         self.outgoing_changed()
         if not self._blocked and not transport.is_closing():
-            self._end_drains(None)
+            if self._drains:
+                self._end_drains(None)
             self.drained()
 
     async def drain(self) -> None:
