@@ -32,6 +32,7 @@ from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.wire.messages.list_offsets import ListOffsetsRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.produce import ProduceRequest
+from odradek.wire.topics import TopicPartition
 
 
 class Raw:
@@ -314,6 +315,30 @@ async def test_answers_that_answers_find_wait_for_the_next_turn() -> None:
     assert sent == [1]
     await asyncio.sleep(0)
     assert sent == [1, 2]
+
+
+async def test_requests_that_wait_for_replicas_are_bounded_by_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "UNANSWERED_BYTES_MAX", 10_000)
+    of = TopicPartition("t", 0)
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t", replicas=2)
+        at = {id: broker.replicas.partitions[of] for id, broker in made.brokers.items()}
+        leader = next(id for id, partition in at.items() if partition.is_leader)
+        fetchers = made.brokers[3 - leader].replicas.fetchers
+        fetchers.remove([of])
+        connection = await made.connect(leader)
+        request = produce_request("t", batch_of(b"x" * 4_000))
+        pending = [connection.start(request, 9) for _ in range(8)]
+        log = at[leader].local_log
+        await until(lambda: log.end_offset == 3)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert log.end_offset == 3
+        fetchers.add([at[3 - leader]])
+        for answer in await asyncio.gather(*pending):
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
 async def test_coroutines_run_one_at_a_time(tmp_path: Path) -> None:

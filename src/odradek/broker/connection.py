@@ -6,9 +6,9 @@ Rules
    requests behind it start, and is answered when the requests that found its answer are served
    (`FoundAnswers`). A coroutine does not: while it runs, the connection starts nothing else, as
    with Kafka, where a connection has one request under way.
-3. A connection has bounds: requests under way, and bytes of answers that its client has not yet
-   taken. At a bound it stops reading, so that the client's own buffers fill and it waits. All
-   connections together have bounds as well (`memory`).
+3. A connection has bounds: requests under way, their bytes, and bytes of answers that its client
+   has not yet taken. At a bound it stops reading, so that the client's own buffers fill and it
+   waits. All connections together have bounds as well (`memory`).
 4. A connection starts a few requests per turn of the loop, however many a read has brought, so that
    a client that sends thousands at once delays the others by a few.
 5. What cannot be understood ends this connection, with a line in the log, and no other. What goes
@@ -47,6 +47,10 @@ __all__ = ["ClientConnection", "FoundAnswers"]
 HELD_BYTES_MAX = 16 * 1024 * 1024
 # The same for answers that are still waited for, as large as they may get.
 EXPECTED_BYTES_MAX = 128 * 1024 * 1024
+
+# Requests whose answers are waited for; one more may be added to these. Followers of a log that a
+# client is further ahead of would find nothing of it in memory any more (log/tail.py).
+UNANSWERED_BYTES_MAX = 8 * 1024 * 1024
 
 # A request of this size other than Produce, whose records stay in their buffer, becomes so many
 # small objects that the allocator keeps megabytes of pages for their like.
@@ -153,6 +157,7 @@ class ClientConnection(FrameProtocol):
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._expected_bytes = 0
+        self._unanswered_bytes = 0
         self._waiting: deque[bytearray] = deque()
         self._task: asyncio.Task[None] | None = None
         self._muted: asyncio.TimerHandle | None = None
@@ -357,6 +362,7 @@ class ClientConnection(FrameProtocol):
             or self._blocked
             or self._held_bytes + self.outgoing_bytes > HELD_BYTES_MAX
             or self._expected_bytes > EXPECTED_BYTES_MAX
+            or self._unanswered_bytes > UNANSWERED_BYTES_MAX
             or (self.response_bytes and self._connections.response_budget.is_spent)
             or len(self._slots) >= self._connections.in_flight_max
             or not (self._connections.is_serving or frame is None or self._is_early(frame))
@@ -425,6 +431,7 @@ class ClientConnection(FrameProtocol):
             slot = _Slot(_Waiting(reply, route, request, context))
             self._slots.append(slot)
             self._expected_bytes += reply.bytes_max
+            self._unanswered_bytes += context.size_bytes
             reply.future.hand_to(partial(self._connections.found.add, self, slot))
             route.worked(context, self._loop.time() - context.started)
         else:
@@ -491,6 +498,7 @@ class ClientConnection(FrameProtocol):
         assert slot.waiting is not None
         reply, route, request, context = slot.waiting
         self._expected_bytes -= reply.bytes_max
+        self._unanswered_bytes -= context.size_bytes
         resumed = self._loop.time()
         try:
             answer = reply.finish(value)
