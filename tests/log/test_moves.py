@@ -165,6 +165,21 @@ async def test_a_log_serves_where_its_copy_cannot_take_its_epochs(world: World) 
     assert world.disk().exists(f"{A}/t-0") and not world.disk().exists(f"{B}/t-0")
 
 
+async def test_a_log_on_a_failed_disk_is_not_replaced(world: World) -> None:
+    """It could not be renamed, and would be there beside its copy when the disk is back."""
+    manager = await started(world)
+    put(manager.get_or_create(TP), 5)
+    copied(manager)
+    world.platter.failed.add(A)
+    with pytest.raises(KafkaError) as caught:
+        manager.replace_current_with_future(TP)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert TP not in manager.logs and list(manager.dirs.offline) == [A]
+    world.platter.failed.clear()
+    again = await started(world)
+    assert again.logs[TP].directory == f"{A}/t-0" and again.logs[TP].end_offset == 5
+
+
 async def test_a_copy_that_cannot_be_deleted_is_given_up(world: World) -> None:
     manager = await started(world)
     put(manager.get_or_create(TP), 5)

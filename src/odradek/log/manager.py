@@ -345,8 +345,11 @@ class LogManager:
         A crash between the two renames leaves the partition in two directories, which is fatal at
         the next start, as it is in Kafka; the other order could lose the partition. An old log that
         cannot be renamed is left there likewise; that directory goes offline, and the others are
-        served."""
+        served. So a failed disk has to be noticed first: nothing is replaced then."""
         source, target = self.logs.get(tp), self.future_logs.get(tp)
+        if source is not None:
+            self.dirs.on_each([posixpath.dirname(source.directory)], self.disk.sync_dir)
+            source = self.logs.get(tp)
         if source is None or target is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} or its copy is offline")
         target_path = posixpath.dirname(target.directory)
