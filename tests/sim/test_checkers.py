@@ -10,7 +10,9 @@ from odradek.controller import elect_leaders
 from odradek.log.config import LogConfig
 from odradek.log.host import LogHost
 from odradek.log.log import Log
+from odradek.sim import cleaned_topics
 from odradek.sim.checkers import LogMatching
+from odradek.sim.cleaned_topics import COMPACTED, LatestValueKept
 from odradek.sim.disk import SimDisk
 from odradek.sim.history import History
 from odradek.sim.loop import SimLoop
@@ -76,3 +78,30 @@ def test_an_exception_that_was_only_logged_is_found(
             "unexpected: odradek.controller.controller: the controller failed"
         )
         assert "unexpected" in finding
+
+
+@pytest.mark.parametrize(
+    ("waits", "values", "is_found"),
+    [
+        (False, [b"1", None], True),
+        (True, [b"1", None], False),
+        (True, [None, None], True),
+        (False, [b"1", b"1"], False),
+    ],
+)
+def test_the_latest_value_is_on_every_replica_or_where_an_operator_finds_it(
+    waits: bool, values: list[bytes | None], is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that lost its log refuses to lead; what it lacks another must have."""
+    history = History()
+    history.cleaning.latest = {b"key": [b"1"]}
+    if waits:
+        history.refused.add(COMPACTED)
+    partitions = [
+        (SimpleNamespace(id=id), SimpleNamespace(tp=COMPACTED, local_log=value))
+        for id, value in enumerate(values)
+    ]
+    monkeypatch.setattr(cleaned_topics, "hosted", lambda _: partitions)
+    monkeypatch.setattr(cleaned_topics, "records_of", lambda value: [Record(0, 0, b"key", value)])
+    LatestValueKept(SimpleNamespace(loop=SimLoop()), history).judge()  # type: ignore[arg-type]
+    assert bool(history.violations) == is_found

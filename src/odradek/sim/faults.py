@@ -526,7 +526,7 @@ class FaultInjector:
 
     @staticmethod
     def _is_well(host: Host) -> bool:
-        if not host.is_up or host.is_paused or host.store is None:
+        if not host.is_up or host.is_paused or host.is_stopping or host.store is None:
             return False
         if host.disk.failed or host.disk.capacity_bytes < CAPACITY_BYTES:
             return False  # its next write takes it away

@@ -99,6 +99,7 @@ class Host:
         self.store: MemoryStore | None = None
         self.starts = 0
         self.boots = 1
+        self.is_stopping = False
 
     def clock(self) -> int:
         return EPOCH_MS + int(self.world.loop.time() * 1000) + self.skew_ms
@@ -115,6 +116,7 @@ class Host:
         """Power on: a new process starts the broker; it serves when it can."""
         assert not self.is_up
         self.starts += 1
+        self.is_stopping = False
         self.world.network.power_on(self.name)
         self.process = self.world.loop.process(self.name)
         self.process.run(self._run(self.process), name=self.name)
@@ -235,6 +237,7 @@ class Host:
         if self.is_up and self.broker is not None and not self.is_paused:
             process = self.process
             assert process is not None
+            self.is_stopping = True
             stopped = asyncio.Event()
             process.on_kill(stopped.set)
             process.run(self.broker.stop()).add_done_callback(lambda _: stopped.set())
