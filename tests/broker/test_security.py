@@ -711,6 +711,36 @@ async def test_acls_are_created_described_and_deleted_over_the_wire(
         assert nothing.topics == []
 
 
+@pytest.mark.parametrize("patterns", [1, COUNT])
+async def test_describing_many_acls_leaves_turns_to_others(
+    tmp_path: Path, authority: Authority, server: Identity, patterns: int
+) -> None:
+    """However they are spread over resources."""
+    async with authorizing(tmp_path, authority, server) as clients:
+        assert clients.broker.authorizer is not None
+        users = [AclEntry(f"User:u{number}", ALLOW, WRITE, "*") for number in range(COUNT)]
+        for number in range(patterns):
+            of = users[number::patterns]
+            clients.broker.authorizer.update(ResourcePattern(TOPIC, f"t{number}", LITERAL), of)
+        request = DescribeAclsRequest(
+            resource_type_filter=TOPIC,
+            resource_name_filter=None,
+            pattern_type_filter=PatternType.ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=WRITE,
+            permission_type=AclPermission.ANY,
+        )
+        admin = await clients.connect("PLAINTEXT")
+        turns = Turns()
+        described = await admin.request(request, 3)
+        assert turns.stop() >= COUNT // SLICE
+        assert len(described.resources) == patterns
+        assert {acl.principal for each in described.resources for acl in each.acls} == {
+            user.principal for user in users
+        }
+
+
 async def test_scram_users_are_altered_and_described_and_log_in(
     tmp_path: Path, authority: Authority, server: Identity
 ) -> None:

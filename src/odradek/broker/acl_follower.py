@@ -200,18 +200,6 @@ def _batches(resources: Sequence[StoredPattern]) -> Iterator[Sequence[StoredPatt
         yield resources[start : start + BATCH]
 
 
-def matching(
-    entries: Mapping[ResourcePattern, Entries], filters: AclFilter
-) -> dict[ResourcePattern, list[AclEntry]]:
-    """What a filter finds, by pattern."""
-    found = {
-        pattern: sorted(entry for entry in of if filters.matches_entry(entry))
-        for pattern, of in entries.items()
-        if filters.matches_pattern(pattern)
-    }
-    return {pattern: of for pattern, of in found.items() if of}
-
-
 def _pattern(resource: StoredPattern) -> ResourcePattern:
     return ResourcePattern(
         parse_word(ResourceType, resource.type), resource.name, PatternType[resource.pattern]
