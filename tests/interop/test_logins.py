@@ -4,6 +4,7 @@ As tests/compatibility/test_logins.py, which has the clients that need neither G
 """
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,3 +99,32 @@ def test_kafkas_tools_log_in_with_every_mechanism(
         return printed.status == 0
 
     check_every_mechanism(secured, log_in)
+
+
+def test_kafkas_producer_logs_in_again_on_its_connections(
+    secured: Secured, tools: Toolbox, tmp_path: Path
+) -> None:
+    """For several sessions, by its own count of logins; no connection is made anew."""
+    file = tmp_path / "client.properties"
+    write_properties(file, java_settings(secured, "SASL_SSL", "SCRAM-SHA-256", PASSWORD))
+    sessions, per_second = 5.6, 10
+    records = round(sessions * REAUTHENTICATION_MS / 1000 * per_second)
+    printed = tools.run(
+        "kafka-producer-perf-test",
+        *("--topic", "again", "--num-records", str(records), "--record-size", "10"),
+        *("--throughput", str(per_second), "--producer.config", str(file), "--print-metrics"),
+        *("--producer-props", f"bootstrap.servers={secured.addresses['SASL_SSL']}"),
+    )
+    counts = {
+        name: float(value)
+        for name, value in re.findall(
+            r"^producer-metrics:([\w-]+):\{[^}]*\}\s*: (\S+)$", printed, re.M
+        )
+        if name.endswith("-total")
+    }
+    assert counts["record-send-total"] == records
+    assert counts["record-error-total"] == counts["failed-reauthentication-total"] == 0
+    # A connection to find the cluster, and one to write: its sessions begin when it is made, which
+    # takes a new JVM a while.
+    assert counts["successful-reauthentication-total"] >= 2
+    assert counts["connection-creation-total"] <= 2
