@@ -91,6 +91,6 @@ def _histogram(
         for bound, count in zip(bounds, counts, strict=True)
     ]
     text = label_text(labels, values)
-    lines.append(f"{name}_sum{text} {histogram.sum_us / US_PER_S:g}\n")
+    lines.append(f"{name}_sum{text} {histogram.sum_us / US_PER_S}\n")
     lines.append(f"{name}_count{text} {counts[-1]}\n")
     return "".join(lines)
