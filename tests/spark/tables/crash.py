@@ -4,8 +4,8 @@
 
 Each life is a child that repeats the last batch, as Spark does after a crash, goes on with the next
 ones and compacts. The first few die after each step of a landing in turn, and a line says how many
-batches more than Spark knows of were then in the table. The others are killed after a random time,
-until at last one life ends by itself.
+batches more than Spark knows of were then in the table. The others are killed after a random time.
+The last one lands a few more batches and ends by itself; the last line says how many there are.
 """
 
 import os
@@ -33,7 +33,7 @@ from odradek.spark.tables.merge import merge
 from odradek.spark.tables.table import Batch, Table
 
 EVENTS, COUNTS = schema_of(x="long", page="string"), schema_of(page="string", n="long")
-ROWS, BATCHES = 30, 25
+ROWS, BATCHES, LAST_BATCHES = 30, 25, 5
 WRITER = "q/s"
 # What dies, and how many batches it leaves in the table that Spark does not know of.
 MOMENTS: dict[str, tuple[Callable[[], None], int]] = {
@@ -83,7 +83,13 @@ def numbers_of(batch: int) -> list[int]:
 def noted(root: Path) -> int:
     """How many batches Spark has noted as done."""
     done = root / "done"
-    return int(done.read_text() or 0) if done.exists() else 0
+    return int(done.read_text()) if done.exists() else 0
+
+
+def note(root: Path, batches: int) -> None:
+    """As Spark notes them: all or nothing."""
+    (root / "noted").write_text(str(batches))
+    (root / "noted").rename(root / "done")
 
 
 def live(root: Path, until: int) -> None:
@@ -102,7 +108,7 @@ def live(root: Path, until: int) -> None:
         merge(counts, identity, changed, ["page"])
         if batch % 4 == 3:
             list(compact(events, min_files=3))
-        (root / "done").write_text(str(batch + 1))
+        note(root, batch + 1)
 
 
 def die_at_each_moment(root: Path) -> None:
@@ -126,23 +132,25 @@ def die_at_each_moment(root: Path) -> None:
 def main() -> None:
     root, kills, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
     die_at_each_moment(root)
-    died = 0
-    while True:
-        child = os.fork()
-        if child == 0:
-            live(root, BATCHES)
-            os._exit(0)
-        if died < kills:
-            time.sleep(rng.uniform(0.0, 0.35))
-            os.kill(child, signal.SIGKILL)
+    for _ in range(kills):
+        child = _child(root, sys.maxsize)
+        time.sleep(rng.uniform(0.0, 0.35))
+        os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        if os.WIFEXITED(status):
-            if os.WEXITSTATUS(status):
-                sys.exit(1)
-            if died >= kills or died:
-                break
-        died += 1
-    print(died)
+        assert os.WIFSIGNALED(status), f"a child ended by itself with {status}"
+    batches = noted(root) + LAST_BATCHES
+    _, status = os.waitpid(_child(root, batches), 0)
+    assert status == 0
+    print(batches)
+
+
+def _child(root: Path, until: int) -> int:
+    """A life in a process of its own."""
+    child = os.fork()
+    if child == 0:
+        live(root, until)
+        os._exit(0)
+    return child
 
 
 if __name__ == "__main__":
