@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 from odradek.spark.errors import NoBroker
@@ -21,6 +21,7 @@ from odradek.spark.pipeline.runner import (
     PipelineFailed,
     RowsOut,
     Run,
+    java_is_there,
     plain_text,
 )
 from odradek.spark.pipeline.spec import Pipeline
@@ -59,11 +60,46 @@ def test_a_failure_in_python_is_the_last_line_of_its_traceback() -> None:
     assert plain_text(Exception(SPARK.format(text))) == "OtherError: cannot import 'frozen'"
 
 
-def test_any_other_failure_is_its_first_paragraph() -> None:
+def test_a_failure_of_java_beneath_python_is_the_reason_that_java_gives() -> None:
+    text = """Traceback (most recent call last):
+  File "protocol.py", line 327, in get_return_value
+py4j.protocol.Py4JJavaError: An error occurred while calling o2059.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).
+\tat org.apache.spark.api.python.BasePythonRunner
+Caused by: java.io.IOException: Broken pipe
+"""
+    expected = "Python worker exited unexpectedly (crashed)."
+    assert plain_text(Exception(SPARK.format(text))) == expected
+    shorter = text.split("Caused by")[0]
+    assert plain_text(Exception(SPARK.format(shorter))) == "Exception thrown in awaitResult:"
+    assert plain_text(Exception(text.split(" line 327", 1)[1])) == expected
+
+
+def test_what_java_raises_is_a_sentence() -> None:
+    class Raised(Py4JJavaError):  # type: ignore[misc]  # the library has no types
+        def __init__(self) -> None:
+            pass
+
+        def __str__(self) -> str:
+            return (
+                "An error occurred while calling o72.load.\n"
+                ": org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).\n"
+                "\tat org.apache.spark.sql.execution.QueryExecution\n"
+            )
+
+    sentence = r"^Python worker exited unexpectedly \(crashed\)\.$"
+    with pytest.raises(PipelineFailed, match=sentence), java_is_there():
+        raise Raised
+
+
+def test_any_other_failure_is_its_first_paragraph_in_one_line() -> None:
     assert plain_text(Exception(SPARK.format("no worker."))).endswith(
         "terminated with exception: no worker. SQLSTATE: XXKST"
     )
-    assert plain_text(Exception("[PARSE] bad\n\n== SQL ==\nJVM stacktrace: x")) == "[PARSE] bad"
+    text = "[PARSE] bad,\nand worse\n\n== SQL ==\nJVM stacktrace: x"
+    assert plain_text(Exception(text)) == "[PARSE] bad, and worse"
 
 
 def test_rows_are_counted_by_batch() -> None:
@@ -180,6 +216,9 @@ def test_but_not_for_ever_and_not_for_another_reason() -> None:
     with pytest.raises(PipelineFailed, match=too_often):
         run.wait()
     assert 20 - len(writer.left) == 1 + RESTARTS_MAX
+    run, writer = started("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "")
+    with pytest.raises(PipelineFailed, match=r"^events: another driver .* same checkpoint, /c;"):
+        run.goes_on()
     run, writer = started("the topic is gone", "")
     with pytest.raises(PipelineFailed, match="events: the topic is gone"):
         run.wait()

@@ -51,6 +51,13 @@ OURS = re.compile(r"^(?:.*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
 TRACEBACK = "Traceback (most recent call last)"
 CAUSE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 PLAN = "\n=== Streaming Query ==="
+# Where that only says that Java failed, the reason that Java gives: what caused it, if it says so.
+IN_JAVA = "An error occurred while calling"
+JAVA_REASONS = [
+    re.compile(rf"^{before}(?:[\w.$]+: )?(.+)$", re.MULTILINE) for before in ("Caused by: ", ": ")
+]
+# Spark's word for two queries that write to one checkpoint.
+TWO_DRIVERS = "CONCURRENT_STREAM_LOG_UPDATE"
 
 
 class PipelineFailed(Exception):
@@ -323,6 +330,11 @@ class Run:
                 error = query.exception()
                 if error is None or self._stopping.is_set():
                     continue
+                if TWO_DRIVERS in str(error):
+                    raise PipelineFailed(
+                        f"{name}: another driver runs this pipeline on the same checkpoint, "
+                        f"{self.pipeline.checkpoint}; only one can, and this one stops"
+                    )
                 if NOT_UP not in str(error):
                     raise PipelineFailed(f"{name}: {plain_text(error)}")
                 self._restart(name)
@@ -378,13 +390,15 @@ class Run:
 
 @contextmanager
 def java_is_there() -> Iterator[None]:
-    """JavaEnded in place of the many things that are raised when Java was killed."""
+    """JavaEnded in place of the many things that are raised when Java was killed; PipelineFailed in
+    place of what Java itself raises, as when a Python process dies while queries are started."""
     from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException
 
     try:
         yield
-    except Py4JJavaError:
-        raise  # Java's own words
+    except (Py4JJavaError, CapturedException) as error:
+        raise PipelineFailed(plain_text(error)) from error
     except (Py4JError, ConnectionError) as error:
         raise JavaEnded from error
 
@@ -409,11 +423,14 @@ def as_records(rows: "DataFrame", key: str) -> "DataFrame":
 
 
 def plain_text(error: Exception) -> str:
-    """What went wrong, without what Spark wraps around it."""
+    """What went wrong, in one line, without what Spark wraps around it."""
     text = str(error).split(PLAN)[0]
     ours = OURS.search(text)
     if ours:
         return ours[1].strip()
-    if TRACEBACK in text and (causes := CAUSE.findall(text)):
-        return str(causes[-1]).strip()
-    return text.split("\n\n")[0].split("\nJVM stacktrace")[0].strip()
+    causes = CAUSE.findall(text) if TRACEBACK in text else []
+    cause: str = causes[-1] if causes else text.split("\n\n")[0].split("\nJVM stacktrace")[0]
+    if IN_JAVA in cause:
+        reasons = [found[1] for reason in JAVA_REASONS if (found := reason.search(text))]
+        cause = reasons[0] if reasons else cause
+    return " ".join(cause.split())
