@@ -116,7 +116,7 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
             "page strng",
             ":11: source.decode.schema: column page: there is no type strng; did you mean string?",
         ),
-        ('format = "json"', 'format = "raw"', ":9: source.decode: raw is not decoded and takes no"),
+        ('format = "json"', 'format = "raw"', ":11: source.decode.schema: means nothing to raw"),
         (
             'format = "json"',
             'format = "json"\nconfluent = "yes"',

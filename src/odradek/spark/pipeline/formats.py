@@ -5,7 +5,8 @@ offset and timestamp of the record. A dead letter is the record's own key and va
 and the position in its headers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.spark.pipeline.avro import load_schema
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+# From a column of values to structs, null where one could not be decoded, and then why.
+DecodeColumn = Callable[["pa.Array"], tuple["pa.Array", list[str | None]]]
+MakeDecoder = Callable[[], DecodeColumn]
 RECORD = "kafka"
 CORRUPT = "_odradek_corrupt"
 HEADER_PREFIX = "odradek."
@@ -84,70 +88,60 @@ def _decode_in_arrow(frame: "DataFrame", how: Decode) -> Decoded:
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StringType, StructType
 
+    decoder: MakeDecoder
     if how.format == "avro":
         assert how.schema_file is not None
         text = how.schema_file.read_text(encoding="utf-8")
-        kind, mapper = load_schema(text).type, _avro_mapper(text, how.confluent, how.registry)
+        kind, what = load_schema(text).type, "Avro of the schema"
+        decoder = partial(_avro_decoder, text, how.confluent, how.registry)
     elif how.format == "telemetry":
-        from odradek.spark.pipeline.telemetry import EVENT
+        from odradek.spark.pipeline.telemetry import EVENT, decode_values
 
-        kind, mapper = EVENT, _telemetry_mapper()
+        kind, what, decoder = EVENT, "a telemetry frame", lambda: decode_values
     else:
         from odradek.spark.pipeline.protobuf import event_type
 
         assert how.descriptor_file is not None
         descriptors = how.descriptor_file.read_bytes()
-        kind = event_type(descriptors, how.message)
-        mapper = _protobuf_mapper(descriptors, how.message, how.confluent)
+        kind, what = event_type(descriptors, how.message), f"a {how.message}"
+        decoder = partial(_protobuf_decoder, descriptors, how.message, how.confluent)
     event = from_arrow_schema(pa.schema([pa.field("event", kind)]))["event"]
     out = StructType([*frame.schema.fields, event]).add("reason", StringType())
-    tried = frame.mapInArrow(mapper, out)
+    tried = frame.mapInArrow(_mapper(decoder, what), out)
     assert isinstance(event.dataType, StructType)
     columns = [col(f"event.`{name}`") for name in event.dataType.fieldNames()]
     events = tried.where(col("reason").isNull()).select(*columns, _record())
     return Decoded(events, tried.where(col("reason").isNotNull()))
 
 
-def _avro_mapper(text: str, confluent: bool, registry: str) -> Any:
-    def decode_batches(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        from odradek.spark.compilation import compile_apart
-        from odradek.spark.pipeline.avro_program import AvroDecoder
-        from odradek.spark.pipeline.registry import Registry, RegistryDecoder
+def _mapper(make_decoder: MakeDecoder, what: str) -> Any:
+    """What a worker does with its batches."""
 
-        compile_apart("avro")
-        plain = AvroDecoder(text)
-        registered = RegistryDecoder(Registry(registry), plain) if registry else None
+    def decode_batches(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        decode_column = make_decoder()
         for batch in batches:
-            if registered is not None:
-                decoded = registered.decode(batch["value"])
-            else:
-                decoded = plain.decode(batch["value"], confluent=confluent)
-            yield _with_events(batch, decoded.events, decoded.reasons, "Avro of the schema")
+            events, reasons = decode_column(batch["value"])
+            yield _with_events(batch, events, reasons, what)
 
     return decode_batches
 
 
-def _protobuf_mapper(descriptors: bytes, message: str, confluent: bool) -> Any:
-    def decode_batches(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        from odradek.spark.pipeline.protobuf import ProtobufDecoder
+def _avro_decoder(text: str, confluent: bool, registry: str) -> DecodeColumn:
+    from odradek.spark.compilation import compile_apart
+    from odradek.spark.pipeline.avro_program import AvroDecoder
+    from odradek.spark.pipeline.registry import Registry, RegistryDecoder
 
-        decoder = ProtobufDecoder(descriptors, message, confluent)
-        for batch in batches:
-            decoded = decoder.decode(batch["value"])
-            yield _with_events(batch, decoded.events, decoded.reasons, f"a {message}")
+    compile_apart("avro")
+    plain = AvroDecoder(text)
+    if registry:
+        return RegistryDecoder(Registry(registry), plain).decode
+    return partial(plain.decode, confluent=confluent)
 
-    return decode_batches
 
+def _protobuf_decoder(descriptors: bytes, message: str, confluent: bool) -> DecodeColumn:
+    from odradek.spark.pipeline.protobuf import ProtobufDecoder
 
-def _telemetry_mapper() -> Any:
-    def decode_batches(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        from odradek.spark.pipeline.telemetry import decode_values
-
-        for batch in batches:
-            events, reasons = decode_values(batch["value"].to_pylist())
-            yield _with_events(batch, events, reasons, "a telemetry frame")
-
-    return decode_batches
+    return ProtobufDecoder(descriptors, message, confluent).decode
 
 
 def _with_events(

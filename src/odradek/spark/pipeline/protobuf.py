@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from odradek.spark.pipeline.avro import CONFLUENT_HEADER_BYTES
 from odradek.spark.pipeline.avro_program import NO_VALUE, Decoded
 
-CONFLUENT_HEADER_BYTES = 5
 NO_FRAME = "it does not begin with a zero, the id of a schema and the index of a message"
 
 

@@ -6,7 +6,7 @@ Every refusal names the file, the line and the field, and a misspelt field the o
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -348,17 +348,12 @@ class _Reader:
             self._check_avro(table, how)
         elif format == "protobuf":
             self._check_protobuf(table, how)
-        elif format == "raw":
-            if schema or how.schema_file:
-                raise self.error(table.where, "raw is not decoded and takes no schema")
-        elif format == "telemetry":
-            pass  # its columns are those of the frame
-        elif not schema:
+        elif schema:
+            self._check_ddl(table, schema)
+        elif "schema" in FORMATS[format].split():
             raise self.error(
                 table.where, f'{format} needs a schema, such as "id int, at timestamp"'
             )
-        else:
-            self._check_ddl(table, schema)
         table.refuse_idle(format, FORMATS)
         return how
 
@@ -366,31 +361,34 @@ class _Reader:
         text = table.text(name, "")
         return Path(self._local(text)) if text else None
 
+    def _check_file(self, table: "_Table", name: str, check: Callable[[], object]) -> None:
+        """SpecError if the check finds the file of a field missing, or of no use."""
+        try:
+            check()
+        except FileNotFoundError as error:
+            raise self.error((*table.where, name), f"there is no file {error.filename}") from None
+        except (OSError, ValueError) as error:
+            raise self.error((*table.where, name), str(error)) from None
+
     def _check_avro(self, table: "_Table", how: Decode) -> None:
         if how.schema_file is None or how.schema:
             raise self.error(table.where, "avro is decoded by the schema of a schema_file")
         if how.registry and not how.confluent:
             raise self.error((*table.where, "registry"), "needs confluent = true")
-        where = (*table.where, "schema_file")
-        if not how.schema_file.is_file():
-            raise self.error(where, f"there is no file {how.schema_file}")
-        try:
-            load_schema(how.schema_file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise self.error(where, str(error)) from None
+        file = how.schema_file
+        self._check_file(
+            table, "schema_file", lambda: load_schema(file.read_text(encoding="utf-8"))
+        )
 
     def _check_protobuf(self, table: "_Table", how: Decode) -> None:
         from odradek.spark.pipeline.protobuf import event_type
 
         if how.descriptor_file is None or not how.message:
             raise self.error(table.where, "protobuf needs a descriptor_file and a message")
-        where = (*table.where, "descriptor_file")
-        if not how.descriptor_file.is_file():
-            raise self.error(where, f"there is no file {how.descriptor_file}")
-        try:
-            event_type(how.descriptor_file.read_bytes(), how.message)
-        except ValueError as error:
-            raise self.error(where, str(error)) from None
+        file = how.descriptor_file
+        self._check_file(
+            table, "descriptor_file", lambda: event_type(file.read_bytes(), how.message)
+        )
 
     def _step(self, values: tuple[dict[str, Any], Where]) -> Step:
         table = self._table(*values, "name sql watermark")

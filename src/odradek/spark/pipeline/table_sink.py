@@ -89,11 +89,6 @@ class TableSink:
                 raise TableError(f"partition_by: {name} is {kinds[name]}, which no path can hold")
             if kinds[name] == "timestamp" and zone != "UTC":
                 raise TableError(f"partition_by: {name} is a timestamp, so {TIME_ZONE} must be UTC")
-        for name in self._sink.merge_on:
-            if name not in kinds:
-                raise TableError(
-                    f"merge_on: there is no column {name}; there are {', '.join(kinds)}"
-                )
 
     def land(self, frame: "DataFrame", number: int, query: str) -> int:
         """Land a batch; how many rows it added or changed."""

@@ -4,8 +4,6 @@ Columns: what `odradek.balance.frames` says of a broker, the frame's incarnation
 moment that decides which window it belongs to, and `rows`.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
@@ -30,12 +28,12 @@ EVENT = pa.struct(
 )
 
 
-def decode_values(values: Sequence[bytes | None]) -> tuple[pa.Array, list[str | None]]:
+def decode_values(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
     """A struct for each value, null with a reason where it is no frame."""
     frames: list[Frame] = []
     positions: list[int | None] = []
     reasons: list[str | None] = []
-    for value in values:
+    for value in values.to_pylist():
         try:
             frame = open_frame(value)
         except InvalidFrame as error:
