@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import struct
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from odradek.spark.pipeline.avro_program import NO_VALUE, AvroDecoder
 from odradek.spark.pipeline.registry import Registry, RegistryDecoder
 from odradek.wire.errors import DecodeError
 
+EXAMPLES = int(os.environ.get("ODRADEK_EXAMPLES", "30"))
 PRIMITIVES = ["boolean", "int", "long", "float", "double", "bytes", "string"]
 LOGICAL = [
     {"type": "int", "logicalType": "date"},
@@ -146,8 +148,8 @@ def compare(schema: str, values: list[bytes | None], confluent: bool = False) ->
     assert decoded.events.is_null().equals(want.is_null())
 
 
-@pytest.mark.timeout(400)  # compiles first
-@settings(max_examples=30)
+@pytest.mark.timeout(400 + EXAMPLES)  # compiles first
+@settings(max_examples=EXAMPLES)
 @given(st.data())
 def test_any_value_of_any_schema_and_bytes_that_are_none(data: st.DataObject) -> None:
     fields = data.draw(st.lists(KINDS, min_size=1, max_size=4))

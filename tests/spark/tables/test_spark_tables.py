@@ -212,6 +212,34 @@ def test_two_drivers_on_one_checkpoint_land_nothing_twice(spark: Any, tmp_path: 
     assert sorted(version for version in versions if version is not None) == [1, 2, 3, 4, 5]
 
 
+def test_spark_reads_whole_batches_while_they_land_and_are_compacted(
+    spark: Any, tmp_path: Path
+) -> None:
+    """As the readers without Spark do in test_crash.py."""
+    table = numbers(tmp_path / "t")
+    land(table, 0, [0, 1, 2], files=3)
+    has_stopped = threading.Event()
+
+    def write() -> None:
+        for batch in range(1, 60):
+            land(table, batch, [3 * batch, 3 * batch + 1, 3 * batch + 2], files=3)
+            if batch % 5 == 4:
+                list(compact(table, min_files=2))
+        has_stopped.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    counts: list[int] = []
+    while not has_stopped.is_set() or not counts:
+        found = sorted(row.x for row in tables.read(spark, tmp_path / "t").collect())
+        assert found == list(range(len(found)))
+        assert len(found) % 3 == 0
+        counts.append(len(found))
+    writer.join()
+    assert counts == sorted(counts)
+    assert tables.read(spark, tmp_path / "t").count() == 180
+
+
 @pytest.fixture(scope="module")
 def storage() -> Iterator[dict[str, str]]:
     """A stand-in for S3 on loopback, with a bucket, in a process of its own: some calls of the

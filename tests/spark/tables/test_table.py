@@ -20,6 +20,8 @@ from odradek.spark.tables.compaction import compact
 from odradek.spark.tables.location import Location
 from odradek.spark.tables.table import LAST_CHECKPOINT, TORN, Batch, Table, entries, mend
 
+BATCHES = int(os.environ.get("ODRADEK_BATCHES", "36"))
+
 
 def test_a_batch_that_comes_again_is_landed_once(tmp_path: Path) -> None:
     table = numbers(tmp_path / "t")
@@ -151,8 +153,9 @@ def test_the_library_checks_no_schema_no_batch_and_no_file(tmp_path: Path) -> No
     assert found(tmp_path / "ours") == [1]
 
 
+@pytest.mark.timeout(300 + BATCHES)
 def test_writers_and_compactors_at_once_leave_every_row_once(tmp_path: Path) -> None:
-    landed = crowd(tmp_path / "t", writers=3, batches=12, compactors=2)
+    landed = crowd(tmp_path / "t", writers=3, batches=BATCHES // 3, compactors=2)
     assert found(tmp_path / "t") == landed
 
 
