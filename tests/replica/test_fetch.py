@@ -15,6 +15,7 @@ from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.fetch import PartitionData
+from odradek.wire.schema import size_bytes
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -456,6 +457,47 @@ class TestThrottles:
             leader.replicas.leader_quota.bytes_per_second = 1 << 40
             ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
             assert len(offsets_in(data)) == 1
+
+        simulate(story, log_config=self.CONFIG)
+
+    def test_only_whole_batches_are_counted_against_a_quota(self, simulate: Simulation) -> None:
+        """Others get what fits; a follower throws a part of a batch away, and asks for it again."""
+
+        async def story(world: World) -> None:
+            (leader,) = await world.start(1)
+            await world.elect(1, [1], [1, 2])
+            for _ in range(3):
+                leader.append(b"x" * 1_000)
+            quota = leader.replicas.leader_quota
+            quota.bytes_per_second = 1_000_000
+            fetch_set = asking({T0: 0}, replica_id=2, leader_epoch=0, max_bytes=2_500)
+            ((_, data),) = at_once(leader.replicas.fetch(FetchParams(replica_id=2), fetch_set))
+            assert offsets_in(data) == [0, 1]
+            assert size_bytes(data.records) == 2 * leader.log().size_bytes // 3
+            assert quota.rate() == size_bytes(data.records)
+
+        simulate(story, log_config=self.CONFIG)
+
+    def test_a_throttled_fetch_is_answered_when_the_quota_allows_it(
+        self, simulate: Simulation
+    ) -> None:
+        """And not at the end of the wait for news, of which there is none."""
+
+        async def story(world: World) -> None:
+            (leader,) = await world.start(1)
+            await world.elect(1, [1], [1, 2])
+            leader.append(b"x" * 1_000)
+            quota = leader.replicas.leader_quota
+            quota.bytes_per_second = 10_000
+            quota.record(20_000)
+            begun = leader.replicas.now()
+            fetch_set = asking({T0: 0}, replica_id=2, leader_epoch=0)
+            params = FetchParams(replica_id=2, max_wait_ms=30_000)
+            waiting = leader.replicas.fetch(params, fetch_set)
+            assert isinstance(waiting, asyncio.Future)
+            ((_, data),) = await waiting
+            assert offsets_in(data) == [0]
+            assert 2.0 <= leader.replicas.now() - begun < 2.1
 
         simulate(story, log_config=self.CONFIG)
 

@@ -94,6 +94,33 @@ class TestThrottle:
         assert taken <= limit * (seconds + 1) + chunk * (1 + seconds / 11)
         assert taken >= min(limit, chunk * 10) * seconds * 0.8
 
+    @given(limit=st.integers(10**5, 10**8), parts=st.integers(1, 50), late_s=st.floats(0.01, 0.02))
+    def test_who_waits_as_long_as_it_is_exceeded_uses_it_whole(
+        self, limit: int, parts: int, late_s: float
+    ) -> None:
+        """Nine tenths of a throttle at the least, and not more than it and one fetch a window."""
+        now, taken, began, seconds = 50.0, 0, 50.0, 40.0
+        chunk = limit // parts
+        quota = ReplicationQuota(lambda: now, limit)
+        while now < began + seconds:
+            exceeded_s = quota.seconds_exceeded()
+            assert exceeded_s >= 0
+            if quota.is_exceeded:
+                now += exceeded_s + late_s
+                continue
+            quota.record(chunk)
+            taken += chunk
+            now += chunk / (20 * limit)  # it takes a moment to copy
+        assert 0.9 * limit * seconds <= taken
+        assert taken <= limit * (seconds + 1) + chunk * (1 + seconds / 11)
+
+    def test_a_rate_of_nothing_is_exceeded_until_what_was_taken_is_forgotten(self) -> None:
+        now = 100.0
+        quota = ReplicationQuota(lambda: now, 0)
+        assert quota.seconds_exceeded() == 0.0
+        quota.record(1)
+        assert quota.seconds_exceeded() == 11.0
+
 
 class TestClientRate:
     """Unlike a replica, a client may use at once what it has not used in the last ten seconds."""

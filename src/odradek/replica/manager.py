@@ -293,7 +293,7 @@ class ReplicaManager:
                 # A follower that keeps up asks this way after each append.
                 if self._wakeups.pending:
                     self._wakeups.run()
-                return self._park(params, fetch_set, params.min_bytes)
+                return self._park(params, fetch_set, params.min_bytes, params.max_wait_ms / 1000)
         summary = self._reader.read(params, items)
         if self._wakeups.pending:
             self._wakeups.run()
@@ -305,10 +305,14 @@ class ReplicaManager:
             or is_being_proven
         ):
             return fetch_set.answer(summary.results)
-        return self._park(params, fetch_set, params.min_bytes - summary.byte_count)
+        wait_s = params.max_wait_ms / 1000
+        if params.is_follower and (exceeded_s := self.leader_quota.seconds_exceeded()):
+            # What the throttle holds back is no news that would end the wait.
+            wait_s = min(wait_s, exceeded_s)
+        return self._park(params, fetch_set, params.min_bytes - summary.byte_count, wait_s)
 
     def _park(
-        self, params: FetchParams, fetch_set: FetchSet, missing_bytes: int
+        self, params: FetchParams, fetch_set: FetchSet, missing_bytes: int, wait_s: float
     ) -> Promise[list[PartitionAnswer]]:
         reader = self._reader
 
@@ -325,7 +329,7 @@ class ReplicaManager:
             for item in fetch_set.items.values():
                 if (partition := self.partitions.get(item.tp)) is not None:
                     partition.watch(item)
-        self.wheel.add(fetch, params.max_wait_ms / 1000)
+        self.wheel.add(fetch, wait_s)
         return future
 
     # Directories

@@ -78,5 +78,15 @@ class ReplicationQuota(Rate):
     def is_exceeded(self) -> bool:
         return self.bytes_per_second < UNLIMITED and self.rate() > self.bytes_per_second
 
+    def seconds_exceeded(self) -> float:
+        """How long it stays exceeded if nothing is taken, or 0: a reader that waits so long, and no
+        longer, uses the whole rate."""
+        if not self.is_exceeded:
+            return 0.0
+        if self.bytes_per_second <= 0:
+            return self._windows[-1][0] + WINDOWS * WINDOW_S - self._now()
+        elapsed_s = self._now() - self._windows[0][0]
+        return max(0.0, self._amount / self.bytes_per_second - elapsed_s)
+
     def statistics(self) -> dict[str, float]:
         return {"bytes_per_second": self.rate(), "limit": float(self.bytes_per_second)}

@@ -18,6 +18,7 @@ The records of an answer go to the log straight from the buffer they were receiv
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -71,7 +72,8 @@ CONSUMER = -1
 INCARNATION_SINCE = 15
 # A leader often learns that it leads a moment after its followers: the first retries come quickly.
 BACKOFF_FIRST_S = 0.01
-THROTTLED_S = 0.1
+# Bounds of the wait for an exceeded quota: not to ask again at once, and to notice a new rate.
+THROTTLED_S_MIN, THROTTLED_S_MAX = 0.01, 0.5
 RESPONSE_OVERHEAD_BYTES = 16 * 1024 * 1024
 COUNTED = ("fetches", "errors", "truncations")
 
@@ -503,7 +505,7 @@ class ReplicaFetcher:
 
     async def _fetch(self, connection: Connection) -> None:
         self._counts["fetches"] += 1
-        wait_ms = 0 if self._session.is_opening else self._config.replica_fetch_wait_max_ms
+        wait_ms = 0 if self._session.is_opening else self._wait_ms()
         self._in_flight = self._start(connection, self._session.request(), wait_ms)
         try:
             response = await self._in_flight
@@ -514,6 +516,17 @@ class ReplicaFetcher:
         if interrupting is not None:
             # It was sent before the answer above had come, so it may bring the same records again.
             self._process(await interrupting, may_repeat=True)
+
+    def _wait_ms(self) -> int:
+        """How long the leader may wait for news: not beyond the moment at which a partition that is
+        delayed is asked for again."""
+        most = self._config.replica_fetch_wait_max_ms
+        if not self._not_fetching:
+            return most
+        now = self._loop.time()
+        delays = (state.delayed_until - now for state in self._not_fetching.values())
+        left_s = min((delay for delay in delays if delay > 0), default=most / 1000)
+        return min(most, math.ceil(left_s * 1000))
 
     def _interrupt_long_poll(self) -> None:
         """Have the leader answer the fetch that waits there: there is something new to ask."""
@@ -639,12 +652,14 @@ class ReplicaFetcher:
 
     def _apply_throttle(self) -> None:
         """While the quota is overdrawn, do not ask for throttled partitions that lag."""
-        if not self._context.quota.is_exceeded:
+        exceeded_s = self._context.quota.seconds_exceeded()
+        if not exceeded_s:
             return
+        wait_s = min(max(exceeded_s, THROTTLED_S_MIN), THROTTLED_S_MAX)
         for tp in list(self._session.wanted):
             state = self._states[tp]
             if state.lag != 0 and self._is_throttled(state):
-                state.delayed_until = self._loop.time() + THROTTLED_S
+                state.delayed_until = self._loop.time() + wait_s
                 self._suspend(state, Phase.FETCHING)
 
     def lags(self) -> Iterator[int]:

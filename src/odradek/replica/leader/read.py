@@ -21,7 +21,7 @@ from odradek.replica.leader.replica_selector import Candidate, rack_aware
 from odradek.replica.leader.role import LeaderRole
 from odradek.replica.partition import NO_EPOCH, Partition
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
-from odradek.wire.batch import scan
+from odradek.wire.batch import CorruptBatch, UnsupportedMagic, scan
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from odradek.wire.schema import Records, size_bytes
@@ -146,7 +146,7 @@ class Reader:
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {item.tp} is of another topic"
             )
         log = partition.log_for(item.leader_epoch, leader_only=params.leader_only)
-        is_throttled = False
+        is_metered = is_throttled = False
         if params.is_follower:
             leader = partition.leader
             if params.replica_id not in leader.followers:
@@ -154,9 +154,8 @@ class Reader:
                     params.replica_id, has_epoch=item.leader_epoch != NO_EPOCH
                 )
             if log.config.leader_replication_throttled_replicas:
-                is_throttled = (
-                    self._is_metered(partition, params.replica_id) and self._quota.is_exceeded
-                )
+                is_metered = self._is_metered(partition, params.replica_id)
+                is_throttled = is_metered and self._quota.is_exceeded
         elif self._select_by_rack and params.rack_id and params.may_read_follower:
             preferred = self._preferred_replica(params, item, partition, log)
             if preferred is not None:
@@ -179,6 +178,8 @@ class Reader:
             records = log.read(item.offset, limit, end_offset=end).records[:limit]
         if not records:
             return _data(item, log, None), True
+        if is_metered:
+            records = _whole_batches(records)
         data = _data(item, log, records)
         if params.read_committed:
             data.aborted_transactions = [
@@ -224,6 +225,21 @@ def _records(item: FetchItem, log: Log, end: int, limit: int, whole_first: bool)
     if kept is not None:
         return kept
     return log.read(item.offset, limit, end_offset=end, min_one_batch=whole_first).records
+
+
+def _whole_batches(records: Records) -> Records:
+    """Without the part of a batch at the end: the reader throws it away, and where bytes are
+    counted it would be paid for twice."""
+    *parts, last = records if isinstance(records, list) else [records]
+    end = 0
+    try:
+        for header in scan(last):
+            end = header.end_position
+    except (CorruptBatch, UnsupportedMagic):
+        return records
+    if not end:
+        return parts or records
+    return [*parts, last[:end]] if parts else last[:end]
 
 
 def _end_of(records: Records, end: int) -> int:
