@@ -4,8 +4,8 @@ Three real broker processes on the embedded store for partitions, RF 3, so that 
 replica of every one; one broker for connections and groups. CPU time is of the brokers alone and
 hardly varies with what else the machine does; wall time does.
 
-PARTITIONS=1000,5000 CONNECTIONS=100 CONSUMER_GROUPS=10 choose other sizes. 50,000 partitions take several
-minutes, 150,000 directories, and some 2 GB of memory.
+PARTITIONS=1000,5000 CONNECTIONS=100 CONSUMER_GROUPS=10 choose other sizes. 50,000 partitions take
+several minutes, 150,000 directories, and some 2 GB of memory.
 """
 
 import asyncio

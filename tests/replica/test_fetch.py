@@ -473,6 +473,7 @@ class TestThrottles:
             fetch_set = asking({T0: 0}, replica_id=2, leader_epoch=0, max_bytes=2_500)
             ((_, data),) = at_once(leader.replicas.fetch(FetchParams(replica_id=2), fetch_set))
             assert offsets_in(data) == [0, 1]
+            assert data.records is not None
             assert size_bytes(data.records) == 2 * leader.log().size_bytes // 3
             assert quota.rate() == size_bytes(data.records)
 
