@@ -14,8 +14,7 @@ from odradek.spark.pipeline.spec import Decode, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame
 
 # From a column of values to structs, null where one could not be decoded, and then why.
 DecodeColumn = Callable[["pa.Array"], tuple["pa.Array", list[str | None]]]
@@ -32,14 +31,14 @@ class Decoded(NamedTuple):
     letters: "DataFrame | None"
 
 
-def decode(spark: "SparkSession", frame: "DataFrame", source: Source) -> Decoded:
+def decode(frame: "DataFrame", source: Source) -> Decoded:
     """A raw stream of records, decoded as its source says."""
     how = source.decode
     if how.format == "raw":
         return Decoded(frame, None)
     if how.format in ("avro", "protobuf", "telemetry"):
         return _decode_in_arrow(frame, how)
-    return _decode_text(spark, frame, how)
+    return _decode_text(frame, how)
 
 
 def _record() -> "Column":
@@ -48,13 +47,14 @@ def _record() -> "Column":
     return struct("key", "topic", "partition", "offset", "timestamp").alias(RECORD)
 
 
-def _decode_text(spark: "SparkSession", frame: "DataFrame", how: Decode) -> Decoded:
+def _decode_text(frame: "DataFrame", how: Decode) -> Decoded:
     from pyspark.sql.functions import col, from_csv, from_json, udf
     from pyspark.sql.types import StringType, StructType
 
     from odradek.spark.pipeline.reasons import reason
 
-    schema = declared_schema(spark, how.schema)
+    schema = StructType.fromDDL(how.schema)
+    assert isinstance(schema, StructType)
     marked = StructType([*schema.fields]).add(CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **how.options}
     text = col("value").cast("string")
@@ -70,15 +70,6 @@ def _decode_text(spark: "SparkSession", frame: "DataFrame", how: Decode) -> Deco
     explained = udf(lambda value: reason(form, value and bytes(value), schema), "string")
     letters = tried.where(is_bad).select("*", explained("value").alias("reason"))
     return Decoded(tried.where(~is_bad).select(*columns, _record()), letters)
-
-
-def declared_schema(spark: "SparkSession", text: str) -> "StructType":
-    """A schema written as DDL; Spark's own error says what is wrong with it."""
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromDDL(text)
-    assert isinstance(schema, StructType)
-    return schema
 
 
 def _decode_in_arrow(frame: "DataFrame", how: Decode) -> Decoded:

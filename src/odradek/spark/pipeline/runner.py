@@ -169,8 +169,7 @@ class Run:
         letters: dict[str, DataFrame] = {}
         for source in self.pipeline.sources:
             with self._in_file(f"source {source.name}"):
-                raw = self._read(source, query)
-                decoded = decode(self._spark, raw, source)
+                decoded = decode(self._read(source, query), source)
                 self._view(source.name, decoded.events, source.watermark)
                 if decoded.letters is not None:
                     letters[source.name] = decoded.letters
@@ -391,7 +390,7 @@ class Run:
 @contextmanager
 def java_is_there() -> Iterator[None]:
     """JavaEnded in place of the many things that are raised when Java was killed; PipelineFailed in
-    place of what Java itself raises, as when a Python process dies while queries are started."""
+    place of what Java itself raises."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors.exceptions.captured import CapturedException
 
