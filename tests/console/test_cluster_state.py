@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.broker.clusters import Cluster, cluster, until
 from tests.console.consoles import Browser, bootstrap_of, console_on
 
@@ -140,3 +141,19 @@ async def test_every_list_and_search_finds_what_there_is(
     for name, value in (("sort", "colour"), ("limit", "0"), ("limit", "a"), ("state", "sad")):
         answer = await browser.refused("/topics", **{name: value})
         assert answer.status == 422 and answer.json()["field"] == name, name
+
+
+async def test_the_map_of_many_topics_is_made_in_slices(
+    brokers: Cluster, seen: tuple[Console, Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console, browser = seen
+    for name in ("a", "b", "c"):
+        await brokers.create_topic(name, partitions=2)
+    await until(lambda: console.collector.table.leader("c", 1) >= 0)
+    monkeypatch.setattr("odradek.console.views.partitions.GRID_SLICE", 2)
+    whole = await browser.get("/grid")
+    assert [topic["name"] for topic in whole["topics"]] == ["a", "b", "c"]
+    assert whole["topics"][1] == (await browser.get("/grid", topic="b"))["topics"][0]
+    monkeypatch.setattr("odradek.console.views.partitions.GRID_PARTITIONS_MAX", 5)
+    some = await browser.get("/grid")
+    assert [topic["name"] for topic in some["topics"]] == ["a", "b"] and some["total"] == 3

@@ -5,7 +5,7 @@ docs/spec/console.md section 5. At most so many lines: beyond that only the sums
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from odradek.client.reader import EARLIEST, LATEST
 from odradek.console.console import Console
@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LINES_MAX = 50_000
 LINES_OF_A_PARTITION = 7
 # Lines that are made in one turn of the loop.
-SLICE = 1_000
+SLICE = 500
 
 
 def quoted(text: str) -> str:
@@ -25,7 +25,9 @@ def quoted(text: str) -> str:
 
 def line(name: str, value: float, **labels: object) -> str:
     inner = ",".join(f"{key}={quoted(str(text))}" for key, text in labels.items())
-    return f"{name}{{{inner}}} {value:g}\n" if inner else f"{name} {value:g}\n"
+    # All digits: an offset that is rounded makes rates of steps.
+    shown = f"{value:d}" if isinstance(value, int) else repr(value)
+    return f"{name}{{{inner}}} {shown}\n" if inner else f"{name} {shown}\n"
 
 
 async def export(console: Console) -> str:
@@ -40,12 +42,16 @@ async def export(console: Console) -> str:
             for node in collector.brokers.nodes.values()
         ),
     ]
+    # Lines of one metric stand together, under its head.
+    by_name: dict[str, list[str]] = {}
     ends, starts = await _offsets(console)
-    for lines in (_topics(console, ends, starts), _groups(console), _pipelines(console)):
-        while some := list(islice(lines, SLICE)):
-            parts += some
-            await asyncio.sleep(0)
-    return "".join(_headed(parts))
+    topics, groups = _topics(console, ends, starts), _groups(console)
+    lines = chain(parts, topics, groups, _pipelines(console))
+    while some := list(islice(lines, SLICE)):
+        for text in some:
+            by_name.setdefault(text.partition("{")[0].partition(" ")[0], []).append(text)
+        await asyncio.sleep(0)
+    return "".join(chain.from_iterable(_headed(name, of) for name, of in by_name.items()))
 
 
 Offsets = Mapping[TopicPartition, int]
@@ -65,15 +71,9 @@ async def _offsets(console: Console) -> tuple[Offsets, Offsets]:
     return await read(tps, LATEST), await read(tps, EARLIEST)
 
 
-def _headed(lines: list[str]) -> Iterator[str]:
-    """Lines of one metric stand together, under its head."""
-    by_name: dict[str, list[str]] = {}
-    for text in lines:
-        by_name.setdefault(text.partition("{")[0].partition(" ")[0], []).append(text)
-    for name, found in by_name.items():
-        kind = "counter" if name.endswith("_total") else "gauge"
-        yield f"# TYPE {name} {kind}\n"
-        yield from found
+def _headed(name: str, lines: list[str]) -> list[str]:
+    kind = "counter" if name.endswith("_total") else "gauge"
+    return [f"# TYPE {name} {kind}\n", *lines]
 
 
 def _topics(console: Console, ends: Offsets, starts: Offsets) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """How far consumer groups are behind, in records and in time, and when they will have caught up.
 
 docs/spec/console.md sections 2 and 4. Groups that are looked at are read every other second, all
-others in turn, each within a minute, and never more than 16 questions at a time. The commits of a
-group come from its coordinator, the ends of logs from their leaders.
+others in turn, each within a minute, and never more than 16 questions at a time; a page that waits
+for a group has 16 of its own, since thousands may be queued. The commits of a group come from its
+coordinator, the ends of logs from their leaders.
 
 Lag in time is the age of the first record that the group has not read. That record's timestamp is
 read from the log once for each commit, and remembered while the commit does not move.
@@ -130,7 +131,8 @@ class GroupLags:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[list[str]], None]] = []
-        self._limit = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns_of_pages = asyncio.Semaphore(AT_ONCE)
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._forever())
@@ -231,14 +233,19 @@ class GroupLags:
         if changed:
             self._notify([])
 
-    async def read(self, ids: list[str]) -> None:
+    async def read_for_page(self, id: str) -> None:
+        """A group that is waited for."""
+        await self.read([id], self._turns_of_pages)
+
+    async def read(self, ids: list[str], turns: asyncio.Semaphore | None = None) -> None:
         """Commits, members, ends and times of these groups."""
+        turns = turns or self._turns
         groups = [self.groups[id] for id in ids if id in self.groups]
         await asyncio.gather(
-            self._describe(groups), *(self._read_commits(group) for group in groups)
+            self._describe(groups, turns), *(self._read_commits(group, turns) for group in groups)
         )
         wanted = {tp for group in groups for tp in group.commits}
-        ends = await self.read_ends(wanted)
+        ends = await self.read_ends(wanted, turns=turns)
         now = _now()
         for group in groups:
             group.ends = PartitionOffsets((tp, ends[tp]) for tp in group.commits if tp in ends)
@@ -248,7 +255,7 @@ class GroupLags:
                 group.history.append((now, group.lag or 0))
             while len(group.history) > 2 and now - group.history[0][0] > SLOPE_S:
                 group.history.popleft()
-        await asyncio.gather(*(self._read_times(group) for group in groups))
+        await asyncio.gather(*(self._read_times(group, turns) for group in groups))
         self._notify([group.id for group in groups])
 
     def _is_gone(self, tp: TopicPartition) -> bool:
@@ -261,7 +268,7 @@ class GroupLags:
         for listener in self._listeners:
             listener(ids)
 
-    async def _describe(self, groups: list[GroupLag]) -> None:
+    async def _describe(self, groups: list[GroupLag], turns: asyncio.Semaphore) -> None:
         by_coordinator: dict[int, list[GroupLag]] = {}
         for group in groups:
             by_coordinator.setdefault(group.coordinator, []).append(group)
@@ -270,7 +277,7 @@ class GroupLags:
             for at in range(0, len(some), DESCRIBED_AT_ONCE):
                 ids = [group.id for group in some[at : at + DESCRIBED_AT_ONCE]]
                 try:
-                    async with self._limit:
+                    async with turns:
                         response: DescribeGroupsResponse = await self._link.client.ask(
                             coordinator, DescribeGroupsRequest(groups=ids)
                         )
@@ -284,10 +291,10 @@ class GroupLags:
 
         await asyncio.gather(*(ask(node, some) for node, some in by_coordinator.items()))
 
-    async def _read_commits(self, group: GroupLag) -> None:
+    async def _read_commits(self, group: GroupLag, turns: asyncio.Semaphore) -> None:
         request = OffsetFetchRequest(group_id=group.id, topics=None)
         try:
-            async with self._limit:
+            async with turns:
                 response: OffsetFetchResponse = await self._link.client.ask(
                     group.coordinator, request, timeout=REQUEST_TIMEOUT_S
                 )
@@ -310,10 +317,14 @@ class GroupLags:
         group.commits = commits
 
     async def read_ends(
-        self, tps: Iterable[TopicPartition], timestamp: int = LATEST
+        self,
+        tps: Iterable[TopicPartition],
+        timestamp: int = LATEST,
+        turns: asyncio.Semaphore | None = None,
     ) -> dict[TopicPartition, int]:
         """The ends of logs, from the leaders that the picture shows. Those that do not answer are
         left out: one leader that is gone must not hide the lag everywhere else."""
+        turns = turns or self._turns_of_pages
         by_leader: dict[int, dict[str, list[int]]] = {}
         nodes = self._collector.brokers.nodes
         for tp in tps:
@@ -337,7 +348,7 @@ class GroupLags:
                 ],
             )
             try:
-                async with self._limit:
+                async with turns:
                     response: ListOffsetsResponse = await self._link.client.ask(
                         leader, request, timeout=REQUEST_TIMEOUT_S
                     )
@@ -351,7 +362,7 @@ class GroupLags:
         await asyncio.gather(*(ask(leader, topics) for leader, topics in by_leader.items()))
         return found
 
-    async def _read_times(self, group: GroupLag) -> None:
+    async def _read_times(self, group: GroupLag, turns: asyncio.Semaphore) -> None:
         """Of partitions whose commit has not moved the time is known. Of the others some are asked
         for, the largest lag first: many if the group is on a screen, else one."""
         lags = {tp: lag for tp, lag in group.lags().items() if lag}
@@ -359,7 +370,7 @@ class GroupLags:
         many = TIMED_PARTITIONS if group.id in self._visible else TIMED_UNSEEN
         chosen = sorted(unknown, key=lags.__getitem__, reverse=True)[:many]
         commits = {tp: group.commits[tp] for tp in chosen}
-        found = await asyncio.gather(*(self._time_of(*commit) for commit in commits.items()))
+        found = await asyncio.gather(*(self._time_of(*commit, turns) for commit in commits.items()))
         times = {tp: time_ms for tp, time_ms in group.unread_ms.items() if tp in lags}
         times |= {
             tp: time_ms
@@ -369,12 +380,14 @@ class GroupLags:
         group.unread_ms = PartitionOffsets(times.items())
         group.timed_ms = self._collector.wall_ms()
 
-    async def _time_of(self, tp: TopicPartition, offset: int) -> int | None:
+    async def _time_of(
+        self, tp: TopicPartition, offset: int, turns: asyncio.Semaphore
+    ) -> int | None:
         """The timestamp of the record at an offset, or of the next one there is."""
         leader = self._collector.table.leader(*tp)
         if leader not in self._collector.brokers.nodes:
             return None
-        async with self._limit:
+        async with turns:
             return await first_unread_ms(self._link.client, leader, tp, offset)
 
 

@@ -144,7 +144,7 @@ async def show_group(console: Console, request: Request) -> Response:
         known.coordinator, known.protocol_type = described.coordinator, described.protocol_type
     console.group_lags.look_at([id])
     if console.group_lags.groups[id].read_s is None:
-        await console.group_lags.read([id])
+        await console.group_lags.read_for_page(id)
     described = await console.link.api.groups.describe_group(id)
     group = console.group_lags.groups.get(id)
     if group is None:

@@ -1,12 +1,12 @@
 """Partitions: the heat grid, one partition, its history, and how it was at a moment."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypedDict
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from odradek.client.reader import EARLIEST, LATEST
 from odradek.console.audit import AuditLine
@@ -18,7 +18,7 @@ from odradek.console.picture import Brokers, PartitionState, PartitionTable
 from odradek.console.routes import AT, Parameter, Route
 from odradek.console.views.controller import moment_of
 from odradek.console.views.topics import PartitionRow, find_topic, partition_row
-from odradek.console.web import Problem, answer, number_parameter, required_parameter
+from odradek.console.web import Problem, answer, dumps, number_parameter, required_parameter
 from odradek.controller.journal import EntryKind, parse_state
 from odradek.operations.journal_book import Kept
 from odradek.placement import Ongoing
@@ -32,7 +32,7 @@ from odradek.wire.topics import TopicPartition
 INT32_MAX = 2**31 - 1
 GRID_PARTITIONS_MAX = 100_000
 # Topics whose letters are found in one turn of the loop.
-GRID_SLICE = 500
+GRID_SLICE = 250
 LIMIT, LIMIT_MAX = 100, 500
 PRODUCERS_SHOWN = 100
 # Partitions of a topic whose offsets and producers a screen asks for.
@@ -136,28 +136,40 @@ async def show_grid(console: Console, request: Request) -> Response:
     past = None if at is None else PastView(console.journal.book, table, at)
     alive = collector.brokers.nodes if past is None else set(past.brokers() or ())
     ids = sorted({*collector.known, *collector.counts.brokers})
-    topics: list[GridTopic] = []
-    left = GRID_PARTITIONS_MAX
     moves = collector.moves if past is None else {}
     grid = _Grid(table, ids, alive, past, moves)
-    for number, topic in enumerate(chosen, 1):
-        count = table.partition_count(topic)
-        if count > left:
+    rest = {
+        "brokers": ids,
+        "total": len(table.names) if name is None else 1,
+        "legend": LEGEND,
+        "at_ms": at,
+    }
+    if name is not None:
+        return answer(request, {**rest, "topics": [grid.topic(topic) for topic in chosen]})
+    return StreamingResponse(_stream(grid, chosen, rest), media_type="application/json")
+
+
+async def _stream(
+    grid: "_Grid", chosen: Sequence[int], rest: Mapping[str, object]
+) -> AsyncIterator[bytes]:
+    """The letters of many topics: made, written as JSON and compressed a slice in each turn of the
+    loop, which the whole at once would hold up."""
+    yield dumps(rest)[:-1] + b',"topics":['
+    left = GRID_PARTITIONS_MAX
+    for start in range(0, len(chosen), GRID_SLICE):
+        topics = []
+        for topic in chosen[start : start + GRID_SLICE]:
+            shown = grid.topic(topic)
+            left -= shown["partitions"]
+            if left < 0:
+                break
+            topics.append(shown)
+        if topics:
+            yield (b"," if start else b"") + dumps(topics)[1:-1]
+        if left < 0:
             break
-        left -= count
-        topics.append(grid.topic(topic))
-        if number % GRID_SLICE == 0:
-            await asyncio.sleep(0)
-    return answer(
-        request,
-        {
-            "brokers": ids,
-            "topics": topics,
-            "total": len(table.names) if name is None else 1,
-            "legend": LEGEND,
-            "at_ms": at,
-        },
-    )
+        await asyncio.sleep(0)
+    yield b"]}"
 
 
 class _Grid:

@@ -138,9 +138,9 @@ export function ClusterMap({ grid, onOpen }) {
   const total = grid.topics.reduce((sum, topic) => sum + topic.partitions, 0);
   const size = total > 40000 ? 5 : total > 6000 ? 7 : total > 800 ? 11 : 16;
   const across = Math.max(1, Math.floor(width / size));
-  const worst = (topic, p) => {
+  const worst = (lines, p) => {
     let found = ".";
-    for (const line of Object.values(topic.cells)) {
+    for (const line of lines) {
       const letter = line[p] ?? "?";
       if (letter !== "." && (found === "." || ORDER.indexOf(letter) < ORDER.indexOf(found))) found = letter;
     }
@@ -158,15 +158,20 @@ export function ClusterMap({ grid, onOpen }) {
     const context = prepare(canvas.current, across * size, Math.ceil(total / across) * size);
     const colour = Object.fromEntries(Object.entries(MAP).map(([state, name]) => [state, cssColour(name)]));
     let index = 0;
+    let filled = null;
     for (const topic of grid.topics) {
+      const lines = Object.values(topic.cells);
       for (let p = 0; p < topic.partitions; p += 1, index += 1) {
-        const state = worst(topic, p);
-        const [x, y] = [(index % across) * size, Math.floor(index / across) * size];
-        context.fillStyle = colour[state];
+        const state = worst(lines, p);
+        const x = (index % across) * size;
+        const y = Math.floor(index / across) * size;
+        if (state !== filled) context.fillStyle = colour[state];
+        filled = state;
         if (state === "ok") context.fillRect(x + 1, y + 1, size - 2, size - 2);
         else {
           context.fillRect(x, y, size, size);
           if (size >= 11) {
+            filled = null;
             context.fillStyle = cssColour("page");
             context.font = `${size - 4}px ui-monospace`;
             context.fillText({ X: "✖", B: "▲", ">": "→", "<": "←" }[state] ?? "?", x + 2, y + size - 3);
@@ -208,5 +213,5 @@ export function ClusterMap({ grid, onOpen }) {
   return html`<div ref=${box} class="heat"><canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="map of partitions"
       aria-label=${`${total} partitions, a cell each. Arrow keys walk the cells, Enter opens the partition.`} onKeyDown=${walk}
       onPointerMove=${(event) => setAt(indexOf(event) ?? at)} onClick=${(event) => open(indexOf(event))}></canvas></div>
-    <p class="readout" aria-live="polite">${shown ? html`<${Text}>${`${shown.topic.name}-${shown.p}`}<//>: ${words[worst(shown.topic, shown.p)]}` : html`<span class="muted">Point at a cell, or focus the map and use the arrow keys.</span>`}</p>`;
+    <p class="readout" aria-live="polite">${shown ? html`<${Text}>${`${shown.topic.name}-${shown.p}`}<//>: ${words[worst(Object.values(shown.topic.cells), shown.p)]}` : html`<span class="muted">Point at a cell, or focus the map and use the arrow keys.</span>`}</p>`;
 }
