@@ -7,7 +7,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
-from tests.browser.conftest import AXE, SIZE, listen
+from tests.browser.conftest import AXE, DEADLINE_MS, SIZE, listen
 from tools.seeded_console import HOSTILE_GROUPS, HOSTILE_PIPELINE, ORDERS, SeededConsole
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -302,6 +302,71 @@ def test_what_clients_send_is_text_on_every_screen(open_page: Open) -> None:
     assert page.evaluate(EXCESS) <= 0
     assert page.evaluate("document.title") != "run"
     assert page.locator("main script, main img").count() == 0
+
+
+def test_what_was_opened_or_begun_is_in_the_address(
+    open_page: Open, browser: Browser, signed_in: BrowserContext
+) -> None:
+    """CONSOLE acceptance 36: a tab, a record, a search, a live tail and a plan that waits."""
+    elsewhere = browser.new_context(viewport=SIZE, storage_state=signed_in.storage_state())
+    elsewhere.set_default_timeout(DEADLINE_MS)
+    other = elsewhere.new_page()
+
+    page = open_page(f"topic?name={ORDERS}")
+    page.get_by_role("link", name="Settings", exact=True).click()
+    expect(page).to_have_url(re.compile("tab="))
+    other.goto(page.url)
+    expect(other.get_by_role("group", name="Settings")).to_contain_text("86400000")
+
+    page = open_page(f"records?topic={ORDERS}&p=3")
+    page.get_by_role("link", name="3 @ 1", exact=True).click()
+    record = page.get_by_role("complementary", name="Record")
+    expect(record.get_by_label("value", exact=True)).to_be_visible()
+    other.goto(page.url)
+    value = record.get_by_label("value", exact=True).inner_text()
+    there = other.get_by_role("complementary", name="Record").get_by_label("value", exact=True)
+    expect(there).to_have_text(value, use_inner_text=True)
+
+    page = open_page(f"records?topic={ORDERS}")
+    page.get_by_label("Search", exact=True).fill("key = nobody")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.get_by_role("group", name="Search")).to_contain_text("done")
+    other.goto(page.url)
+    expect(other.get_by_role("group", name="Search")).to_contain_text("done")
+    expect(other.get_by_role("textbox", name="Search")).to_have_value("key = nobody")
+
+    page = open_page(f"records?topic={ORDERS}")
+    page.get_by_role("button", name="● Live").click()
+    expect(page).to_have_url(re.compile("mode=live"))
+    other.goto(page.url)
+    live = other.get_by_role("button", name="● Live")
+    expect(live).to_have_attribute("aria-pressed", "true")
+
+    page = open_page("topic?name=empty")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    plan = page.get_by_role("dialog").get_by_role("group", name="Plan")
+    expect(plan).to_contain_text("nothing has changed yet")
+    other.goto(page.url)
+    there = other.get_by_role("dialog").get_by_role("group", name="Plan")
+    expect(there).to_have_text(plan.inner_text(), use_inner_text=True)
+    elsewhere.close()
+
+
+def test_a_group_is_deleted_from_its_own_page(open_page: Open) -> None:
+    """Nothing asks for it while it goes, nor when the dialog is closed: a browser would log it."""
+    page = open_page("groups")
+    expect(page.get_by_role("link", name="%2e%2e", exact=True)).to_be_visible()
+    page = open_page("group?" + urlencode({"id": "%2e%2e", "act": "delete"}))
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("%2e%2e")
+    dialog.get_by_role("button", name="Delete group").click()
+    expect(dialog).to_contain_text("Deleted.")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("link", name="Groups", exact=True).first.click()
+    heading(page, "Groups")
+    expect(page.get_by_role("link", name="../../etc", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="%2e%2e", exact=True)).to_have_count(0)
 
 
 def test_offsets_are_reset_by_keys_alone_and_become_what_the_preview_said(

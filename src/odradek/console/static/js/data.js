@@ -24,16 +24,24 @@ export function href(screen, query = {}) {
 }
 
 // Whether what the screen shows is being ended by an act of its own: it is not asked for again, since
-// it may be gone before the act is answered. The next screen, or a failed act, ends that.
-let ended = false;
+// it may be gone before the act is answered. Another screen, or a failed act, ends that.
+let ended = null;
+const shown = () => {
+  const { screen, query } = current();
+  return `${screen} ${query.name ?? query.id ?? ""}`;
+};
+const isEnded = () => ended === shown();
+// What is being asked for; an answer that is on its way would find it gone, too.
+const asking = new Set();
 export function endScreen(isEnding) {
-  ended = isEnding;
-  if (!ended) refresh();
+  ended = isEnding ? shown() : null;
+  if (isEnding) asking.forEach((question) => question.abort());
+  else refresh();
 }
 
 const travellers = new Set();
 const travelled = () => {
-  ended = false;
+  if (!isEnded()) ended = null;
   travellers.forEach((listener) => listener());
 };
 addEventListener("popstate", travelled);
@@ -258,12 +266,13 @@ export function useGet(path, query = {}, { live = null, poll = 0, subject = path
   const key = path === null ? null : address(path, query);
   const controller = useRef(null);
   const load = () => {
-    if (key === null || ended) return;
+    if (key === null || isEnded()) return;
     controller.current?.abort();
     const mine = new AbortController();
     controller.current = mine;
+    asking.add(mine);
     set((old) => ({ ...(old.subject === subject ? old : { data: null, error: null }), loading: true, subject }));
-    get(path, query, mine.signal).then(
+    get(path, query, mine.signal).finally(() => asking.delete(mine)).then(
       (data) => mine === controller.current && set({ data, error: null, loading: false, subject }),
       (error) => {
         if (error.name === "AbortError" || mine !== controller.current) return;

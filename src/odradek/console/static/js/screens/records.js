@@ -96,7 +96,7 @@ function Detail({ topic, open }) {
     <div class="toolbar"><h3>Value</h3><span class="muted">${record.value ? `${record.value.format}, ${bytes(record.value.size_bytes)}` : ""}</span><span class="spring"></span>
       ${["tree", "text", "hex"].map((each) => html`<button class="quiet" aria-pressed=${each === view} onClick=${() => change({ view: each === "tree" ? "" : each })}>${each}</button>`)}</div>
     <${Payload} field=${record.value} view=${view} name="value" />
-    <p class="actions">${record.value && html`<${Copy} text=${original(record.value)} label="Copy value" />`}<${Copy} text=${location.origin + href("records", { topic, open, p })} label="Copy link" />
+    <p class="actions">${record.value && html`<${Copy} text=${original(record.value)} label="Copy value" />`}<${Copy} text=${location.origin + href("records", { topic, open, p, decode, key_decode: keyDecode, view: view === "tree" ? "" : view })} label="Copy link" />
       ${record.value && html`<a class="button" download href=${address("/record/download", { topic, p, offset, part: "value" })}>Download value</a>`}</p>`}<//></aside>`;
 }
 
