@@ -10,6 +10,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from multiprocessing.managers import BaseManager
 from typing import Any
 from uuid import UUID
 
@@ -168,14 +170,24 @@ class PlayedCluster:
     def bootstrap(self) -> str:
         return f"{HOST}:{self._ports[0]}"
 
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """While it lasts the brokers say each half second that their metadata has changed."""
-        self._is_changing.set()
-        try:
-            yield
-        finally:
-            self._is_changing.clear()
+    # For another process: a proxy has methods only.
+
+    def open(self) -> str:
+        """Where clients connect."""
+        self.__enter__()
+        return self.bootstrap
+
+    def close(self) -> None:
+        self.__exit__()
+
+    def change(self, goes_on: bool) -> None:
+        """From now on the brokers say each half second that their metadata has changed, or no
+        more."""
+        (self._is_changing.set if goes_on else self._is_changing.clear)()
+
+    def answered(self) -> tuple[int, float]:
+        """How many answers about topics, and the seconds spent on all answers."""
+        return self.metadata_answers, sum(self.busy_s.values())
 
     async def _open(self) -> None:
         for broker in range(1, BROKERS + 1):
@@ -407,3 +419,44 @@ class PlayedCluster:
                 writer.write(json.dumps({"metadata": {"updates": self._updates}}).encode())
             await writer.drain()
         writer.close()
+
+
+class _Manager(BaseManager):
+    pass
+
+
+_Manager.register("cluster", PlayedCluster, exposed=("open", "close", "change", "answered"))
+
+
+class PlayedElsewhere:
+    """The same in a process of its own: who measures does not wait for what the brokers do."""
+
+    def __init__(self) -> None:
+        self._manager = _Manager(ctx=get_context("spawn"))
+
+    def __enter__(self) -> "PlayedElsewhere":
+        self._manager.start()
+        self._cluster = self._manager.cluster()  # type: ignore[attr-defined]
+        self.bootstrap: str = self._cluster.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.close()
+        self._manager.shutdown()
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """While it lasts the brokers say each half second that their metadata has changed."""
+        self._cluster.change(True)
+        try:
+            yield
+        finally:
+            self._cluster.change(False)
+
+    @property
+    def metadata_answers(self) -> int:
+        return int(self._cluster.answered()[0])
+
+    @property
+    def busy_s(self) -> float:
+        return float(self._cluster.answered()[1])

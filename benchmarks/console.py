@@ -1,9 +1,9 @@
 """The console at scale: 10,000 topics, 100,000 partitions and 2,000 groups on six brokers.
 
-The brokers are played by this process, which answers the console's questions from tables; the
-console is the real process, asked over HTTP. Figures are beside the budgets of
-docs/spec/console.md section 7 (points 4, 5, 6, 7, 8, 9, 23, 24 and 26), which are for an otherwise
-idle machine with two cores. What the clock of a busy machine makes worthless stands beside the
+The brokers are played by a process that answers the console's questions from tables; the console is
+the real process, asked over HTTP. Figures are beside the budgets of
+docs/spec/console.md section 7 (points 2, 4 to 9, 23, 24 and 26), which are for an otherwise idle
+machine with two cores. What the clock of a busy machine makes worthless stands beside the
 processor time.
 """
 
@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,10 +27,11 @@ from benchmarks._played_cluster import (
     GROUPS,
     LARGE,
     LARGE_END,
+    NAMES,
     PARTITIONS,
     TOPICS,
     WRITTEN,
-    PlayedCluster,
+    PlayedElsewhere,
 )
 
 ASKED = 100
@@ -38,6 +40,9 @@ REFRESHED_S = 10.0
 # Groups are read in turn, all within a minute.
 ROUND_S = 60.0
 TAILED_S, SEARCHED_S = 10.0, 10.0
+# Browsers that have never seen the page, and how often the map is drawn.
+FRESH = 5
+LAST = max(NAMES)
 
 
 class Page:
@@ -45,7 +50,7 @@ class Page:
 
     def __init__(self, link: str) -> None:
         base, _, token = link.partition("/#token=")
-        self._origin = base
+        self.link, self._origin = link, base
         self._connection = http.client.HTTPConnection(urlsplit(base).netloc, timeout=60)
         self._cookie = ""
         answer = self._send("POST", "/login", json.dumps({"token": token}))
@@ -168,7 +173,7 @@ def cpu_ms(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
-def measure(cluster: PlayedCluster, page: Page, pid: int) -> None:
+def measure(cluster: PlayedElsewhere, page: Page, pid: int) -> None:
     chance = random.Random(1)
     asker = Asker(page, pid)
     first = "/topics?limit=100"
@@ -183,6 +188,7 @@ def measure(cluster: PlayedCluster, page: Page, pid: int) -> None:
     row(f"letters of the heat grid, {PARTITIONS:,} partitions", share(grid, 0.5), "ms")
     refresh(cluster, page, first)
     records(page, pid)
+    in_a_browser(page)
     row("console process, resident", resident_mb(pid), "MB", 100)
 
 
@@ -194,7 +200,7 @@ def records(page: Page, pid: int) -> None:
     times = times_ms(
         lambda _: page.get(f"/record?topic={LARGE}&p=0&offset={chance.randrange(LARGE_END)}"), 50
     )
-    row(f"record by offset, of {LARGE_END:,}, p50", share(times, 0.5), "ms", 100)
+    row(f"record by offset, of {LARGE_END:,}, p99", share(times, 0.99), "ms", 100)
     before, begun, counted = tree_cpu_ms(pid), 0.0, {}
     for name, data in page.events(f"/records/tail?topic={WRITTEN}"):
         if name != "records":
@@ -223,13 +229,76 @@ def search(page: Page) -> None:
     page.delete(f"/searches/{id}")
 
 
+# Counts what is drawn from the first cell to the last of one turn of the page.
+WATCH_CANVAS = """
+window.drawn = {begun: 0, ended: 0, cells: 0};
+const fill = CanvasRenderingContext2D.prototype.fillRect;
+CanvasRenderingContext2D.prototype.fillRect = function (...box) {
+  if (!drawn.cells) {
+    drawn.begun = performance.now();
+    queueMicrotask(() => { drawn.ended = performance.now(); });
+  }
+  drawn.cells += 1;
+  return fill.apply(this, box);
+};"""
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1"
+
+
+def in_a_browser(page: Page) -> None:
+    """First paint, scrolling, and the map of all partitions, in Chromium."""
+    chromium = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    if chromium is None:
+        print("no chromium: nothing was measured in a browser")
+        return
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        painted, shown = [], []
+        for _ in range(FRESH):
+            context = browser.new_context()
+            tab = context.new_page()
+            begun = time.perf_counter()
+            tab.goto(page.link)
+            tab.get_by_role("list", name="Brokers").get_by_role("listitem").first.wait_for()
+            shown.append((time.perf_counter() - begun) * 1000)
+            painted.append(tab.evaluate(PAINT))
+            state = context.storage_state()
+            context.close()
+        row("first contentful paint, median", share(sorted(painted), 0.5), "ms", 300)
+        row("data on the first screen, median", share(sorted(shown), 0.5), "ms", 800)
+        context = browser.new_context(storage_state=state)
+        context.add_init_script(WATCH_CANVAS)
+        tab = context.new_page()
+        tab.goto(f"{page.link.partition('/#')[0]}/c/main/topics")
+        tab.locator("tbody tr.row").first.wait_for()
+        begun = time.perf_counter()
+        tab.locator(".virtual").evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
+        tab.locator("tbody tr.row", has_text=LAST).wait_for()
+        row("scrolling to the last topic", (time.perf_counter() - begun) * 1000, "ms", 200)
+        row("rows in the page", tab.locator("tbody tr.row").count(), "rows", 100)
+        tab.goto(f"{page.link.partition('/#')[0]}/c/main/topics?view=map&internal=1")
+        tab.get_by_role("application").focus()
+        drawn = []
+        for _ in range(FRESH):
+            tab.evaluate("drawn.cells = 0")
+            tab.keyboard.press("ArrowRight")
+            tab.evaluate("new Promise((done) => setTimeout(done, 300))")
+            found = tab.evaluate("drawn")
+            assert found["cells"] >= PARTITIONS, found
+            drawn.append(found["ended"] - found["begun"])
+        row(f"drawing {PARTITIONS:,} cells, median", share(sorted(drawn), 0.5), "ms", 100)
+        browser.close()
+
+
 def tree_cpu_ms(pid: int) -> float:
     """Of a process and its children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return cpu_ms(pid) + sum(cpu_ms(int(child)) for child in children)
 
 
-def refresh(cluster: PlayedCluster, page: Page, path: str) -> None:
+def refresh(cluster: PlayedElsewhere, page: Page, path: str) -> None:
     """What a refresh of everything does to those who ask meanwhile."""
     calm = times_ms(lambda _: page.get(path), 2 * ASKED)
     before = cluster.metadata_answers
@@ -247,17 +316,17 @@ def refresh(cluster: PlayedCluster, page: Page, path: str) -> None:
 
 def main() -> None:
     print(f"{'console at scale':<52}     p50        p99   CPU of one     budget")
-    with PlayedCluster() as cluster, console(cluster.bootstrap) as (page, pid):
+    with PlayedElsewhere() as cluster, console(cluster.bootstrap) as (page, pid):
         seconds = wait_for(lambda: page.get("/topics?limit=1")["total"] == TOPICS, READY_S)
         row(f"{TOPICS:,} topics are shown after", seconds, "s")
         wait_for(lambda: page.get("/groups?limit=1")["total"] == GROUPS, READY_S)
         measure(cluster, page, pid)
         begun = time.perf_counter()
         wait_for(lambda: oldest_s(page) is not None, READY_S)
-        spent_s, calm_s = sum(cluster.busy_s.values()), time.perf_counter()
+        spent_s, calm_s = cluster.busy_s, time.perf_counter()
         time.sleep(max(0.0, ROUND_S - (time.perf_counter() - begun)))
         seconds = time.perf_counter() - calm_s
-        share_of_one = (sum(cluster.busy_s.values()) - spent_s) / seconds / BROKERS
+        share_of_one = (cluster.busy_s - spent_s) / seconds / BROKERS
         row("share of a broker's time, while no page is open", share_of_one * 100, "%", 1)
         row("lag of the group read longest ago", oldest_s(page) or -1.0, "s", 60)
         row("longest stall of its loop, last minute", stall_ms(page), "ms", 50)
