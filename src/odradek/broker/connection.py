@@ -115,7 +115,7 @@ class FoundAnswers:
             self._deliver_soon()
 
     def expect(self) -> None:
-        """Requests are being served: whoever serves them calls `deliver` then."""
+        """Requests are being served: the caller calls `deliver` when they are."""
         self._is_due = True
 
     def deliver(self) -> None:
