@@ -101,6 +101,12 @@ BEHAVIOURS: dict[str, list[str]] = {
     "a dead broker of five is replaced, one that returns moves nothing": [
         "soak/plans.py::test_of_five_brokers_one_stays_away_and_one_comes_back_in_time"
     ],
+    "an uneven cluster and a slow broker, if asked for": [
+        "cli/test_rebalance_watch.py::test_what_is_uneven_for_three_looks_is_levelled",
+        "balance/test_healing.py"
+        "::test_what_is_uneven_or_slow_is_acted_on_where_the_settings_ask_for_it",
+        "balance/test_healing.py::test_levelling_waits_for_every_repair_and_gives_way_to_it",
+    ],
     "cost for producers, and the throttle": [
         "soak/plans.py::test_what_a_plan_costs_producers_and_how_its_throttle_is_kept"
     ],

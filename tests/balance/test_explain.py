@@ -19,7 +19,7 @@ from odradek.balance.load import LoadModel
 from odradek.balance.model import InvalidModel
 from odradek.balance.page import page_of
 from odradek.balance.plan import IMPROVED, MET, UNATTAINABLE, Plan, RuleResult
-from odradek.balance.proposal import model_of, propose, replaced
+from odradek.balance.proposal import model_of, propose, replaced, unevenness
 from odradek.balance.search import Budget
 from odradek.balance.settings import (
     Heal,
@@ -216,6 +216,9 @@ def test_pace_healing_and_spark_come_from_the_settings() -> None:
         disk-after = 90
         replication-factor = 3
         rate = 10
+        balance = true
+        balance-interval = "5min"
+        slow-remove = true
         [spark]
         master = "local[4]"
         cells = 16
@@ -224,7 +227,15 @@ def test_pace_healing_and_spark_come_from_the_settings() -> None:
     limits = {"odradek.moves.per.broker": "2", "odradek.moves.bytes.per.broker": str(2**30)}
     assert (given.pace.throttle, given.pace.limits) == (120_000_000, limits)
     waits = Waits(broker_s=3600.0, disk_s=90.0)
-    assert given.heal == Heal(waits, repairs_per_hour=10, replication_factor=3)
+    assert given.heal == Heal(
+        waits,
+        repairs_per_hour=10,
+        replication_factor=3,
+        balances=True,
+        removes_slow=True,
+        look_s=300.0,
+    )
+    assert not parse_settings("").heal.acts_on(), "off unless given"
     assert given.spark == SparkSettings("local[4]", 16)
     assert parse_settings("") == parse_settings("[pace]\n[heal]\n[spark]")
 
@@ -241,6 +252,21 @@ def test_lost_replicas_go_where_the_load_is_least() -> None:
     assert replaced(load, Settings(), 0) == {}, "it is there"
     with pytest.raises(InvalidModel, match="says nothing of broker 9"):
         replaced(load, Settings(), 9)
+
+
+def test_far_outside_its_band_is_half_as_far_again() -> None:
+    """A broker that a plan would relieve is not yet one that a watcher speaks of."""
+    settings = parse_settings('[rules]\noff = ["leaders", "leader in", "replicas"]')
+    parts = [Part("t", n, (n % 4,), 10 * GB, 10 * MB) for n in range(40)]
+    nodes = [Node(id) for id in range(4)]
+
+    def uneven(rate: int) -> list[str]:
+        more = [Part("u", 0, (0,), MB, rate)]
+        load = LoadModel(*tables([*parts, *more], nodes), as_of_ms=1, coverage=1.0)
+        return unevenness(load, settings, 1.5)
+
+    assert uneven(0) == uneven(15 * MB) == []
+    assert uneven(25 * MB) == ["broker 0: in 1.18 of its share"]
 
 
 def test_rows_get_their_places_and_what_is_gone_is_left_out() -> None:

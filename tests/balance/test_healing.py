@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from odradek.balance.healing import (
+    CLUSTER,
     REPAIRS_PER_HOUR,
     Healer,
+    Looks,
     Seen,
     Space,
     Trigger,
@@ -19,6 +21,7 @@ from odradek.balance.healing import (
     would_fill,
 )
 from odradek.balance.plan import COPY, Move
+from odradek.balance.settings import Heal
 from odradek.placement import Broker
 from odradek.wire.topics import TopicPartition
 
@@ -84,6 +87,77 @@ def test_what_is_slow_or_empty_is_said_once_with_the_command_for_it(healer: Heal
     assert due.news == ("broker 4: nearly empty: `odradek brokers add 4` plans to fill it",)
     assert (due.repair, due.held_by) == (None, ""), "a person's choice"
     assert healer.observe(replace(seen, at_s=601.0)).news == ()
+
+
+def test_an_unbalanced_cluster_is_said_once_with_the_command_for_it(healer: Healer) -> None:
+    seen = replace(WELL, is_unbalanced=True)
+    found = healer.observe(seen)
+    assert found.news == (
+        "cluster: unbalanced",
+        "cluster: unbalanced: `odradek rebalance plan` plans to level it",
+    )
+    assert found.repair is None
+    assert healer.observe(replace(seen, at_s=1.0)).news == ()
+    assert healer.observe(replace(WELL, at_s=2.0)).news == ("cluster: unbalanced: over",)
+
+
+def test_three_looks_in_a_row_make_a_cluster_unbalanced() -> None:
+    looks = Looks()
+    assert looks.is_due(0.0)
+    verdicts = []
+    for turn, is_uneven in enumerate([True, True, False, True, True, True, True]):
+        looks.add(turn * 600.0, is_uneven)
+        verdicts.append(looks.is_unbalanced())
+    assert verdicts == [False, False, False, False, False, True, True]
+    assert (looks.is_due(4199.0), looks.is_due(4200.0)) == (False, True)
+    looks.clear()
+    assert not looks.is_unbalanced(), "a plan has changed what was seen"
+
+
+@pytest.fixture
+def eager() -> Healer:
+    """One that is asked to level and to empty slow brokers."""
+    made = Healer(Waits(), acts_on=Heal(balances=True, removes_slow=True).acts_on())
+    made.observe(replace(WELL, at_s=-10_000.0))
+    return made
+
+
+def test_what_is_uneven_or_slow_is_acted_on_where_the_settings_ask_for_it(eager: Healer) -> None:
+    seen = replace(WELL, is_unbalanced=True, empty=frozenset({4}))
+    assert eager.observe(seen).repair == Trouble(Trigger.UNBALANCED, CLUSTER, 0.0)
+    slow = replace(seen, slow=frozenset({2}), at_s=700.0)
+    found = eager.observe(slow)
+    assert found.repair == Trouble(Trigger.BROKER_SLOW, 2, 0.0), "before what is uneven"
+    assert "plans to" not in " ".join(found.news), "it is done, so nobody is asked to"
+    assert eager.observe(replace(slow, holding=ALL - {2})).repair != found.repair, "it is empty"
+
+
+def test_levelling_waits_for_every_repair_and_gives_way_to_it(eager: Healer) -> None:
+    seen = replace(GONE, is_unbalanced=True)
+    assert eager.observe(seen).repair is None, "its clock runs"
+    running = replace(seen, running=["20261118-1"], yielding=frozenset({"20261118-1"}))
+    assert eager.observe(replace(running, at_s=899.0)).stop is None
+    due = eager.observe(replace(running, at_s=900.0))
+    assert (due.repair, due.stop) == (None, "20261118-1")
+    paused = eager.observe(replace(running, at_s=901.0, paused="work"))
+    assert (paused.stop, paused.held_by) == (None, "paused: work"), "then nothing is stopped"
+    other = replace(running, at_s=902.0, yielding=frozenset[str]())
+    assert eager.observe(other).held_by == "plan 20261118-1 is being carried out"
+    assert eager.observe(replace(seen, at_s=903.0)).repair == Trouble(Trigger.BROKER_GONE, 5, 0.0)
+
+
+def test_many_slow_brokers_are_not_emptied(eager: Healer) -> None:
+    found = eager.observe(replace(WELL, slow=frozenset({2, 3})))
+    assert (found.repair, found.held_by) == (None, "2 of 5 brokers are slow: is it the load?")
+
+
+def test_a_plan_that_moves_nothing_is_not_made_again_at_once(eager: Healer) -> None:
+    seen = replace(WELL, is_unbalanced=True)
+    trouble = eager.observe(seen).repair
+    assert trouble is not None
+    eager.found_nothing(trouble, 0.0)
+    assert eager.observe(replace(seen, at_s=1799.0)).repair is None
+    assert eager.observe(replace(seen, at_s=1800.0)).repair == trouble
 
 
 def test_a_broker_with_a_fifth_of_its_share_is_nearly_empty() -> None:

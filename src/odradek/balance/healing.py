@@ -6,14 +6,16 @@ Rules
 2. One repair at a time, of the trouble that is due longest, and only if no interlock holds.
 3. An interlock says in words why nothing is done. Much that fails at once is not for a program: the
    network may be the reason, and a person has to look.
-4. What is gone, failed or full is repaired; what is only uneven is said, with the command for it.
+4. What is gone, failed or full is repaired; what is only slow or uneven is said, with the command
+   for it, unless the settings ask for more. Then it waits for all repairs, and gives way to them.
 
 Everything here is a function of what was observed; `watcher` observes and acts.
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -29,6 +31,15 @@ REPAIRS_PER_HOUR = 3
 DISK_WALL = 0.8
 DISK_REPAIR_MAX = 0.95
 EMPTY_SHARE = 0.2
+# More than this of the live brokers slow at once is load, which no drain helps.
+SLOW_SHARE_MAX = 0.1
+# The cluster is unbalanced after so many looks in a row that say so.
+LOOKS = 3
+LOOK_S = 600.0
+# A plan by load that found nothing to move is not made again before this.
+RETRY_S = 1800.0
+# The subject of what is wrong with no broker or topic alone.
+CLUSTER = "cluster"
 
 
 class Trigger(StrEnum):
@@ -40,13 +51,17 @@ class Trigger(StrEnum):
     BROKER_SLOW = "slow"
     BROKER_EMPTY = "nearly empty"
     REPLICATION_LOW = "too few replicas"
+    UNBALANCED = "unbalanced"
 
 
-# These are said and not acted on: what to do about them is a plan by load, and a person's choice.
+# These are said and not acted on unless the settings ask for it: what to do about them is a plan by
+# load, and a person's choice.
 ADVICE = {
     Trigger.BROKER_SLOW: "see `odradek load`; `odradek brokers drain {}` plans to empty it",
     Trigger.BROKER_EMPTY: "`odradek brokers add {}` plans to fill it",
+    Trigger.UNBALANCED: "`odradek rebalance plan` plans to level it",
 }
+UNEVEN = frozenset({Trigger.BROKER_EMPTY, Trigger.UNBALANCED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,7 @@ class Waits:
             Trigger.BROKER_SLOW: 0.0,  # its score has waited
             Trigger.BROKER_EMPTY: self.empty_s,
             Trigger.REPLICATION_LOW: self.replication_s,
+            Trigger.UNBALANCED: 0.0,  # several looks have waited
         }[trigger]
 
 
@@ -86,14 +102,17 @@ class Seen:
     empty: frozenset[int] = frozenset()
     # Topics with fewer replicas than the settings ask for.
     low: frozenset[str] = frozenset()
+    is_unbalanced: bool = False
     running: Sequence[str] = ()
+    # Those of them that a watcher started for balance: repairs do not wait for them.
+    yielding: frozenset[str] = frozenset()
     paused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something wrong with a broker, by id, or with a topic, by name, and the seconds until
-    something is done about it."""
+    """Something wrong with a broker, by id, with a topic, by name, or with the cluster, and the
+    seconds until something is done about it."""
 
     trigger: Trigger
     subject: int | str
@@ -104,25 +123,59 @@ class Trouble:
 
 
 def described(trigger: Trigger, subject: int | str) -> str:
+    if trigger is Trigger.UNBALANCED:
+        return f"{subject}: {trigger.value}"
     kind = "broker" if isinstance(subject, int) else "topic"
     return f"{kind} {subject}: {trigger.value}"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong, what to repair now, and if nothing although something is due, why."""
+    """What is wrong, what to repair now, and if nothing although something is due, why. `stop` is a
+    plan in the way that has to end first."""
 
     troubles: tuple[Trouble, ...] = ()
     repair: Trouble | None = None
     held_by: str = ""
     news: tuple[str, ...] = ()
+    stop: str | None = None
+
+
+@dataclass(slots=True)
+class Looks:
+    """Whether the cluster is unbalanced: one look at the load says little, several in a row do."""
+
+    interval_s: float = LOOK_S
+    _at_s: float = -math.inf
+    _in_a_row: int = 0
+
+    def is_due(self, at_s: float) -> bool:
+        return at_s >= self._at_s + self.interval_s
+
+    def add(self, at_s: float, is_uneven: bool) -> None:
+        self._at_s = at_s
+        self._in_a_row = self._in_a_row + 1 if is_uneven else 0
+
+    def is_unbalanced(self) -> bool:
+        return self._in_a_row >= LOOKS
+
+    def clear(self) -> None:
+        """What was seen is being changed."""
+        self._in_a_row = 0
 
 
 class Healer:
     """Keeps the clocks. One observation in, one diagnosis out."""
 
-    def __init__(self, waits: Waits, repairs_per_hour: int = REPAIRS_PER_HOUR) -> None:
+    def __init__(
+        self,
+        waits: Waits,
+        repairs_per_hour: int = REPAIRS_PER_HOUR,
+        acts_on: frozenset[Trigger] = frozenset(),
+    ) -> None:
         self._waits = waits
+        self._advice = {key: text for key, text in ADVICE.items() if key not in acts_on}
+        self._in_vain: dict[tuple[Trigger, int | str], float] = {}
         self._since: dict[tuple[Trigger, int | str], float] = {}
         self._advised: set[tuple[Trigger, int | str]] = set()
         self._racks: dict[int, str | None] = {}
@@ -138,9 +191,13 @@ class Healer:
             *((Trigger.BROKER_GONE, broker) for broker in sorted(seen.holding - seen.live)),
             *((Trigger.DIRECTORY_FAILED, broker) for broker in sorted(seen.failed & seen.live)),
             *((Trigger.DISK_FULL, broker) for broker in sorted(seen.full & seen.live)),
-            *((Trigger.BROKER_SLOW, broker) for broker in sorted(seen.slow & seen.live)),
+            *(
+                (Trigger.BROKER_SLOW, broker)
+                for broker in sorted(seen.slow & seen.live & seen.holding)
+            ),
             *((Trigger.BROKER_EMPTY, broker) for broker in sorted(seen.empty & seen.live)),
             *((Trigger.REPLICATION_LOW, topic) for topic in sorted(seen.low)),
+            *([(Trigger.UNBALANCED, CLUSTER)] if seen.is_unbalanced else []),
         ]
         news = [described(*key) for key in found if key not in self._since]
         news += [f"{described(*key)}: over" for key in self._since if key not in found]
@@ -149,28 +206,56 @@ class Healer:
             Trouble(what, of, max(0.0, since + self._waits.of(what) - seen.at_s))
             for (what, of), since in self._since.items()
         )
-        due = [
-            trouble
-            for trouble in sorted(troubles, key=lambda t: self._since[t.trigger, t.subject])
-            if not trouble.left_s and trouble.trigger not in ADVICE
-        ]
-        news += self._advice(troubles)
-        held_by = self._interlock(seen) if due else ""
-        repair = due[0] if due and not held_by else None
-        return Diagnosis(troubles, repair, held_by, tuple(news))
+        news += self._said(troubles)
+        due = self._due(seen, troubles)
+        if due is None:
+            return Diagnosis(troubles, news=tuple(news))
+        stop = None
+        if due.trigger not in ADVICE and seen.running and set(seen.running) <= seen.yielding:
+            stop, seen = seen.running[0], replace(seen, running=())
+        held_by = self._interlock(seen, due)
+        if held_by:
+            return Diagnosis(troubles, None, held_by, tuple(news))
+        return Diagnosis(troubles, None if stop else due, "", tuple(news), stop)
 
-    def _advice(self, troubles: Sequence[Trouble]) -> list[str]:
+    def _due(self, seen: Seen, troubles: Sequence[Trouble]) -> Trouble | None:
+        """What to act on now: repairs first, then a slow broker, then what is uneven. The latter
+        waits until nothing else is wrong."""
+        kinds = {of.trigger for of in troubles}
+        calm_for = {
+            Trigger.BROKER_SLOW: kinds <= {*UNEVEN, Trigger.BROKER_SLOW},
+            **dict.fromkeys(UNEVEN, kinds <= UNEVEN),
+        }
+        due = [
+            of
+            for of in troubles
+            if not of.left_s
+            and of.trigger not in self._advice
+            and calm_for.get(of.trigger, True)
+            and seen.at_s >= self._in_vain.get((of.trigger, of.subject), -math.inf)
+        ]
+        return min(
+            due,
+            key=lambda of: (of.trigger in ADVICE, self._since[of.trigger, of.subject]),
+            default=None,
+        )
+
+    def _said(self, troubles: Sequence[Trouble]) -> list[str]:
         """What to do about those that are not repaired, once for each."""
-        due = [of for of in troubles if not of.left_s and of.trigger in ADVICE]
+        due = [of for of in troubles if not of.left_s and of.trigger in self._advice]
         new = [of for of in due if (of.trigger, of.subject) not in self._advised]
         self._advised = {(of.trigger, of.subject) for of in due}
-        return [f"{of}: {ADVICE[of.trigger].format(of.subject)}" for of in new]
+        return [f"{of}: {self._advice[of.trigger].format(of.subject)}" for of in new]
+
+    def found_nothing(self, trouble: Trouble, at_s: float) -> None:
+        """A plan by load for this trouble moves nothing: the next one not before a while."""
+        self._in_vain[trouble.trigger, trouble.subject] = at_s + RETRY_S
 
     def repaired(self, at_s: float) -> None:
         """A repair was started."""
         self._repairs.append(at_s)
 
-    def _interlock(self, seen: Seen) -> str:
+    def _interlock(self, seen: Seen, due: Trouble) -> str:
         gone = seen.holding - seen.live
         known = seen.live | seen.holding
         if seen.paused is not None:
@@ -183,6 +268,11 @@ class Healer:
             return f"all brokers of rack {rack} are gone: is it the network?"
         if seen.at_s - self._controller_since < self._waits.controller_s:
             return "the controller has changed just now"
+        slow = seen.slow & seen.live
+        if due.trigger is Trigger.BROKER_SLOW and len(slow) > max(
+            1, int(SLOW_SHARE_MAX * len(seen.live))
+        ):
+            return f"{len(slow)} of {len(seen.live)} brokers are slow: is it the load?"
         most = self._repairs.maxlen
         if len(self._repairs) == most and seen.at_s - self._repairs[0] < HOUR_S:
             return f"{most} repairs within an hour"
@@ -292,7 +382,7 @@ def plan_relief(
     for tp in reversed(larger):
         if need > 0:
             need -= try_move(tp)
-    return Repair(_plan_of(moves, id, now_ms, rate), ())
+    return Repair(plan_of(moves, id, now_ms, rate), ())
 
 
 def plan_repair(
@@ -327,7 +417,7 @@ def plan_repair(
         moves.append(
             Move(*tp, before, after, COPY, trouble.trigger.value, str(trouble), size, size / rate)
         )
-    return Repair(_plan_of(moves, id, now_ms, rate), tuple(sorted(map(str, hopeless))))
+    return Repair(plan_of(moves, id, now_ms, rate), tuple(sorted(map(str, hopeless))))
 
 
 def plan_more_replicas(
@@ -367,10 +457,11 @@ def plan_more_replicas(
             before = tuple(current[tp])
             gain = f"from {len(before)} to {len(after)} replicas"
             moves.append(Move(*tp, before, tuple(after), COPY, what, gain, size, size / rate))
-    return Repair(_plan_of(moves, id, now_ms, rate), ())
+    return Repair(plan_of(moves, id, now_ms, rate), ())
 
 
-def _plan_of(moves: Sequence[Move], id: str, now_ms: int, rate: int) -> Plan:
+def plan_of(moves: Sequence[Move], id: str, now_ms: int, rate: int) -> Plan:
+    """A plan of moves that no search has found."""
     total = sum(move.bytes for move in moves)
     cost = PlanCost(total, len(moves), 0, total / rate, rate, None, 0)
     return Plan(id, now_ms, now_ms, tuple(moves), (), (), cost, total, 0.0, 0)

@@ -11,8 +11,8 @@ from odradek.balance.explain import Facts, explain
 from odradek.balance.load import LoadModel
 from odradek.balance.model import Cluster, InvalidModel, Scope, build
 from odradek.balance.plan import Plan
-from odradek.balance.rules import Thresholds
-from odradek.balance.search import Budget, Outcome, find, relocated
+from odradek.balance.rules import DIMENSIONS, UNLIMITED, Thresholds, outside
+from odradek.balance.search import Budget, Outcome, find, new_state, relocated
 from odradek.balance.settings import Settings
 from odradek.wire.topics import TopicPartition
 
@@ -54,6 +54,27 @@ def replaced(
         )
         for p in np.unique(f.partition[placed != f.home]).tolist()
     }
+
+
+def unevenness(load: LoadModel, settings: Settings, factor: float) -> list[str]:
+    """The brokers far outside a band, this many times as far from their share as it is wide, and
+    where: what is worth a plan without being asked for one."""
+    cluster = model_of(load, settings, frozenset(), frozenset())
+    bounds, sums = cluster.bounds, new_state(cluster).sums
+    wide = bounds._replace(
+        low=bounds.share - (bounds.share - bounds.low) * factor,
+        high=np.where(
+            bounds.high < UNLIMITED,
+            bounds.share + (bounds.high - bounds.share) * factor,
+            UNLIMITED,
+        ),
+    )
+    found = []
+    for broker, dimension in np.argwhere(outside(sums, wide)).tolist():
+        ratio = sums[broker, dimension] / max(1, bounds.share[broker, dimension])
+        name = DIMENSIONS[dimension]
+        found.append(f"broker {cluster.broker_id(broker)}: {name} {ratio:.2f} of its share")
+    return found
 
 
 def model_of(

@@ -25,6 +25,8 @@
     [heal]                             # for `watch`
     broker-after = "30min"
     replication-factor = 3             # topics with fewer replicas get more; off unless given
+    balance = true                     # level what is uneven; reported unless given
+    slow-remove = true                 # empty a broker that is slow; reported unless given
 
     [spark]                            # for `plan --spark`
     master = "spark://10.0.0.1:7077"
@@ -40,7 +42,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odradek.balance.healing import REPAIRS_PER_HOUR, Waits
+from odradek.balance.healing import LOOK_S, REPAIRS_PER_HOUR, UNEVEN, Trigger, Waits
 from odradek.operations.suggestion import did_you_mean
 
 # Positions in the tuples of `Thresholds`, in the order of its dimensions.
@@ -93,6 +95,9 @@ WAITS = {
     "replication-after": "replication_s",
     "controller-after": "controller_s",
 }
+# What is done only if asked for, and the fields of `Heal`.
+SWITCHES = {"balance": "balances", "slow-remove": "removes_slow"}
+HEAL = (*WAITS, *SWITCHES, "balance-interval", "interval", "rate", "replication-factor")
 SPARK = ("master", "cells")
 CELLS = 8
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
@@ -116,12 +121,21 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Heal:
-    """What is repaired when. Without a replication factor none is raised."""
+    """What is repaired when. Without a replication factor none is raised. `balances` levels an
+    uneven cluster, and `removes_slow` empties slow brokers; both are only reported otherwise."""
 
     waits: Waits = field(default_factory=Waits)
     repairs_per_hour: int = REPAIRS_PER_HOUR
     replication_factor: int | None = None
     interval_s: float = 10.0
+    balances: bool = False
+    removes_slow: bool = False
+    look_s: float = LOOK_S
+
+    def acts_on(self) -> frozenset[Trigger]:
+        """What is acted on beside repairs."""
+        uneven = UNEVEN if self.balances else frozenset[Trigger]()
+        return uneven | {Trigger.BROKER_SLOW} if self.removes_slow else uneven
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +233,13 @@ def _heal(table: Mapping[str, Any]) -> Heal:
     waits: dict[str, float] = {}
     given: dict[str, Any] = {}
     for name, value in table.items():
-        _known(name, (*WAITS, "interval", "rate", "replication-factor"), "setting of [heal]")
+        _known(name, HEAL, "setting of [heal]")
         if name in WAITS:
             waits[WAITS[name]] = _span(f"[heal] {name}", value)
+        elif name in SWITCHES:
+            given[SWITCHES[name]] = _switch(f"[heal] {name}", value)
+        elif name == "balance-interval":
+            given["look_s"] = _number("[heal] balance-interval", _span(name, value), 0.1, 86_400)
         elif name == "interval":
             given["interval_s"] = _number("[heal] interval", _span(name, value), 0.1, 3600)
         elif name == "rate":
@@ -348,6 +366,12 @@ def _span(name: str, value: Any) -> float:
         return parse_span(value)
     except ValueError as error:
         raise InvalidSettings(f"{name}: {error}") from None
+
+
+def _switch(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidSettings(f"{name} is true or false, not {value!r}")
+    return value
 
 
 def _texts(value: Any, name: str) -> list[str]:

@@ -10,20 +10,25 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.balance import execution
 from odradek.balance.healing import (
+    ADVICE,
+    CLUSTER,
     DISK_WALL,
     Diagnosis,
     Healer,
+    Looks,
     Repair,
     Seen,
     Space,
     Trigger,
     Trouble,
+    described,
     nearly_empty,
     plan_more_replicas,
+    plan_of,
     plan_relief,
     plan_repair,
     would_fill,
@@ -42,10 +47,17 @@ from odradek.wire.errors import KafkaError
 from odradek.wire.telemetry import InvalidFrame, decode_frame
 from odradek.wire.topics import TopicPartition
 
+if TYPE_CHECKING:
+    from odradek.balance.load import LoadModel
+
 GROUP = "__odradek_watch"
 BY = "watch"
 DISK_FULL = 0.9
 MIN_ISR = "min.insync.replicas"
+# So much further from its share than its band allows is a broker before anybody is told.
+FAR = 1.5
+# A broker that was emptied because it was slow gets nothing for so long, unless by hand.
+DRAINED_MS = 14 * 86_400_000
 # Frames arrive late: what is read again says nothing new.
 OVERLAP_MS = 60_000
 
@@ -65,7 +77,9 @@ class Watcher:
     def __init__(self, admin: Admin, settings: Settings, clock_ms: Callable[[], int]) -> None:
         self._admin = admin
         self._store = PlanStore(admin)
-        self._healer = Healer(settings.heal.waits, settings.heal.repairs_per_hour)
+        heal = settings.heal
+        self._healer = Healer(heal.waits, heal.repairs_per_hour, heal.acts_on())
+        self._looks = Looks(heal.look_s)
         self._settings = settings
         self._throttle = settings.pace.throttle
         self._clock_ms = clock_ms
@@ -101,12 +115,22 @@ class Watcher:
             return Report(Diagnosis(), returned)
         seen = await self._seen(stored, metadata, now_ms)
         diagnosis = self._healer.observe(seen)
+        if diagnosis.stop is not None:
+            await execution.stop(
+                self._admin, self._store, diagnosis.stop, at_once=False, now_ms=now_ms
+            )
+            return Report(diagnosis, f"plan {diagnosis.stop} stopped: a repair is due")
         if diagnosis.repair is None:
             return Report(diagnosis)
         directories = await self._directories(sorted(seen.live))
         id = stored.new_id(now_ms)
         repair = await self._plan(diagnosis, id, metadata, directories, now_ms)
-        if reason := would_fill(repair.plan.moves, _space(directories)):
+        reason = would_fill(repair.plan.moves, _space(directories))
+        if diagnosis.repair.trigger in ADVICE:
+            self._looks.clear()
+            if reason or not repair.plan.moves:
+                self._healer.found_nothing(diagnosis.repair, seen.at_s)
+        if reason:
             return Report(replace(diagnosis, repair=None, held_by=reason))
         left = f"; no help for {', '.join(repair.hopeless[:5])}" if repair.hopeless else ""
         if not repair.plan.moves:
@@ -140,6 +164,7 @@ class Watcher:
         if stored.running() and (strained := self._health.strained(now_ms) & live):
             await self._report_strain(stored.running()[0], strained)
         pause = stored.pause if stored.pause and stored.pause.holds(now_ms) else None
+        await self._look_at_balance(stored, now_ms)
         return Seen(
             at_s=now_ms / 1000,
             live=live,
@@ -154,11 +179,43 @@ class Watcher:
                 if any(map(_is_full, of))
             ),
             slow=self._health.slow(now_ms),
-            empty=nearly_empty(assignment_of(metadata, metadata.topics), live),
+            empty=nearly_empty(assignment_of(metadata, metadata.topics), live)
+            - _drained(stored, now_ms),
             low=self._low(metadata),
+            is_unbalanced=self._looks.is_unbalanced(),
             running=stored.running(),
+            yielding=frozenset(id for id in stored.running() if _is_for_balance(stored, id)),
             paused=None if pause is None else pause.because,
         )
+
+    async def _look_at_balance(self, stored: StoredPlans, now_ms: int) -> None:
+        """Compare every broker with its share, now and then, if no plan is changing that."""
+        if stored.running() or not self._looks.is_due(now_ms / 1000):
+            return
+        try:
+            from odradek.balance.model import InvalidModel
+            from odradek.balance.proposal import unevenness
+        except ImportError:
+            return
+        found: list[str] = []
+        try:
+            load = await self._load(now_ms)
+            if load is not None and load.coverage:
+                found = await asyncio.to_thread(unevenness, load, self._settings, FAR)
+        except (KafkaError, OSError, TimeoutError, InvalidModel) as error:
+            logger.warning("the balance of the brokers is not known: %s", error)
+        self._looks.add(now_ms / 1000, bool(found))
+        if found:
+            logger.info("outside: %s", "; ".join(found[:5]))
+
+    async def _load(self, now_ms: int) -> "LoadModel | None":
+        """The load table; None where the planner is not installed or not compiled yet."""
+        try:
+            from odradek.balance.compilation import is_compiled
+            from odradek.balance.current import current_load
+        except ImportError:
+            return None
+        return await current_load(self._admin, now_ms) if is_compiled() else None
 
     async def _listen(self, now_ms: int) -> None:
         """Read what brokers have published since the last time."""
@@ -217,6 +274,8 @@ class Watcher:
     ) -> Repair:
         trouble = diagnosis.repair
         assert trouble is not None
+        if trouble.trigger in ADVICE:
+            return await self._levelling(trouble, id, now_ms)
         if trouble.trigger is Trigger.DISK_FULL:
             return await self._relief(trouble, id, metadata, directories, now_ms)
         if trouble.trigger is Trigger.REPLICATION_LOW:
@@ -227,6 +286,33 @@ class Watcher:
             ]
             return await self._raise(trouble, due, id, metadata, now_ms)
         return await self._replacement(trouble, id, metadata, now_ms)
+
+    async def _levelling(self, trouble: Trouble, id: str, now_ms: int) -> Repair:
+        """A plan by load. A broker that is slow, or was, is emptied and stays so."""
+        nothing = Repair(plan_of((), id, now_ms, self._throttle), ())
+        try:
+            from odradek.balance.explain import Facts
+            from odradek.balance.model import InvalidModel
+            from odradek.balance.proposal import propose
+            from odradek.balance.search import Budget
+        except ImportError:
+            return nothing
+        try:
+            load = await self._load(now_ms)
+            if load is None or not load.coverage:
+                return nothing
+            remove = _drained(await self._store.read(), now_ms)
+            if trouble.trigger is Trigger.BROKER_SLOW:
+                remove |= {int(trouble.subject)}
+            known = frozenset(load.brokers["broker"].to_pylist())
+            facts = Facts(id, now_ms, load.as_of_ms or now_ms, load.coverage, self._throttle)
+            plan = await asyncio.to_thread(
+                propose, load, self._settings, Budget(), facts, remove=remove & known
+            )
+        except (KafkaError, OSError, TimeoutError, InvalidModel) as error:
+            logger.warning("%s: no plan by load: %s", trouble, error)
+            return nothing
+        return Repair(plan, ())
 
     async def _relief(
         self,
@@ -314,17 +400,13 @@ class Watcher:
         """Where the replicas of a broker should go by load. None without telemetry, and where the
         planner is not installed or not compiled yet: a repair does not wait for it."""
         try:
-            from odradek.balance.compilation import is_compiled
-            from odradek.balance.current import current_load
             from odradek.balance.model import InvalidModel
             from odradek.balance.proposal import replaced
         except ImportError:
             return None
-        if not is_compiled():
-            return None
         try:
-            load = await current_load(self._admin, now_ms)
-            if not load.coverage:
+            load = await self._load(now_ms)
+            if load is None or not load.coverage:
                 return None
             return await asyncio.to_thread(replaced, load, self._settings, broker)
         except (KafkaError, OSError, TimeoutError, InvalidModel) as error:
@@ -341,6 +423,26 @@ class Watcher:
             for replica in directory.replicas
             if not replica.is_future
         }
+
+
+def _is_for_balance(stored: StoredPlans, id: str) -> bool:
+    """Whether a watcher started a plan to level the cluster."""
+    run = stored.run(id)
+    return run.state is RunState.RUNNING and (
+        run.by == f"{BY}: {described(Trigger.UNBALANCED, CLUSTER)}"
+        or (run.by.startswith(f"{BY}: broker ") and run.by.endswith(Trigger.BROKER_EMPTY.value))
+    )
+
+
+def _drained(stored: StoredPlans, now_ms: int) -> frozenset[int]:
+    """The brokers that a watcher has emptied because they were slow."""
+    pattern = re.compile(f"{BY}: {described(Trigger.BROKER_SLOW, -1)}".replace("-1", r"(\d+)"))
+    found = [
+        pattern.fullmatch(run.by)
+        for run in stored.runs.values()
+        if run.started_ms > now_ms - DRAINED_MS
+    ]
+    return frozenset(int(match[1]) for match in found if match)
 
 
 def _is_full(directory: LogDir) -> bool:
