@@ -3,16 +3,20 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from odradek.sim.campaign import Outcome, Summary
 from odradek.sim.checkers import StatesWithinTables, table_rows
 from odradek.sim.faults import Fault, Kind
+from odradek.sim.history import History
 from odradek.sim.plan import FETCH_BYTES, SEGMENT_BYTES, Plan, draw_plan
 from odradek.sim.run import Report
 from odradek.sim.shrink import shrink
+from odradek.sim.workload import Workload
 from odradek.wire.protocol_version import ProtocolVersion
 
 
@@ -38,6 +42,16 @@ def test_a_plan_is_the_same_after_a_file() -> None:
     assert {FETCH_BYTES in plan.settings for plan in plans} == {False, True}
     sizes = {plan.settings.get("log.segment.bytes") for plan in plans}
     assert sizes == {None, *SEGMENT_BYTES}
+
+
+def test_clients_of_a_long_run_are_busy_for_a_minute_in_bursts() -> None:
+    loads = {length: draw_plan(7, length).load for length in (0.0, 60.0, 600.0)}
+    assert [load.busy_share for load in loads.values()] == [1.0, 1.0, 0.1]
+    seconds = iter(range(600))
+    clock = SimpleNamespace(time=lambda: next(seconds))
+    workload = Workload(SimpleNamespace(loop=clock), History(), 3, 2)  # type: ignore[arg-type]
+    workload._load = replace(loads[600.0], pause=3.0)
+    assert [workload.pause for _ in range(600)] == ([3.0] * 12 + [10.0] * 108) * 5
 
 
 def test_the_smallest_list_of_faults_that_fails_is_found() -> None:

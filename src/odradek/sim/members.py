@@ -10,7 +10,7 @@ only ever go on from what is committed.
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from odradek.client.client import Client
@@ -71,7 +71,7 @@ class Member:
         self.rng = rng
         self.id = ""
         self.generation = -1
-        self.pause = 1.0
+        self.pause: Callable[[], float] = lambda: 1.0
         self.is_stopping = False
 
     async def live(self, patience: float) -> None:
@@ -163,7 +163,7 @@ class Member:
                 }
                 await self._commit(forward)
                 positions.update(forward)
-            await asyncio.sleep(self.pause * HEARTBEAT_S * self.rng.uniform(0.3, 1.0))
+            await asyncio.sleep(self.pause() * HEARTBEAT_S * self.rng.uniform(0.3, 1.0))
 
     def _heartbeat(self) -> HeartbeatRequest:
         return HeartbeatRequest(

@@ -43,11 +43,13 @@ SEGMENTS_SHARE = 0.8
 # Faults come as often, whatever clients do: in a busy world each meets many requests, in a calm one
 # what must happen without any.
 PAUSES = (1.0, 3.0, 10.0, 10.0, 10.0)
+# Of a long run, however long: what costs is the number of requests.
+BUSY_S = 60.0
 # So that a move between directories lasts while other things happen.
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 SLOW_MOVES = {MOVE_RATE: "2000"}
 # How long a follower's fetch waits for records: where clients are calm, half of a run is fetches.
-FETCH_WAIT_MS = ("500", "1500")
+FETCH_WAIT_MS = ("500", "1500", "2500")
 OFFLOAD_S = (0.0, 0.0, 0.005, 0.2)
 
 
@@ -97,6 +99,7 @@ class Plan:
             f"{'moves between directories, ' if load.directory_moves else ''}"
             f"{'pipelines, ' if load.pipelining else ''}"
             f"{f'{load.pause:.0f} times as long pauses, ' if load.pause != 1.0 else ''}"
+            f"{f'busy {load.busy_share:.0%} of the time, ' if load.busy_share != 1.0 else ''}"
             f"{'topics that are compacted and trimmed, ' if load.cleaning else ''}"
             f"{f'flushes of {self.offload_s * 1000:.0f} ms, ' if self.offload_s else ''}"
             f"{len(self.faults)} faults"
@@ -120,7 +123,7 @@ class Plan:
         return cls(**fields)
 
 
-def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
+def draw_load(world: World, rng: random.Random, partitions: int, seconds: float) -> Load:
     """Clients; with transactions in one world of two, drawn apart from all others."""
     load = Load(
         producers=rng.randint(1, PRODUCERS_MAX),
@@ -137,6 +140,7 @@ def draw_load(world: World, rng: random.Random, partitions: int) -> Load:
         pipelining=world.dice("pipelining").choice([0.0, 0.5, 1.0]),
         cleaning=world.dice("cleaning").random() < 0.4,
         pause=world.dice("pause").choice(PAUSES),
+        busy_share=BUSY_S / max(BUSY_S, seconds),
         directory_moves=world.dice("directory moves").random() < 0.5,
     )
     apart = world.dice("transactions")
@@ -210,7 +214,7 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
     log_dirs = rng.choice([1, 1, 2])
     # Far apart, what is on its way is on its way for longer: races are as wide as that.
     latency_s = rng.choice([0.0002, 0.0002, 0.01, 0.08])
-    load = draw_load(world, rng, partitions)
+    load = draw_load(world, rng, partitions, seconds)
     return Plan(
         seed=seed,
         brokers=brokers,

@@ -71,7 +71,7 @@ class TransactionalClient(ABC):
             clock=lambda: EPOCH_MS + int(world.loop.time() * 1000),
         )
         self.chance_of_commit = 0.75
-        self.pause = 1.0
+        self.pause: Callable[[], float] = lambda: 1.0
         self.owner: Owner
         self._sent: list[tuple[Delivery, bytes, bool]] = []
         self._transactions = 0
@@ -84,7 +84,7 @@ class TransactionalClient(ABC):
                     await self.own()
                     while not self.is_stopping:
                         await self.transact()
-                        await asyncio.sleep(self.pause * self.rng.expovariate(4))
+                        await asyncio.sleep(self.pause() * self.rng.expovariate(4))
                 except EXPECTED as error:
                     if isinstance(error, KafkaError) and error.error in FENCED:
                         self.history.count("fenced")
@@ -226,7 +226,7 @@ class Writer(TransactionalClient):
             await self.send(attempt, self.rng.choice(self.partitions()))
             if self.rng.random() < 0.3:
                 # Where fewer are begun they take longer: as many are open when something fails.
-                await asyncio.sleep(self.pause * self.rng.uniform(0, 0.2))
+                await asyncio.sleep(self.pause() * self.rng.uniform(0, 0.2))
         if self.rng.random() < 0.02:
             # It takes too long: the coordinator aborts it.
             await asyncio.sleep(self.timeout_ms / 1000 * self.rng.uniform(0.5, 2.0))

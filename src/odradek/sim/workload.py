@@ -55,6 +55,12 @@ FROM_THE_START = 0.1
 WORK_S = 0.2
 # Longer, and a member would be taken for dead.
 MEMBERS_PAUSE_MAX = 3.0
+# How long clients are busy at a time, where they are not always; how many times as long they pause
+# between two of these bursts.
+BURST_S = 12.0
+CALM_PAUSE = 10.0
+# How long a consumer's fetch waits for records at most.
+READ_WAIT_MS_MAX = 2_000
 
 # Topic settings that may change while everything else goes on, and to what.
 SETTINGS: Mapping[str, Sequence[str]] = {
@@ -87,8 +93,10 @@ class Load:
     pipelining: float = 0.0
     # Whether there are topics that are compacted and trimmed.
     cleaning: bool = False
-    # How many times as long clients pause between what they do.
+    # How many times as long clients pause between what they do; and for what share of the time, in
+    # bursts: else they are calm.
     pause: float = 1.0
+    busy_share: float = 1.0
     # Whether replicas are moved between the log directories of their brokers.
     directory_moves: bool = False
 
@@ -106,7 +114,7 @@ class Workload:
         self.replication = replication
         self.min_isr = min_isr
         self._fills_topics = False
-        self.pause = 1.0
+        self._load: Load | None = None
         self.topics: dict[str, int] = {}
         self.stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -157,10 +165,19 @@ class Workload:
         if not response.topics[0].error_code:
             self.topics[name] = partitions
 
+    @property
+    def pause(self) -> float:
+        """How many times as long clients pause now."""
+        load = self._load
+        if load is None:
+            return 1.0
+        is_busy = self.world.loop.time() % (BURST_S / load.busy_share) < BURST_S
+        return load.pause if is_busy else max(load.pause, CALM_PAUSE)
+
     def start(self, load: Load) -> None:
         """Set the clients to work until `stop`."""
         self._fills_topics = load.fills_topics
-        self.pause = load.pause
+        self._load = load
         for index in range(load.producers):
             name = f"producer-{index}"
             once = self.world.dice(name).random() < load.idempotent
@@ -192,7 +209,7 @@ class Workload:
         """A process under a transactional id; it is not running yet."""
         kind = Mover if name.startswith("mover") else Writer
         client = kind(self.world, self.history, self.client(name), name, self.partitions)
-        client.pause = self.pause
+        client.pause = lambda: self.pause
         return client
 
     def _run_transactional(self, name: str) -> None:
@@ -292,7 +309,7 @@ class Workload:
                     for of in self.partitions()
                 }
                 try:
-                    wait_ms = min(500, int(self.pause * rng.choice([50, 500])))
+                    wait_ms = min(READ_WAIT_MS_MAX, int(self.pause * rng.choice([50, 500])))
                     async with Consumer(client, isolation=isolation, wait_ms=wait_ms) as consumer:
                         await consumer.assign(wanted)
                         await self._follow(client, consumer, rng)
@@ -430,7 +447,7 @@ class Workload:
             while not self.stopping:
                 try:
                     member = Member(self.world, self.history, client, group, rng)
-                    member.pause = min(self.pause, MEMBERS_PAUSE_MAX)
+                    member.pause = lambda: min(self.pause, MEMBERS_PAUSE_MAX)
                     self._members.append(member)
                     await member.live(rng.uniform(10, 60))
                     self._members.remove(member)
