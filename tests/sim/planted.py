@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 from unittest import mock
 
-from odradek.broker import server, unclean_start
+from odradek.broker import registration, server, unclean_start
 from odradek.broker.handlers import alter_partition as alter_partition_handler
 from odradek.broker.handlers import fetch, produce
 from odradek.controller import (
@@ -819,7 +819,7 @@ def leave_isrs_first() -> Patches:
                 await store.session.multi([cluster._write(tp, left)])
         return await unclean_start.leave_isrs_after_data_loss(store, broker, wait_ms=wait_ms)
 
-    return attribute(server, "leave_isrs_after_data_loss", leave_first)
+    return attribute(registration, "leave_isrs_after_data_loss", leave_first)
 
 
 def send_no_last_epoch() -> Patches:

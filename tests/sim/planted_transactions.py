@@ -193,7 +193,7 @@ BUGS = [
         "markers are sent before their decision is replicated",
         frozenset({"TransactionsAreAtomic", "CommittedIsReadWhole"}),
         send_markers_at_once,
-        5,
+        11,
         parted,
     ),
     Bug(
