@@ -154,7 +154,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with up(tmp_path / "a", port, 1) as first:
         read_until(first, "brokers 1")
         with up(tmp_path / "b", port, 1) as second:
-            assert f"port {port} is taken" in read_until(second, "Error:")[-1]
+            assert f"port {port} is in use" in read_until(second, "Error:")[-1]
             assert second.wait(60) == 1
 
 
