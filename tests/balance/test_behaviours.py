@@ -1,10 +1,7 @@
 """What docs/spec/planner.md asks for, point by point, and the tests that show each: the complaints
 of section 1.6, the invariants of section 5, behaviours and scenarios of section 8."""
 
-import ast
-from pathlib import Path
-
-TESTS = Path(__file__).parents[1]
+from tests.named_tests import check_tests
 
 COMPLAINTS: dict[str, list[str]] = {
     "no plan for hours": ["balance/test_load.py::test_there_is_always_an_answer"],
@@ -153,15 +150,5 @@ SCENARIOS: dict[int, list[str]] = {
 def test_every_point_has_its_tests() -> None:
     assert len(COMPLAINTS) == 10
     assert set(SCENARIOS) == set(range(1, 11))
-    known: dict[str, set[str]] = {}
     for table in (COMPLAINTS, INVARIANTS, BEHAVIOURS, SCENARIOS):
-        for names in table.values():
-            for name in names:
-                file, _, function = name.partition("::")
-                if file not in known:
-                    known[file] = {
-                        node.name
-                        for node in ast.walk(ast.parse((TESTS / file).read_text()))
-                        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-                    }
-                assert function in known[file], name
+        check_tests(table)

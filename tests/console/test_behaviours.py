@@ -1,7 +1,7 @@
 """The forty points of docs/spec/console.md, section 7, and what shows each: tests, and benchmarks
 where it is a figure."""
 
-from tests.security.test_behaviours import check_tests
+from tests.named_tests import check_tests
 
 BROWSER = "browser/test_console.py"
 BENCHMARK = "../benchmarks/console.py"

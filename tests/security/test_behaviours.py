@@ -1,9 +1,6 @@
 """The forty behaviours of docs/spec/security.md, section 11, and the tests that show each."""
 
-import ast
-from pathlib import Path
-
-TESTS = Path(__file__).parents[1]
+from tests.named_tests import check_tests
 
 BEHAVIOURS: dict[int, list[str]] = {
     1: ["interop/test_secure_cluster.py::test_either_leads_controls_and_is_killed"],
@@ -120,22 +117,6 @@ BEHAVIOURS: dict[int, list[str]] = {
         "spark/test_secure_cluster.py::test_rows_go_round_and_no_secret_is_in_what_spark_keeps",
     ],
 }
-
-
-def check_tests(behaviours: dict[int, list[str]]) -> None:
-    """Every behaviour has a test, and each that is named exists."""
-    assert all(behaviours.values())
-    known: dict[str, set[str]] = {}
-    for names in behaviours.values():
-        for name in names:
-            file, _, function = name.partition("::")
-            if file not in known:
-                known[file] = {
-                    node.name
-                    for node in ast.walk(ast.parse((TESTS / file).read_text()))
-                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-                }
-            assert function in known[file], name
 
 
 def test_every_behaviour_has_its_tests() -> None:

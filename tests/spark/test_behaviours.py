@@ -4,10 +4,7 @@ Where a behaviour is one of numbers, its test does fewer on its own and as many 
 environment: ODRADEK_KILLS (1), ODRADEK_RIVALS_S (2), ODRADEK_BATCHES (3), ODRADEK_EXAMPLES (16).
 """
 
-import ast
-from pathlib import Path
-
-TESTS = Path(__file__).parents[1]
+from tests.named_tests import check_tests
 
 BEHAVIOURS: dict[int, list[str]] = {
     1: [
@@ -98,7 +95,4 @@ BEHAVIOURS: dict[int, list[str]] = {
 
 def test_every_behaviour_has_its_tests() -> None:
     assert set(BEHAVIOURS) == set(range(1, 18))
-    for name in {name for names in BEHAVIOURS.values() for name in names}:
-        file, _, function = name.partition("::")
-        tree = ast.parse((TESTS / file).read_text())
-        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    check_tests(BEHAVIOURS)
