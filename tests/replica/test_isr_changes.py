@@ -15,7 +15,7 @@ from odradek.store.api import StoreUnavailable
 from odradek.wire.errors import ErrorCode
 from odradek.wire.topics import TopicPartition
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Puppet:
@@ -100,6 +100,27 @@ def test_who_catches_up_while_it_is_taken_out_is_let_in_again(simulate: Simulati
             puppet.fetch()
             await asyncio.sleep(0.1)
         assert leader.role().isr.committed == (1, 2)
+
+    simulate(story)
+
+
+def test_a_follower_that_asked_before_its_leader_led_stays_in_sync(simulate: Simulation) -> None:
+    """Its fetch waits with its other partitions, and the session does not name this one again."""
+
+    async def story(world: World) -> None:
+        (leader,) = await world.start(1)
+        await world.elect(1, [1, 2], [1, 2])
+        puppet = Puppet(leader, 2)
+        puppet.fetch(0)
+        puppet.fetch_set.put(T1, 0, 1 << 20, leader_epoch=0, log_start_offset=0)
+        waiting = puppet.fetch(wait_ms=500)
+        await world.elect(1, [1, 2], [1, 2], of=T1)
+        await waiting
+        for _ in range(100):
+            await puppet.fetch(wait_ms=500)
+        assert leader.role(T1).followers[2].log_end == 0
+        assert leader.role(T1).isr.committed == (1, 2)
+        assert not puppet.fetch_set.dirty, "nothing has to be read again and again"
 
     simulate(story)
 

@@ -6,7 +6,9 @@ each partition it asks about notifies it; so a fetch costs what it returns, and 
 thousands of partitions costs nothing. docs/spec/controller-and-replication.md section 5.5.
 
 Rules
-1. A partition is dirty until an answer about it has gone out and a read has found nothing more.
+1. A partition is dirty until an answer about it has gone out and a read has found nothing more. One
+   that a follower names is dirty until its position is recorded, too: while its fetch waits, this
+   broker may have become the leader.
 2. A fetch is answered at once if it may not wait, if anything in it fails or diverges, or if it
    finds enough bytes. Otherwise it is parked, and looked at again when enough has arrived.
 3. A fetch by topic id (v13 and later) may name ids that are not known here yet. These, and
@@ -328,7 +330,8 @@ class FetchSet:
             )
             if not held_back:
                 self.dirty.pop(item, None)
-                if has_records or is_special:
+                is_unrecorded = item.is_in_request and self.replica_id >= 0
+                if has_records or is_special or is_unrecorded:
                     # At the end of the queue, so that a busy partition does not starve the others.
                     self.dirty[item] = None
             if not incremental or has_records or is_special or is_changed:
