@@ -86,6 +86,13 @@ class Cluster3:
             await budget.back_off(TimeoutError(outcome.message))
         await self.client.client.require_topics([topic.name])
 
+    def leader(self, name: str) -> int:
+        """A broker may learn of a topic's leaders a moment after the one that created it."""
+        wait_until(lambda: self.brokers.leader(name) is not None, f"a leader of {name}", 30)
+        found = self.brokers.leader(name)
+        assert found is not None
+        return int(found)
+
     def delete(self, name: str) -> None:
         check(self.client.run(self.client.admin.delete_topics([name])))
         self._until(lambda topics: name not in topics)

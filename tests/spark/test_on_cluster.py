@@ -92,7 +92,7 @@ def test_a_leader_dies_while_a_batch_is_read(spark: Any, cluster: Any, tmp_path:
     frame = read.mapInArrow(hold.after(0), read.schema).selectExpr(
         "partition", "offset", "value = repeat(cast(1000 + offset AS string), 600) AS is_right"
     )
-    victim = cluster.brokers.leader(topic, 0)
+    victim = cluster.leader(topic)
     try:
         found = hold.during(cluster, frame.collect, lambda: cluster.brokers.kill(victim))
     finally:
@@ -110,7 +110,7 @@ def test_a_leader_dies_while_rows_are_written(spark: Any, cluster: Any, tmp_path
     # Spark makes batches of 10,000 rows; the first of each task, some 5 MB, is on its way.
     held = rows.mapInArrow(hold.after(1), rows.schema)
     writer = held.write.format("odradek").options(**cluster.options(topic=topic)).mode("append")
-    victim = cluster.brokers.leader(topic, 0)
+    victim = cluster.leader(topic)
     try:
         hold.during(cluster, writer.save, lambda: cluster.brokers.kill(victim))
     finally:

@@ -236,7 +236,7 @@ def test_a_leader_that_dies_while_rows_are_written_costs_no_row_and_adds_none(
 ) -> None:
     brokers = cluster.brokers
     topic = cluster.create()
-    leader = brokers.leader(topic)
+    leader = cluster.leader(topic)
     schema = columns(("value", '"binary"'))
 
     def slowly() -> Iterator[pa.RecordBatch]:

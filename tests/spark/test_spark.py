@@ -108,7 +108,7 @@ def test_a_stream_in_limited_batches_while_its_leader_dies(
     cluster.produce(topic, raw(600, 900), 1)
     batches: list[list[str]] = []
     brokers = cluster.brokers
-    victim = brokers.leader(topic, 0)
+    victim = cluster.leader(topic)
 
     def collect(frame: Any, number: int) -> None:
         if number == 1:

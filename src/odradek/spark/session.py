@@ -7,7 +7,9 @@ import shutil
 import stat
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +140,7 @@ def _start_spark(conf: "SparkConf", log: Path) -> None:
 
     gateway = _start_java(conf, log)
     try:
-        SparkContext(conf=conf, gateway=gateway)
+        context = SparkContext(conf=conf, gateway=gateway)
     except Py4JJavaError as error:
         words = str(error)
         with log.open("a") as output:
@@ -146,6 +148,15 @@ def _start_spark(conf: "SparkConf", log: Path) -> None:
         raise _not_started(words, log) from None
     except (Py4JError, ConnectionError):
         raise _not_started("it has ended", log) from None
+    # It prints a traceback where Java ends in the middle of what it sends.
+    context._accumulatorServer.handle_error = (  # type: ignore[method-assign]
+        lambda *_: _keep_traceback(log)
+    )
+
+
+def _keep_traceback(log: Path) -> None:
+    with suppress(OSError), log.open("a") as output:
+        traceback.print_exc(file=output)
 
 
 def _not_started(words: str, log: Path) -> NoJava:
