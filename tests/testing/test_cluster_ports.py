@@ -1,5 +1,6 @@
 """Which ports the clusters of one process get: none that another may want back; and who runs."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,17 @@ def test_clusters_of_one_process_share_no_port(tmp_path: Path) -> None:
         made.close()
 
 
-def test_the_ports_of_a_closed_cluster_are_given_again(tmp_path: Path) -> None:
-    first = Cluster(3, data_dir=tmp_path / "1")
-    first.close()
-    second = Cluster(3, data_dir=tmp_path / "2")
-    assert ports(second) == ports(first)
-    second.close()
+def test_the_ports_of_a_closed_cluster_are_the_last_to_be_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that outlives its cluster must not find the next one in its place."""
+    monkeypatch.setattr(cluster, "_candidates", itertools.cycle(range(20_000, 20_007)))
+    seen = []
+    for number in range(3):
+        made = Cluster(3, data_dir=tmp_path / str(number))
+        seen.append(ports(made))
+        made.close()
+    assert seen == [{20_000, 20_001, 20_002}, {20_003, 20_004, 20_005}, {20_006, 20_000, 20_001}]
 
 
 def test_who_runs_can_be_asked_while_brokers_start(tmp_path: Path) -> None:

@@ -29,9 +29,10 @@ def deliver(cluster: Cluster, topic: str, value: bytes, **settings: object) -> i
             raise KafkaException(error)
         found.append(message.offset())  # type: ignore[attr-defined]  # librdkafka's message
 
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **settings})
-    producer.produce(topic, value, partition=0, on_delivery=delivered)
-    assert producer.flush(20) == 0
+    # Closed, or the traceback of a failure would keep it alive, and asking for metadata.
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, **settings}) as producer:
+        producer.produce(topic, value, partition=0, on_delivery=delivered)
+        assert producer.flush(20) == 0
     return found[0]
 
 

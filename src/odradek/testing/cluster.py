@@ -16,6 +16,7 @@ With `faults=True` the next answers of an API can be made to fail, wait or get l
 every request is on record (`requests`).
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -538,15 +539,21 @@ _choosing = threading.Lock()
 
 def _free_ports(count: int) -> list[int]:
     """Ports without a listener, below the ephemeral range, that no other cluster of this process
-    has reserved."""
+    has reserved. Those of a cluster that has ended are the last to be used again: a client that
+    outlives it would connect to the next one, and create topics there."""
     held = {port for cluster in _holding for port in cluster._ports.values()}
-    found: list[int] = []
-    candidate = FIRST_PORT + os.getpid() * 7 % (LAST_PORT - FIRST_PORT)
-    while len(found) < count:
-        candidate = FIRST_PORT + (candidate + 1 - FIRST_PORT) % (LAST_PORT - FIRST_PORT)
-        if candidate not in held and _is_free(candidate):
-            found.append(candidate)
-    return found
+    free = (port for port in _candidates if port not in held and _is_free(port))
+    return list(itertools.islice(free, count))
+
+
+def _all_ports() -> Iterator[int]:
+    """Round and round, from where other processes are not likely to begin."""
+    ports = range(FIRST_PORT, LAST_PORT)
+    begin = os.getpid() * 7 % len(ports)
+    return itertools.cycle([*ports[begin:], *ports[:begin]])
+
+
+_candidates = _all_ports()
 
 
 def _is_free(port: int) -> bool:
