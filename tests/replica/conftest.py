@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import pytest
@@ -25,8 +25,8 @@ from odradek.log.host import LogEnvironment
 from odradek.log.log import Log
 from odradek.log.manager import LogManager, LogManagerConfig
 from odradek.replica.config import ReplicaConfig
-from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById
-from odradek.replica.manager import ReplicaManager
+from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById, PartitionAnswer
+from odradek.replica.manager import Produced, ReplicaManager
 from odradek.sim.loop import SimLoop
 from odradek.sim.network import Network
 from odradek.store.cluster import ClusterStore
@@ -70,11 +70,23 @@ from odradek.wire.messages.update_metadata import (
 )
 from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.records import Record, encode_batch
+from odradek.wire.reply import Later, Now, Promise, Reply
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
 T0 = TopicPartition("t", 0)
 CONFIG = ReplicaConfig(replica_lag_time_max_ms=10_000, protocol=ProtocolVersion.V2_6_IV0)
+
+
+Value = TypeVar("Value")
+
+
+def now_or_promised(reply: Reply[Value]) -> Value | Promise[Value]:
+    if isinstance(reply, Now):
+        value: Value = reply.value
+        return value
+    assert isinstance(reply, Later)
+    return reply.future
 
 
 def batch(*values: bytes, timestamp: int = 0) -> bytearray:
@@ -231,7 +243,7 @@ class Node:
                 ],
             )
 
-        answers = self.replicas.fetch(params, fetch_set)
+        answers = self.serve_fetch(params, fetch_set)
         if isinstance(answers, list):
             return finish(answers)
         done = asyncio.get_running_loop().create_future()
@@ -296,22 +308,30 @@ class Node:
         return self.partition(of).role
 
     def append(self, *values: bytes, acks: int = 1, of: TopicPartition = T0) -> Any:
-        return self.replicas.append(acks, 30_000, {of: batch(*values)})
+        return self.serve_append(acks, 30_000, {of: batch(*values)})
+
+    def serve_append(
+        self, acks: int, timeout_ms: int, entries: Any, **options: Any
+    ) -> Produced | Promise[Produced]:
+        """The results, or the promise of them."""
+        return now_or_promised(self.replicas.append(acks, timeout_ms, entries, **options))
+
+    def serve_fetch(
+        self, params: FetchParams, fetch_set: FetchSet
+    ) -> list[PartitionAnswer] | Promise[list[PartitionAnswer]]:
+        return now_or_promised(self.replicas.fetch(params, fetch_set))
 
     def fetch_later(self, of: TopicPartition = T0) -> Any:
         """A consumer at the end of the log, waiting."""
         fetch_set = FetchSet()
         fetch_set.put(of, self.log(of).end_offset, 1 << 20)
-        return self.replicas.fetch(FetchParams(max_wait_ms=60_000), fetch_set)
+        return self.serve_fetch(FetchParams(max_wait_ms=60_000), fetch_set)
 
     async def produce(
         self, *values: bytes, of: TopicPartition = T0, timeout_ms: int = 30_000
     ) -> Any:
         """With acks=all; the result of the one partition."""
-        results = self.replicas.append(-1, timeout_ms, {of: batch(*values)})
-        if isinstance(results, asyncio.Future):
-            results = await results
-        return results[of]
+        return (await self.replicas.append(-1, timeout_ms, {of: batch(*values)}).result())[of]
 
     def contents(self, of: TopicPartition = T0) -> bytes:
         """Every byte of the log from its start, as on disk."""

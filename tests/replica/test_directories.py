@@ -412,7 +412,7 @@ class TestMoving:
             await world.elect(1, [1], [1])
 
             def tell(key: bytes, value: bytes | None) -> None:
-                node.replicas.append(1, 1000, {T0: encode_batch([Record(0, 0, key, value)])})
+                node.serve_append(1, 1000, {T0: encode_batch([Record(0, 0, key, value)])})
 
             tell(b"user", b"secret")
             copy, there = begin_move(node), other_directory(node)

@@ -54,7 +54,7 @@ def fetch(node: Node, offsets: dict[TopicPartition, int], **params: Any) -> Any:
         "max_bytes_each": "max_bytes",
     }
     options = {name: params.pop(key) for key, name in names.items() if key in params}
-    return node.replicas.fetch(FetchParams(**params), asking(offsets, **options))
+    return node.serve_fetch(FetchParams(**params), asking(offsets, **options))
 
 
 class TestBounds:
@@ -67,10 +67,10 @@ class TestBounds:
             assert (consumer.error_code, consumer.high_watermark) == (0, 0)
             assert offsets_in(consumer) == []
             follower = asking({T0: 0}, replica_id=2, leader_epoch=0)
-            ((_, data),) = leader.replicas.fetch(FetchParams(replica_id=2), follower)
+            ((_, data),) = leader.serve_fetch(FetchParams(replica_id=2), follower)
             assert offsets_in(data) == [0]
             debugger = asking({T0: 0})
-            ((_, data),) = leader.replicas.fetch(FetchParams(replica_id=-2), debugger)
+            ((_, data),) = leader.serve_fetch(FetchParams(replica_id=-2), debugger)
             assert offsets_in(data) == [0]
 
         simulate(story)
@@ -129,7 +129,7 @@ class TestBounds:
         async def story(world: World) -> None:
             leader = await alone(world)
             fetch_set = asking({T0: 0}, replica_id=7, leader_epoch=epoch)
-            ((_, data),) = at_once(leader.replicas.fetch(FetchParams(replica_id=7), fetch_set))
+            ((_, data),) = at_once(leader.serve_fetch(FetchParams(replica_id=7), fetch_set))
             assert data.error_code == error
 
         simulate(story)
@@ -143,17 +143,17 @@ class TestBounds:
             leader.append(b"b", b"c")
             fetch_set = asking({T0: 3}, replica_id=2, leader_epoch=1, last_fetched_epoch=0)
             params = FetchParams(replica_id=2, max_wait_ms=1000)
-            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
+            ((_, data),) = at_once(leader.serve_fetch(params, fetch_set))
             diverging = data.diverging_epoch
             assert diverging is not None and (diverging.epoch, diverging.end_offset) == (0, 1)
             assert leader.role().followers[2].log_end == -1
             fetch_set = asking({T0: 1}, replica_id=2, leader_epoch=1, last_fetched_epoch=0)
-            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
+            ((_, data),) = at_once(leader.serve_fetch(params, fetch_set))
             assert data.diverging_epoch is None
             assert offsets_in(data) == [1]
             assert leader.role().followers[2].log_end == 1
             fetch_set = asking({T0: 1}, replica_id=2, leader_epoch=1, last_fetched_epoch=7)
-            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
+            ((_, data),) = at_once(leader.serve_fetch(params, fetch_set))
             assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
         simulate(story)
@@ -181,12 +181,12 @@ class TestLimits:
         async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             fetch_set = asking({T0: 0, T1: 0}, session=True)
-            leader.replicas.fetch(FetchParams(), fetch_set)
+            leader.serve_fetch(FetchParams(), fetch_set)
             seen = []
             for number in range(6):
                 leader.append(b"x" * 100, of=T0)
                 leader.append(b"y" * 100, of=T1)
-                found = at_once(leader.replicas.fetch(FetchParams(max_bytes=50), fetch_set))
+                found = at_once(leader.serve_fetch(FetchParams(max_bytes=50), fetch_set))
                 for of, data in found:
                     if data.records:
                         assert isinstance(of, TopicPartition)
@@ -278,7 +278,7 @@ class TestWaiting:
         async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             waiting = fetch(leader, {T0: 0, T1: 0}, max_wait_ms=500)
-            leader.replicas.append(1, 0, {T0: world.batch(b"a"), T1: world.batch(b"b")})
+            leader.serve_append(1, 0, {T0: world.batch(b"a"), T1: world.batch(b"b")})
             assert [offsets_in(data) for _, data in waiting.result()] == [[0], [0]]
 
         simulate(story)
@@ -318,19 +318,19 @@ class TestSessions:
         async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             fetch_set = asking({T0: 0, T1: 0}, session=True)
-            answers = leader.replicas.fetch(FetchParams(), fetch_set)
+            answers = leader.serve_fetch(FetchParams(), fetch_set)
             assert [of for of, _ in answers] == [T0, T1]
-            assert leader.replicas.fetch(FetchParams(), fetch_set) == []
+            assert leader.serve_fetch(FetchParams(), fetch_set) == []
             leader.append(b"a", of=T1)
-            ((of, data),) = leader.replicas.fetch(FetchParams(), fetch_set)
+            ((of, data),) = leader.serve_fetch(FetchParams(), fetch_set)
             assert (of, offsets_in(data)) == (T1, [0])
             # Not taken, so offered again.
-            ((of, data),) = leader.replicas.fetch(FetchParams(), fetch_set)
+            ((of, data),) = leader.serve_fetch(FetchParams(), fetch_set)
             assert (of, offsets_in(data)) == (T1, [0])
             fetch_set.put(T1, 1, 1 << 20)
-            assert leader.replicas.fetch(FetchParams(), fetch_set) == []
+            assert leader.serve_fetch(FetchParams(), fetch_set) == []
             leader.role(T1).delete_records(1)
-            ((of, data),) = at_once(leader.replicas.fetch(FetchParams(), fetch_set))
+            ((of, data),) = at_once(leader.serve_fetch(FetchParams(), fetch_set))
             assert (of, data.log_start_offset) == (T1, 1)
 
         simulate(story)
@@ -340,9 +340,9 @@ class TestSessions:
             partitions = [TopicPartition("t", index) for index in range(50)]
             leader = await alone(world, *partitions)
             fetch_set = asking(dict.fromkeys(partitions, 0), session=True)
-            leader.replicas.fetch(FetchParams(), fetch_set)
+            leader.serve_fetch(FetchParams(), fetch_set)
             assert fetch_set.dirty == {}
-            waiting = leader.replicas.fetch(FetchParams(max_wait_ms=500), fetch_set)
+            waiting = leader.serve_fetch(FetchParams(max_wait_ms=500), fetch_set)
             leader.append(b"a", of=partitions[7])
             assert isinstance(waiting, asyncio.Future)
             ((of, _),) = waiting.result()
@@ -359,11 +359,11 @@ class TestSessions:
             leader, _ = await world.start(1, 2)
             await world.elect(1, [1, 2], [1, 2])
             fetch_set = asking({T0: 0}, session=True)
-            leader.replicas.fetch(FetchParams(), fetch_set)
-            waiting = leader.replicas.fetch(FetchParams(max_wait_ms=500), fetch_set)
+            leader.serve_fetch(FetchParams(), fetch_set)
+            waiting = leader.serve_fetch(FetchParams(max_wait_ms=500), fetch_set)
             await world.elect(2, [1, 2])
             assert isinstance(waiting, asyncio.Future)
-            again = leader.replicas.fetch(FetchParams(max_wait_ms=500), fetch_set)
+            again = leader.serve_fetch(FetchParams(max_wait_ms=500), fetch_set)
             for answers in await waiting, at_once(again):
                 ((_, data),) = answers
                 assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -380,20 +380,20 @@ class TestSessions:
             await away.produce(b"a")
             params = FetchParams(max_wait_ms=500, may_read_follower=True)
             fetch_set = asking({T0: 0}, session=session)
-            ((_, data),) = at_once(away.replicas.fetch(params, fetch_set))
+            ((_, data),) = at_once(away.serve_fetch(params, fetch_set))
             assert offsets_in(data) == [0]
             fetch_set.put(T0, 1, 1 << 20, leader_epoch=0)
-            waiting = away.replicas.fetch(params, fetch_set)
+            waiting = away.serve_fetch(params, fetch_set)
             await world.elect(2, [2], [2, 3], without=[1])
             world.update_metadata()
             assert isinstance(waiting, asyncio.Future)
-            for answers in await waiting, at_once(away.replicas.fetch(params, fetch_set)):
+            for answers in await waiting, at_once(away.serve_fetch(params, fetch_set)):
                 ((_, data),) = answers
                 assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             # Once it is here again, it is read again.
             await world.elect(2, [2, 1], [2, 1], without=[3])
             fetch_set.put(T0, 0, 1 << 20, leader_epoch=2)
-            ((_, data),) = at_once(away.replicas.fetch(params, fetch_set))
+            ((_, data),) = at_once(away.serve_fetch(params, fetch_set))
             assert offsets_in(data) == [0]
 
         simulate(story)
@@ -409,17 +409,17 @@ class TestNearestReplica:
             await world.elect(1, [1, 2, 3], [1, 2, 3])
             await leader.produce(b"a")
             params = FetchParams(may_read_follower=True, rack_id="b", max_wait_ms=500)
-            ((_, data),) = at_once(leader.replicas.fetch(params, asking({T0: 0})))
+            ((_, data),) = at_once(leader.serve_fetch(params, asking({T0: 0})))
             assert data.preferred_read_replica in (2, 3)
             assert not data.records
             for rack in ("a", "c", ""):
                 params = FetchParams(may_read_follower=True, rack_id=rack)
-                ((_, data),) = at_once(leader.replicas.fetch(params, asking({T0: 0})))
+                ((_, data),) = at_once(leader.serve_fetch(params, asking({T0: 0})))
                 assert data.preferred_read_replica == -1
                 assert offsets_in(data) == [0]
             await world.until(lambda: second.log().high_watermark == 1)
             params = FetchParams(may_read_follower=True, rack_id="b")
-            ((_, data),) = at_once(second.replicas.fetch(params, asking({T0: 0})))
+            ((_, data),) = at_once(second.serve_fetch(params, asking({T0: 0})))
             assert (data.preferred_read_replica, offsets_in(data)) == (-1, [0])
 
         simulate(story, config=self.CONFIG)
@@ -431,7 +431,7 @@ class TestNearestReplica:
             await world.elect(1, [1], [1, 2])
             leader.append(b"a")
             params = FetchParams(may_read_follower=True, rack_id="b")
-            ((_, data),) = at_once(leader.replicas.fetch(params, asking({T0: 0})))
+            ((_, data),) = at_once(leader.serve_fetch(params, asking({T0: 0})))
             assert data.preferred_read_replica == -1
 
         simulate(story, config=self.CONFIG)
@@ -452,10 +452,10 @@ class TestThrottles:
             leader.replicas.leader_quota.record(1000)
             fetch_set = asking({T0: 0}, replica_id=2, leader_epoch=0, session=True)
             params = FetchParams(replica_id=2)
-            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
+            ((_, data),) = at_once(leader.serve_fetch(params, fetch_set))
             assert len(offsets_in(data)) == expected
             leader.replicas.leader_quota.bytes_per_second = 1 << 40
-            ((_, data),) = at_once(leader.replicas.fetch(params, fetch_set))
+            ((_, data),) = at_once(leader.serve_fetch(params, fetch_set))
             assert len(offsets_in(data)) == 1
 
         simulate(story, log_config=self.CONFIG)
@@ -471,7 +471,7 @@ class TestThrottles:
             quota = leader.replicas.leader_quota
             quota.bytes_per_second = 1_000_000
             fetch_set = asking({T0: 0}, replica_id=2, leader_epoch=0, max_bytes=2_500)
-            ((_, data),) = at_once(leader.replicas.fetch(FetchParams(replica_id=2), fetch_set))
+            ((_, data),) = at_once(leader.serve_fetch(FetchParams(replica_id=2), fetch_set))
             assert offsets_in(data) == [0, 1]
             assert data.records is not None
             assert size_bytes(data.records) == 2 * leader.log().size_bytes // 3
@@ -494,7 +494,7 @@ class TestThrottles:
             begun = leader.replicas.now()
             fetch_set = asking({T0: 0}, replica_id=2, leader_epoch=0)
             params = FetchParams(replica_id=2, max_wait_ms=30_000)
-            waiting = leader.replicas.fetch(params, fetch_set)
+            waiting = leader.serve_fetch(params, fetch_set)
             assert isinstance(waiting, asyncio.Future)
             ((_, data),) = await waiting
             assert offsets_in(data) == [0]
@@ -542,7 +542,7 @@ class TestInMemory:
         async def story(world: World) -> None:
             leader = await alone(world)
             session = asking({T0: 0}, session=True)
-            waiting = leader.replicas.fetch(FetchParams(max_wait_ms=500), session)
+            waiting = leader.serve_fetch(FetchParams(max_wait_ms=500), session)
             for letter in (b"a", b"b"):
                 leader.append(letter * 5_000)
             assert isinstance(waiting, asyncio.Future)
@@ -580,7 +580,7 @@ class TestInMemory:
         async def story(world: World) -> None:
             leader = await alone(world, T0, T1)
             waiting = fetch(leader, {T0: 0, T1: 0}, max_wait_ms=500, max_bytes=100)
-            leader.replicas.append(1, 0, {T0: world.batch(b"a" * 500), T1: world.batch(b"b" * 500)})
+            leader.serve_append(1, 0, {T0: world.batch(b"a" * 500), T1: world.batch(b"b" * 500)})
             sizes = [len(data.records) for _, data in waiting.result()]
             assert sizes[0] > 500
             assert sizes[1] == 0

@@ -33,7 +33,7 @@ class Puppet:
         if offset is not None:
             self.fetch_set.put(T0, offset, 1 << 20, leader_epoch=self.epoch, log_start_offset=0)
         params = FetchParams(replica_id=self.id, replica_epoch=life, max_wait_ms=wait_ms)
-        return self.leader.replicas.fetch(params, self.fetch_set)
+        return self.leader.serve_fetch(params, self.fetch_set)
 
 
 async def led(world: World, isr: list[int], *others: int) -> Any:
@@ -561,7 +561,7 @@ def test_nothing_is_kept_of_what_was_asked_without_a_session_and_of_no_brokers_i
         for broker_id in (2, *range(1000, 1100)):
             fetch_set = FetchSet(broker_id)
             fetch_set.put(TopicPartition("nope", 0), 0, 1)
-            leader.replicas.fetch(FetchParams(replica_id=broker_id), fetch_set)
+            leader.serve_fetch(FetchParams(replica_id=broker_id), fetch_set)
         del fetch_set
         assert fetch_sets() == before
         assert list(leader.replicas._follower_fetches._links) == [2]

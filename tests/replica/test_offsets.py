@@ -50,7 +50,7 @@ class TestListOffsets:
             await world.elect(1, [1], [1])
             for timestamp in (1000, 3000, 2000):
                 batch = world.batch(b"x", timestamp=timestamp)
-                leader.replicas.append(1, 0, {T0: batch})
+                leader.serve_append(1, 0, {T0: batch})
             assert listed(leader, 1500) == (3000, 1, 0)
             assert listed(leader, 3001) is None
             assert listed(leader, GREATEST) == (3000, 1, 0)

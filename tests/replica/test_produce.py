@@ -137,14 +137,14 @@ def test_one_bad_partition_does_not_stop_the_other(simulate: Simulation) -> None
     async def story(world: World) -> None:
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
-        results = leader.replicas.append(
+        results = leader.serve_append(
             -1, 1000, {T0: bytearray(b"nonsense" * 20), T1: bytearray(b"x" * 80)}
         )
         assert isinstance(results, dict)  # nobody succeeded: nothing to wait for
         assert results[T0].error == ErrorCode.CORRUPT_MESSAGE
         assert results[T1].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await world.elect(1, [1, 2], [1, 2], of=T1)
-        results = leader.replicas.append(-1, 1000, {T0: world.batch(b"a"), T1: world.batch(b"b")})
+        results = leader.serve_append(-1, 1000, {T0: world.batch(b"a"), T1: world.batch(b"b")})
         assert isinstance(results, asyncio.Future)
         assert {result.error for result in (await results).values()} == {ErrorCode.NONE}
 
@@ -156,7 +156,7 @@ def test_several_partitions_time_out_where_they_must(simulate: Simulation) -> No
         leader, _ = await world.start(1, 2)
         await world.elect(1, [1, 2], [1, 2])
         await world.elect(1, [1, 3], [1, 3], of=T1)  # there is no broker 3
-        results = leader.replicas.append(-1, 700, {T0: world.batch(b"a"), T1: world.batch(b"b")})
+        results = leader.serve_append(-1, 700, {T0: world.batch(b"a"), T1: world.batch(b"b")})
         assert isinstance(results, asyncio.Future)
         done = await results
         assert done[T0].error == ErrorCode.NONE

@@ -114,12 +114,12 @@ def test_a_session_that_asked_for_what_was_left_behind_gets_what_is_new(
         leader, away = await leave_behind(world, alive=True)
         params, fetch_set = FetchParams(may_read_follower=True), FetchSet(is_session=True)
         fetch_set.put(T0, 0, 1 << 20)
-        ((_, data),) = away.replicas.fetch(params, fetch_set)
+        ((_, data),) = away.serve_fetch(params, fetch_set)
         assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await delete_topic(world, leader)
         await world.elect(2, [2, 1], [2, 1])
         await away.produce(b"new")
-        ((_, data),) = away.replicas.fetch(params, fetch_set)
+        ((_, data),) = away.serve_fetch(params, fetch_set)
         assert data.error_code == ErrorCode.NONE
         assert bytes(data.records) == away.contents()
 

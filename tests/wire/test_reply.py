@@ -38,7 +38,7 @@ async def test_a_reply_is_mapped_when_its_value_is_there() -> None:
 async def test_a_mapped_reply_keeps_its_size_and_what_is_done_when_the_client_leaves() -> None:
     left: list[str] = []
     future: Promise[int] = Promise()
-    reply = Reply.later(future, 100, lambda: left.append("left")).map(str).map(len)
+    reply = Reply.later(future).while_waiting(100, lambda: left.append("left")).map(str).map(len)
     assert isinstance(reply, Later)
     assert reply.bytes_max == 100
     assert reply.abandon is not None

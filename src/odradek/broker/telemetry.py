@@ -29,6 +29,7 @@ from odradek.broker.topics import NewTopic
 from odradek.log.disk import Disk
 from odradek.log.offload import Offload
 from odradek.replica.leader.role import LeaderRole
+from odradek.replica.manager import Produced
 from odradek.replica.partition import Partition
 from odradek.replica.traffic import PartitionCounters
 from odradek.store.api import StoreError
@@ -43,6 +44,7 @@ from odradek.wire.messages.produce import (
     TopicProduceData,
 )
 from odradek.wire.records import Record, encode_batch
+from odradek.wire.reply import Now
 from odradek.wire.telemetry import (
     BEING_ADDED,
     IN_SYNC,
@@ -356,8 +358,9 @@ class Publisher:
             raise KafkaError(error, f"from broker {known.leader}, leader of {tp}")
 
     def _append(self, tp: TopicPartition, batch: bytearray) -> ErrorCode:
-        results = self._broker.replicas.append(1, self._timeout_ms, {tp: memoryview(batch)})
-        assert isinstance(results, dict)  # acks=1 does not wait
+        appended = self._broker.replicas.append(1, self._timeout_ms, {tp: memoryview(batch)})
+        assert isinstance(appended, Now)  # acks=1 does not wait
+        results: Produced = appended.value
         return results[tp].error
 
     async def _produce(self, leader: int, tp: TopicPartition, batch: bytearray) -> ErrorCode:

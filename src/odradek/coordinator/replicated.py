@@ -6,11 +6,11 @@ from typing import Protocol
 
 from odradek.coordinator.state_topic import Appended
 from odradek.log.producers import Origin
-from odradek.replica.leader.delayed_produce import ProduceResult
-from odradek.replica.manager import ReplicaManager
+from odradek.replica.manager import Produced, ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.wire.batch import scan
 from odradek.wire.errors import ErrorCode
+from odradek.wire.reply import Later, Now
 from odradek.wire.topics import TopicPartition
 
 ALL_REPLICAS = -1
@@ -34,23 +34,23 @@ class ReplicatedState:
     ) -> "asyncio.Future[Appended]":
         tp = TopicPartition(self._topic, partition)
         answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        produced = self._replicas.append(
+        reply = self._replicas.append(
             ALL_REPLICAS, timeout_ms, {tp: batch}, origin=Origin.COORDINATOR
-        )
-        if isinstance(produced, dict):
-            answer.set_result(Appended(produced[tp].error, produced[tp].base_offset))
+        ).map(lambda found: Appended(found[tp].error, found[tp].base_offset))
+        if isinstance(reply, Now):
+            answer.set_result(reply.value)
             return answer
+        assert isinstance(reply, Later)
 
-        def done(future: "asyncio.Future[dict[TopicPartition, ProduceResult]]") -> None:
+        def done(future: "asyncio.Future[Produced]") -> None:
             if answer.done():
                 return
             if future.cancelled():
                 answer.set_result(Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             else:
-                result = future.result()[tp]
-                answer.set_result(Appended(result.error, result.base_offset))
+                answer.set_result(reply.finish(future.result()))
 
-        produced.add_done_callback(done)
+        reply.future.add_done_callback(done)
         return answer
 
     def read(self, partition: int) -> Iterator[bytes]:

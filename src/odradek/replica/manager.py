@@ -5,7 +5,7 @@
 
 Rules
 1. What can be answered at once is answered at once: `append` with acks 0 and 1, and `fetch` that
-   finds data, return their answer, not a future. A future means that something is waited for.
+   finds data, reply `Now`. A reply that is `Later` waits for another replica, or for records.
 2. An append wakes the followers that wait for it, and a follower's fetch completes the produces it
    releases, before the call that did it returns (`Wakeups`).
 3. Serving a fetch has one step with side effects, and only a follower's fetch has it
@@ -52,7 +52,7 @@ from odradek.replica.throttle import ReplicationQuota
 from odradek.replica.traffic import TOPICS_MAX, Traffic
 from odradek.store.cluster import ClusterStore
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.reply import Promise
+from odradek.wire.reply import Promise, Reply
 from odradek.wire.topics import TopicPartition
 
 __all__ = ["ReplicaManager"]
@@ -209,18 +209,20 @@ class ReplicaManager:
         *,
         origin: Origin = Origin.CLIENT,
         guards: Mapping[TopicPartition, Guard] | None = None,
-    ) -> "Produced | Promise[Produced]":
-        """Append one batch to each partition. A future if acks=-1 must wait for other replicas.
+    ) -> Reply[Produced]:
+        """Append one batch to each partition. With acks=-1 the reply may wait for other replicas.
 
         With `guards`, transactions are verified: a batch opens one only under a valid guard.
 
         The buffers are the manager's from now on: fetches are answered from them.
         """
         if acks not in (-1, 0, 1):
-            return {
-                tp: ProduceResult(ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks}")
-                for tp in entries
-            }
+            return Reply.now(
+                {
+                    tp: ProduceResult(ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks}")
+                    for tp in entries
+                }
+            )
         self._appends += 1
         results: Produced = {}
         appended: list[tuple[LeaderRole, int]] = []
@@ -242,7 +244,7 @@ class ReplicaManager:
         if self._wakeups.pending:
             self._wakeups.run()
         if acks != -1 or not appended:
-            return results
+            return Reply.now(results)
         return self._wait_for_commit(results, appended, timeout_ms)
 
     def _refused(self, tp: TopicPartition, error: KafkaError) -> ProduceResult:
@@ -258,22 +260,20 @@ class ReplicaManager:
 
     def _wait_for_commit(
         self, results: Produced, appended: list[tuple[LeaderRole, int]], timeout_ms: int
-    ) -> "Produced | Promise[Produced]":
+    ) -> Reply[Produced]:
         future: Promise[Produced] = Promise(loop=self._loop)
         produce = DelayedProduce(results, future)
         for leader, offset in appended:
             leader.wait_for_commit(produce, offset)
         if not produce.queues:
-            return results
+            return Reply.now(results)
         self.wheel.add(produce, timeout_ms / 1000)
-        return future
+        return Reply.later(future)
 
     # Fetching
 
-    def fetch(
-        self, params: FetchParams, fetch_set: FetchSet
-    ) -> "list[PartitionAnswer] | Promise[list[PartitionAnswer]]":
-        """Records for a consumer or a follower; a future if there is too little and it may wait."""
+    def fetch(self, params: FetchParams, fetch_set: FetchSet) -> Reply[list[PartitionAnswer]]:
+        """Records for a consumer or a follower; later if there are too few and it may wait."""
         assert fetch_set.parked is None, "the fetch that waits must be answered first"
         self._fetches += 1
         items = self._reader.items(fetch_set)
@@ -304,7 +304,7 @@ class ReplicaManager:
             or summary.unreadable == len(fetch_set.items)
             or is_being_proven
         ):
-            return fetch_set.answer(summary.results)
+            return Reply.now(fetch_set.answer(summary.results))
         wait_s = params.max_wait_ms / 1000
         if params.is_follower and (exceeded_s := self.leader_quota.seconds_exceeded()):
             # What the throttle holds back is no news that would end the wait.
@@ -313,7 +313,7 @@ class ReplicaManager:
 
     def _park(
         self, params: FetchParams, fetch_set: FetchSet, missing_bytes: int, wait_s: float
-    ) -> Promise[list[PartitionAnswer]]:
+    ) -> Reply[list[PartitionAnswer]]:
         reader = self._reader
 
         def attempt(fetch: DelayedFetch, force: bool) -> list[PartitionAnswer] | None:
@@ -330,7 +330,7 @@ class ReplicaManager:
                 if (partition := self.partitions.get(item.tp)) is not None:
                     partition.watch(item)
         self.wheel.add(fetch, wait_s)
-        return future
+        return Reply.later(future)
 
     # Directories
 

@@ -54,14 +54,8 @@ class Reply(ABC, Generic[T]):
         return Now(value)
 
     @staticmethod
-    def later(
-        future: Promise[U],
-        bytes_max: int = 0,
-        abandon: Callable[[], None] | None = None,
-    ) -> Later[U]:
-        """`bytes_max` is how large the response may get; `abandon` is called if the client goes
-        away before the future is done."""
-        return Later(future, _identity, bytes_max, abandon)
+    def later(future: Promise[U]) -> Later[U]:
+        return Later(future, _identity)
 
     @staticmethod
     def exclusive(awaitable: Awaitable[U]) -> Exclusive[U]:
@@ -70,6 +64,11 @@ class Reply(ABC, Generic[T]):
     @abstractmethod
     def map(self, function: Callable[[T], U]) -> Reply[U]:
         """The reply whose value is `function` of this one's."""
+
+    def while_waiting(self, bytes_max: int, abandon: Callable[[], None]) -> Reply[T]:
+        """What the connection needs to know if the value has to be waited for: how large the
+        response may get, and what to call if the client goes away before it is there."""
+        return self
 
     def then(self, function: Callable[[T], Reply[U]]) -> Reply[U]:
         """The reply that `function` makes of this one's value; until then the connection starts
@@ -108,8 +107,8 @@ class Later(Reply[T]):
         self,
         future: Promise[Any],
         finish: Callable[[Any], T],
-        bytes_max: int,
-        abandon: Callable[[], None] | None,
+        bytes_max: int = 0,
+        abandon: Callable[[], None] | None = None,
     ) -> None:
         self.future = future
         self.finish = finish
@@ -123,6 +122,9 @@ class Later(Reply[T]):
         return Later(
             self.future, lambda found: function(finish(found)), self.bytes_max, self.abandon
         )
+
+    def while_waiting(self, bytes_max: int, abandon: Callable[[], None]) -> Later[T]:
+        return Later(self.future, self.finish, bytes_max, abandon)
 
     async def result(self) -> T:
         return self.finish(await self.future)

@@ -67,15 +67,14 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Re
         hard_limit=version < 3,
         room=broker.connections.response_budget.share,
     )
-    answers = broker.replicas.fetch(params, fetch_set)
-    if isinstance(answers, list):
-        return Reply.now(_finish(broker, context, fetch_set, session, answers + refused))
     # The first batch comes whole, however little was asked for.
     expected_bytes = max(
         bytes_max, 0 if version < 3 else broker.config.integer("message.max.bytes")
     )
-    return Reply.later(answers, expected_bytes, lambda: _abandon(fetch_set, session)).map(
-        lambda found: _finish(broker, context, fetch_set, session, found + refused)
+    return (
+        broker.replicas.fetch(params, fetch_set)
+        .while_waiting(expected_bytes, lambda: _abandon(fetch_set, session))
+        .map(lambda found: _finish(broker, context, fetch_set, session, found + refused))
     )
 
 

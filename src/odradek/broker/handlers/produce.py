@@ -87,10 +87,8 @@ def handle(
                 return Reply.exclusive(
                     _append_verified(broker, request, context, kept, guards, transactional)
                 ).map(lambda found: _finish(broker, request, context, found, refused))
-    results = broker.replicas.append(request.acks, request.timeout_ms, entries, guards=guards)
-    if isinstance(results, dict):
-        return Reply.now(_finish(broker, request, context, results, refused))
-    return Reply.later(results).map(lambda found: _finish(broker, request, context, found, refused))
+    appended = broker.replicas.append(request.acks, request.timeout_ms, entries, guards=guards)
+    return appended.map(lambda found: _finish(broker, request, context, found, refused))
 
 
 def _is_transactional(records: memoryview) -> bool:
@@ -147,8 +145,7 @@ async def _append_verified(
     }
     verified = {tp: records for tp, records in entries.items() if tp not in failed}
     appended = broker.replicas.append(request.acks, request.timeout_ms, verified, guards=guards)
-    results = appended if isinstance(appended, dict) else await appended
-    return {**results, **failed}
+    return {**await appended.result(), **failed}
 
 
 def _unverified(error: ErrorCode, version: int) -> ErrorCode:

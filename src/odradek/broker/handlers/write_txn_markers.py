@@ -67,7 +67,7 @@ async def _append(broker: Broker, marker: WritableTxnMarker) -> dict[TopicPartit
         for topic in marker.topics
         for index in topic.partition_indexes
     ]
-    produced = broker.replicas.append(
+    appended = broker.replicas.append(
         ALL_REPLICAS,
         broker.config.integer("request.timeout.ms"),
         {
@@ -76,9 +76,8 @@ async def _append(broker: Broker, marker: WritableTxnMarker) -> dict[TopicPartit
         },
         origin=Origin.COORDINATOR,
     )
-    results = produced if isinstance(produced, dict) else await produced
     errors = {}
-    for tp, result in results.items():
+    for tp, result in (await appended.result()).items():
         if not result.error and tp.topic == OFFSETS_TOPIC:
             await broker.groups.offsets.end_transaction(
                 tp.partition, marker.producer_id, marker.transaction_result
