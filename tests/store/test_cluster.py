@@ -173,6 +173,22 @@ class TestBrokers:
         await events.until(SessionEvent.CONNECTED)
         assert await cluster.register_broker(broker(1)) > first
 
+    async def test_a_broker_whose_id_was_taken_does_not_wait_for_it(
+        self, backend: Backend, cluster: ClusterStore, other: ClusterStore, recorder: type[Recorder]
+    ) -> None:
+        """With the id it would get the trust that the other one's logs have earned."""
+        await cluster.register_broker(broker(1))
+        events = recorder()
+        cluster.session.on_session(events)
+        await backend.expire(cluster.session)
+        await other.register_broker(broker(1), wait_ms=20_000)
+        await events.until(SessionEvent.CONNECTED)
+        waiting = asyncio.create_task(cluster.register_broker(broker(1), wait_ms=20_000))
+        done, _ = await asyncio.wait([waiting], timeout=10)
+        assert done, "it waits for the other to end"
+        with pytest.raises(NodeExists, match="broker id 1 is in use"):
+            await waiting
+
     async def test_states_change_only_with_a_registration(
         self, cluster: ClusterStore, other: ClusterStore, fence: int
     ) -> None:

@@ -152,7 +152,9 @@ class ClusterStore:
         """Create the broker's ephemeral node and return its epoch.
 
         A node of another session is waited for up to ``wait_ms`` (a restart after a crash finds
-        its predecessor's), then raises NodeExists. ``state_changes`` are asked for once the id is
+        its predecessor's), then raises NodeExists. A broker that was registered before does not
+        wait for one that has taken its id since: that one is in the ISRs now, with other logs.
+        ``state_changes`` are asked for once the id is
         free, and asked for again whenever a state has changed meanwhile: each is written in a
         transaction that takes the id, so nothing is written on behalf of an id that is not ours.
         """
@@ -205,7 +207,8 @@ class ClusterStore:
             if node is None or node[1].owner == self.session.session_id:
                 return None if node is None else node[1]
             holder = f"session {node[1].owner:#x}{_address(broker_id, node)}"
-            wait_s = deadline - loop.time()
+            was_taken = self._nodes.registered_in not in (None, NO_SESSION, node[1].owner)
+            wait_s = 0.0 if was_taken else deadline - loop.time()
             if not has_said_so and wait_s > 0:
                 has_said_so = True
                 logger.warning(
