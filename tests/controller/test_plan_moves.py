@@ -239,6 +239,26 @@ async def test_a_partition_under_its_min_isr_stops_what_is_new(
     ]
 
 
+async def test_a_partition_without_a_leader_stops_nothing(cluster: Cluster) -> None:
+    await cluster.make("t", (1, 2))
+    await cluster.make("u", (4, 5))
+    await cluster.admin.configs.set(ConfigKind.TOPICS, "u", {"min.insync.replicas": "2"})
+    u = TopicPartition("u", 0)
+    last = cluster.leader_of(u)
+    assert await last.change_isr(u, [last.id])
+    await last.fail_directory(u)
+    await cluster.settle()
+    last.mend_directory(u)
+    # The next request finds the replica there again, and nothing elects a leader yet.
+    await cluster.controller().alter_reassignments({u: [4, 6]})
+    await cluster.settle()
+    state = await cluster.admin.partition_state(u)
+    assert state is not None and (state.leader, state.isr) == (-1, (4,))
+    await look_again(cluster)
+    await ask(cluster, {T0: (1, 3)})
+    assert await moving(cluster) == {0: (3,)}
+
+
 async def test_strain_slows_the_brokers_of_a_move_down() -> None:
     cluster = Cluster(moves_per_broker=4)
     await cluster.open([1, 2, 3, 4], [1])

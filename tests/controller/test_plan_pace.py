@@ -145,12 +145,14 @@ def test_steps_arrive_with_no_fewer_replicas_or_racks_at_any_moment(
 
 
 def test_health() -> None:
-    assert not Health(3, 3, 2, True).is_at_min
-    assert Health(2, 3, 2, True).is_at_min
-    assert not Health(1, 1, 1, True).is_at_min, "it never had more"
-    assert Health(1, 3, 2, True).is_under_min
-    assert not Health(1, 1, 2, True).is_under_min, "a minimum that cannot be reached says nothing"
-    assert [Health(n, 3, 2, True).urgency for n in (1, 2, 3)] == [0, 1, 2]
+    assert not Health(3, 3, 2, True, True).is_at_min
+    assert Health(2, 3, 2, True, True).is_at_min
+    assert not Health(1, 1, 1, True, True).is_at_min, "it never had more"
+    assert Health(1, 3, 2, True, True).is_under_min
+    assert not Health(1, 1, 2, True, True).is_under_min, (
+        "a minimum that cannot be reached says nothing"
+    )
+    assert [Health(n, 3, 2, True, True).urgency for n in (1, 2, 3)] == [0, 1, 2]
 
 
 def test_the_pace_grows_by_one_where_it_is_used_up_and_falls_by_half() -> None:

@@ -129,6 +129,7 @@ class Health(NamedTuple):
     replicas: int  # without those being added
     min_isr: int
     all_live: bool
+    is_led: bool
 
     @property
     def is_at_min(self) -> bool:

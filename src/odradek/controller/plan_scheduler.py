@@ -1,9 +1,10 @@
 """Which moves of plans are due. Reads brokers, ISRs and settings; `plan_pace` decides.
 
 While moves of plans remain, a timer checks again: leaderships every second, the health of brokers
-and partitions every ten. No new move starts while a partition is under its min ISR although all its
-brokers are alive; the queue stays. A step whose new broker has been gone for a minute is taken back
-and waits until that broker returns, so that it does not occupy a slot that another move could use.
+and partitions every ten. No new move starts while a partition is under its min ISR although it has
+a leader and all its brokers are alive; the queue stays. A step whose new broker has been gone for a
+minute is taken back and waits until that broker returns, so that it does not occupy a slot that
+another move could use.
 """
 
 import asyncio
@@ -248,7 +249,7 @@ class PlanScheduler:
                 continue
             if health.is_at_min and tp in context.reassigning:
                 strained.update(context.assignment(tp).replicas)
-            if health.is_under_min and health.all_live:
+            if health.is_under_min and health.all_live and health.is_led:
                 halted_by = tp
         self._shrunk = {tp for tp in self._shrunk if self._is_short(tp)}
         for broker, (before, after) in self.pace.observe(moving, strained, shrinks).items():
@@ -282,6 +283,7 @@ class PlanScheduler:
             replicas=len(origin),
             min_isr=self._min_isr.get(tp.topic, self._config.min_insync_replicas),
             all_live=all(context.brokers.is_replica_online(tp, id) for id in origin),
+            is_led=context.brokers.is_live(state.leader),
         )
 
     def _is_short(self, tp: TopicPartition) -> bool:
