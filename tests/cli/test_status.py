@@ -86,16 +86,32 @@ def test_a_broker_that_is_killed_later_is_named_by_the_journal(
     odradek: CommandLine, cluster: Cluster
 ) -> None:
     victim = next(id for id in cluster.ids if id != cluster.controller_id())
+    odradek("topics", "create", "watched", "--replicas", ":".join(map(str, cluster.ids)))
     killed_s = time.time() - 1
     cluster.kill(victim)
-    # A question to a broker that has died in the meantime may fail as a whole.
-    cluster.wait_until(
-        lambda: '"broker-down"' in odradek.run("status", "--json", "--interval", "0").stdout,
-        "the news",
-    )
+    cluster.wait_until(lambda: "broker-down" in problems(odradek, "--interval", "0"), "the news")
     row = problems(odradek, "--interval", "0")["broker-down"]
     assert f"dead=[{victim}]" in row["cause"] and began_between(row, killed_s, time.time())
     cluster.start(victim)
+    cluster.wait_until(
+        lambda: odradek.run("status", "--interval", "0").exit_code == 0, "a healthy cluster"
+    )
+
+
+def test_a_broker_that_is_listed_and_does_not_answer_is_left_out(
+    odradek: CommandLine, cluster: Cluster
+) -> None:
+    """As one does that has just died; a paused one stays listed until its session ends."""
+    silent = next(id for id in cluster.ids if id != cluster.controller_id())
+    cluster.pause(silent)
+    try:
+        row = problems(odradek, "--interval", "0", "--timeout", "1")["unanswered"]
+    finally:
+        cluster.resume(silent)
+    assert row["severity"] == "warning" and f"broker {silent}" in row["subject"], row
+    cluster.wait_until(
+        lambda: odradek.run("status", "--interval", "0").exit_code == 0, "a healthy cluster"
+    )
 
 
 def test_a_group_that_falls_behind(odradek: CommandLine, cluster: Cluster) -> None:

@@ -43,19 +43,24 @@ def http_address(setting: str | None, advertised: str) -> HttpAddress | None:
 
 
 async def http_addresses(admin: Admin) -> dict[int, HttpAddress | None]:
-    """Of every living broker; None for one that has no such listener, as Apache Kafka's. Raises
+    """Of every broker that the metadata lists; None for one that has no such listener, as Apache
+    Kafka's, and for one that does not answer: a broker that has just died is still listed. Raises
     only if no broker answers at all."""
     nodes = (await admin.client.refresh(None)).nodes
-    described = await admin.describe_configs(
-        Resource(ResourceType.BROKER, str(id)) for id in sorted(nodes)
-    )
-    found: dict[int, HttpAddress | None] = {}
-    for id in sorted(nodes):
-        entries = described.get(Resource(ResourceType.BROKER, str(id)))
-        known = [] if entries is None or isinstance(entries, KafkaError) else entries
+
+    async def address_of(id: int, advertised: str) -> HttpAddress | None:
+        resource = Resource(ResourceType.BROKER, str(id))
+        try:
+            entries = (await admin.describe_configs([resource]))[resource]
+        except (KafkaError, OSError, TimeoutError):
+            return None
+        known = [] if isinstance(entries, KafkaError) else entries
         setting = next((each.value for each in known if each.name == HTTP_LISTENER), None)
-        found[id] = http_address(setting, nodes[id].host)
-    return found
+        return http_address(setting, advertised)
+
+    ids = sorted(nodes)
+    found = await asyncio.gather(*(address_of(id, nodes[id].host) for id in ids))
+    return dict(zip(ids, found, strict=True))
 
 
 async def get_text(address: HttpAddress, path: str, token: str | None = None) -> str:
