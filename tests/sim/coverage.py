@@ -14,7 +14,8 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import odradek
-from odradek.sim.campaign import try_seed
+from odradek.sim.campaign import try_plan
+from odradek.sim.plan import draw_plan
 
 ROOT = Path(odradek.__file__).parent
 PACKAGES = ("log", "replica", "controller", "coordinator")
@@ -122,7 +123,7 @@ def main() -> None:
         if time.monotonic() > deadline:
             break
         with coverage:
-            outcome = try_seed((seed, options.seconds))
+            outcome = try_plan(draw_plan(seed, options.seconds))
         verdict = "passed" if outcome.reason is None else f"failed: {outcome.reason}"
         print(f"seed {seed} {verdict}; {coverage}", file=sys.stderr, flush=True)
     print(*coverage.report(ROOT), f"{coverage}", sep="\n")

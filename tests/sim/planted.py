@@ -31,6 +31,7 @@ from odradek.controller import (
     topic_ids,
 )
 from odradek.controller.assignment import ReplicaAssignment
+from odradek.controller.control_request_batch import ControlMessage, RequestBatch
 from odradek.controller.plan_scheduler import PlanScheduler
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
@@ -55,7 +56,15 @@ from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.replica_logs import ReplicaLogs
 from odradek.sim.faults import CLIENT_LINKS, TWO, Fault, Kind
-from odradek.sim.plan import FETCH_BYTES, MOVE_RATE, SLOW_MOVES, SMALL_FETCHES, Plan, draw_plan
+from odradek.sim.plan import (
+    FETCH_BYTES,
+    MOVE_RATE,
+    SLOW_MOVES,
+    SMALL_FETCHES,
+    Plan,
+    draw_plan,
+    draw_wide_plan,
+)
 from odradek.sim.run import Report, run
 from odradek.sim.workload import Load
 from odradek.store import cluster
@@ -326,6 +335,15 @@ def pipelined(seed: int) -> Plan:
     plan = broken_clients(seed)
     load = replace(Load(3, 1.0, 0, 0, 0, admin=False), pipelining=1.0)
     return replace(plan, load=load, partitions=1, seconds=20.0, faults=plan.faults[:40])
+
+
+def wide(seed: int) -> Plan:
+    """More than a thousand partitions, and a broker that is killed."""
+    return replace(
+        draw_wide_plan(seed, 10.0),
+        partitions=1200,
+        faults=[Fault(3.0, Kind.KILL, 1 + seed % 3, 1, 2.0)],
+    )
 
 
 def cut_clients(seed: int) -> Plan:
@@ -694,6 +712,20 @@ def never_grow_the_isr() -> Patches:
     return attribute(role, "may_join", lambda *_: False)
 
 
+def inform_of_the_first_thousand() -> Patches:
+    """A control request names a thousand partitions, and the others are forgotten."""
+    build = RequestBatch._build_leader_and_isr
+
+    def shortened(self: RequestBatch) -> Iterator[ControlMessage]:
+        for message in build(self):
+            for _, request in message.requests:
+                for topic in request.topic_states:
+                    del topic.partition_states[1000:]
+            yield message
+
+    return attribute(RequestBatch, "_build_leader_and_isr", shortened)
+
+
 def stay_after_a_failed_write() -> Patches:
     """A log that could be written in part only stays in use."""
     return attribute(Log, "fail", lambda self, error: self._storage_error())
@@ -991,6 +1023,7 @@ def end_a_move_early() -> Patches:
 
 # Plans with what seeds have drawn since the other hunts were made; and what that is.
 NEWER = (
+    wide,
     pipelined,
     cut_clients,
     cleaned,
@@ -1287,6 +1320,14 @@ BUGS = [
         forget_the_copy,
         1,
         moved_logs,
+    ),
+    Bug(
+        "a control request names no more than a thousand partitions",
+        frozenset(),
+        inform_of_the_first_thousand,
+        1,
+        wide,
+        ProtocolVersion.latest(),
     ),
     Bug("no replica rejoins the ISR", frozenset(), never_grow_the_isr, 1),
     Bug("every write is refused", frozenset(), take_no_records, 1),

@@ -1,8 +1,10 @@
 """`odradek simulate`: the whole cluster in one process, in virtual time, with faults."""
 
+import itertools
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import click
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from odradek.sim.run import Report
     from odradek.wire.topics import TopicPartition
 
+SEEDS = 10  # unless a number or a time is given
 PROGRESS_S = 10  # between two lines of progress where there is no terminal to redraw one
 
 
@@ -36,6 +39,9 @@ PROGRESS_S = 10  # between two lines of progress where there is no terminal to r
 @click.option("--shrink", is_flag=True, help="One run: find the fewest faults that still fail.")
 @click.option("--save", type=click.File("w"), help="One run: write its plan to this file.")
 @click.option("--users", is_flag=True, help="With --seed: users, ACLs and tokens that change.")
+@click.option(
+    "--wide", is_flag=True, help="Draw worlds of 1,000 to 2,000 partitions and one fault."
+)
 @click.option("--minutes", type=float, help="Run fresh seeds on all cores for N minutes.")
 @click.option("--seeds", "count", type=int, help="Run N seeds on all cores.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first of many seeds.")
@@ -50,6 +56,7 @@ def simulate(
     shrink: bool,
     save: TextIO | None,
     users: bool,
+    wide: bool,
     minutes: float | None,
     count: int | None,
     first: int,
@@ -70,21 +77,25 @@ def simulate(
         # The order of sets is part of a run: without this, it is another one each time.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "odradek", *sys.argv[1:]])
-    from odradek.sim.plan import draw_plan
+    from odradek.sim.plan import draw_plan, draw_wide_plan
 
+    draw = draw_wide_plan if wide else draw_plan
     if users:
         sys.exit(1 if _users(1 if seed is None else seed, seconds) else 0)
     plan = None
     if file is not None:
         plan = _saved(file)
     elif seed is not None:
-        plan = draw_plan(seed, seconds)
+        plan = draw(seed, seconds)
     if plan is not None:
         only = None if partition is None else _partition(partition)
         history = History(verbose or steps is not None or only is not None, steps, only)
         failed = _one(plan, history, shrink, save)
     else:
-        failed = _many(first, seconds, minutes, count, jobs)
+        if minutes is None and count is None:
+            count = SEEDS
+        seeds = itertools.count(first) if count is None else range(first, first + count)
+        failed = _many((draw(each, seconds) for each in seeds), minutes, jobs)
     sys.exit(1 if failed else 0)
 
 
@@ -184,16 +195,10 @@ def _print(report: "Report", history: History) -> None:
         click.echo(f"{len(report.events)} events happened; --verbose prints them")
 
 
-def _many(
-    first: int, seconds: float, minutes: float | None, count: int | None, jobs: int | None
-) -> bool:
+def _many(plans: "Iterator[Plan]", minutes: float | None, jobs: int | None) -> bool:
     from odradek.sim.campaign import Summary, run_campaign
 
     deadline = time.monotonic() + 60 * minutes if minutes is not None else None
-    last = first + count if count is not None else None
-    if deadline is None and last is None:
-        last = first + 10
-
     terminal = sys.stderr.isatty()
     clear = "\r\x1b[K" if terminal else ""
     printed_at, failures_printed = time.monotonic(), 0
@@ -210,7 +215,7 @@ def _many(
             click.echo(str(summary), err=True)
             printed_at = time.monotonic()
 
-    summary = run_campaign(first, last, deadline, seconds, progress, jobs)
+    summary = run_campaign(plans, deadline, progress, jobs)
     click.echo(clear, nl=False, err=True)
     click.echo(str(summary))
     for title, numbers in (

@@ -10,12 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 from .checkers import table_rows
 from .loop import dropping_work
-from .plan import Plan, draw_plan
+from .plan import Plan
 from .run import run
 
 # Counting references frees nearly everything at once: look for cycles seldom, it costs a fifth.
@@ -70,11 +69,6 @@ class Summary:
         )
 
 
-def try_seed(task: tuple[int, float]) -> Outcome:
-    """Run what a seed draws, for this many seconds."""
-    return try_plan(draw_plan(*task))
-
-
 def try_plan(plan: Plan) -> Outcome:
     """Run one plan; an exception of the simulation itself counts as a failure."""
     logging.disable(logging.CRITICAL)
@@ -96,14 +90,12 @@ def try_plan(plan: Plan) -> Outcome:
 
 
 def run_campaign(
-    first: int,
-    last: int | None,
+    plans: Iterator[Plan],
     deadline: float | None,
-    seconds: float,
     progress: Callable[[Summary], None],
     jobs: int | None = None,
 ) -> Summary:
-    """Seeds from `first`, until `last` or the deadline (of time.monotonic), on all cores."""
+    """These plans, until the deadline (of time.monotonic) if there is one, on all cores."""
     summary = Summary()
     began = time.monotonic()
     workers = jobs or os.cpu_count() or 1
@@ -111,21 +103,21 @@ def run_campaign(
     room = threading.BoundedSemaphore(2 * workers)
     over = threading.Event()
 
-    def tasks() -> Iterator[tuple[int, float]]:
-        for seed in range(first, last) if last is not None else count(first):
+    def tasks() -> Iterator[Plan]:
+        for plan in plans:
             while not room.acquire(timeout=LOOK_S):
                 if over.is_set():  # Ctrl-C: no result makes room any more
                     return
             if deadline is not None and time.monotonic() > deadline:
                 return
-            yield seed, seconds
+            yield plan
 
     # Another interpreter for each, so that the order of sets, which is part of a run, is the same.
     context = multiprocessing.get_context("spawn")
     # Ctrl-C is for us alone; the workers are ended with the pool.
     with context.Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         try:
-            for outcome in pool.imap_unordered(try_seed, tasks()):
+            for outcome in pool.imap_unordered(try_plan, tasks()):
                 room.release()
                 summary.add(outcome)
                 summary.real_s = time.monotonic() - began

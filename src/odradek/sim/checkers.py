@@ -485,7 +485,7 @@ class OneDirectoryPerReplica(Checker):
                     if f"{directory}/{name}" in host.disk.files:
                         continue
                     of, kind = parse_name(name)
-                    if kind is DirectoryKind.FUTURE:
+                    if kind is DirectoryKind.FUTURE and self.world.ledger.is_replica(host.id, of):
                         self.violated(f"{name} is left in {directory} of broker {host.id}")
                     if kind is DirectoryKind.CURRENT and of in found:
                         self.violated(

@@ -61,6 +61,12 @@ class Ledger:
         """The partitions that plans still want to move."""
         return {tp for node in self._plan_nodes.values() for tp in node.moves}
 
+    def is_replica(self, broker: int, tp: TopicPartition) -> bool:
+        """Whether the partition is assigned to this broker. One that was down when its replica was
+        moved to another broker keeps what it had, unused, as in Kafka."""
+        node = self.topics.get(tp.topic)
+        return node is not None and broker in node.partitions.get(tp.partition, ())
+
     def observe(self, writer: MemoryStore, operations: Sequence[Operation]) -> None:
         for operation in operations:
             path = operation.path

@@ -51,6 +51,13 @@ SLOW_MOVES = {MOVE_RATE: "2000"}
 # How long a follower's fetch waits for records: where clients are calm, half of a run is fetches.
 FETCH_WAIT_MS = ("500", "1500", "2500")
 OFFLOAD_S = (0.0, 0.0, 0.005, 0.2)
+# Wide worlds: so many partitions that requests about all of them are large, and one fault.
+WIDE_PARTITIONS = (1000, 2000)
+WIDE_FAULTS = (
+    *(Kind.KILL, Kind.STOP, Kind.PAUSE, Kind.POWER_LOSS, Kind.ERASE, Kind.ISOLATE, Kind.CUT),
+    *(Kind.STORE_CUT, Kind.STORE_EXPIRE, Kind.DEPOSE, Kind.DISK_FAIL, Kind.DISK_FULL),
+)
+WIDE_FAULT_AT_S, WIDE_FAULT_S = 5.0, 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,4 +237,38 @@ def draw_plan(seed: int, seconds: float = 60.0) -> Plan:
         protocols=list(map(str, protocols)),
         later_protocol=str(later),
         offload_s=world.dice("offload").choice(OFFLOAD_S),
+    )
+
+
+def draw_wide_plan(seed: int, seconds: float = 60.0) -> Plan:
+    """A world of a thousand partitions and more, of the seed; few clients, and one fault."""
+    world = World(seed, 1)
+    rng = world.dice("wide")
+    brokers = rng.choice([3, 3, 4])
+    replication = rng.choice([3, 3, 2])
+    protocols, later = draw_protocols(world.dice("protocols"), brokers)
+    victim, other = rng.sample(range(1, brokers + 1), 2)
+    duration_s = rng.uniform(0.1, WIDE_FAULT_S)
+    return Plan(
+        seed=seed,
+        brokers=brokers,
+        replication=replication,
+        min_isr=min(replication, rng.choice([2, 1])),
+        partitions=rng.randint(*WIDE_PARTITIONS),
+        log_dirs=rng.choice([1, 2]),
+        latency_s=rng.choice([0.0002, 0.01]),
+        seconds=seconds,
+        load=Load(
+            producers=rng.randint(1, 2),
+            idempotent=rng.choice([0.0, 1.0]),
+            consumers=rng.randint(0, 1),
+            groups=rng.randint(0, 1),
+            members=1,
+            admin=False,
+            pause=10.0,
+        ),
+        faults=[Fault(WIDE_FAULT_AT_S, rng.choice(WIDE_FAULTS), victim, other, duration_s)],
+        settings={"replica.fetch.wait.max.ms": FETCH_WAIT_MS[-1]},
+        protocols=list(map(str, protocols)),
+        later_protocol=str(later),
     )

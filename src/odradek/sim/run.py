@@ -279,6 +279,7 @@ class _Run:
             for broker in self.world.brokers()
             if hasattr(broker, "logs")
             for tp in broker.logs.future_logs
+            if now.is_replica(broker.id, tp)
         ]
         waiting = sorted(now.plan_moves() - self.history.refused)
         ills += [f"{tp} is to be moved for a plan" for tp in waiting]
