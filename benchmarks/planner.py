@@ -15,18 +15,9 @@ import time
 import numpy as np
 
 from odradek.balance.bound import least_bytes
+from odradek.balance.explain import NOT_PROVEN, reasons_outside
 from odradek.balance.model import Brokers, Cluster, Replicas, assemble
-from odradek.balance.rules import (
-    CPU,
-    DIMENSIONS,
-    DISK,
-    IN,
-    LEADER_IN,
-    OUT,
-    RESOURCES,
-    Thresholds,
-    outside,
-)
+from odradek.balance.rules import DIMENSIONS, RESOURCES, Thresholds, outside
 from odradek.balance.search import Budget, Outcome, copied, find, new_state
 
 FACTOR = 3
@@ -41,7 +32,7 @@ SHAPES = {
 DEFAULT = ("100x100k", "270x1.3M")
 HEADINGS = (
     "| brokers x replicas (topics) | outside before: cpu, in, out, disk | after, all rules "
-    "| of them by one replica | copies | bytes | x bound | leaderships | evaluations | build s "
+    "| of them proven | copies | bytes | x bound | leaderships | evaluations | build s "
     "| plan s | of it CPU s | MB |\n"
     "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
 )
@@ -128,40 +119,20 @@ def measure(shape: str) -> str:
 def row(cluster: Cluster, found: Outcome, budget: Budget, took: tuple[float, float, float]) -> str:
     f = cluster.problem
     before = outside(new_state(cluster).sums, cluster.bounds).sum(axis=0)
-    after = outside(found.sums, cluster.bounds)
-    alone = after & too_large_alone(cluster, found)
+    after = int(outside(found.sums, cluster.bounds).sum())
+    reasons = reasons_outside(cluster, found, new_state(cluster)).values()
+    proven = sum(text != NOT_PROVEN for each in reasons for text in each.values())
     slots = copied(cluster, found.broker)
     copies, total = f.size[slots].sum(), f.size.sum()
     leaderships = int((found.leader != f.first).sum())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return (
         f"| {len(f.rack):,} x {len(f.home):,} ({len(f.frozen):,}) "
-        f"| {', '.join(str(before[d]) for d in RESOURCES)} | {after.sum()} | {alone.sum()} "
+        f"| {', '.join(str(before[d]) for d in RESOURCES)} | {after} | {proven} "
         f"| {len(slots):,} = {len(slots) / len(f.home):.2%} | {copies / total:.2%} "
         f"| {copies / max(least_bytes(cluster), 1):.2f} | {leaderships:,} | {budget.spent:,} "
         f"| {' | '.join(f'{seconds:.1f}' for seconds in took)} | {peak:,} |"
     )
-
-
-def too_large_alone(cluster: Cluster, found: Outcome) -> np.ndarray:
-    """By broker and resource, whether one replica there is more than the broker's band allows, so
-    that some broker has to be outside wherever it is."""
-    f = cluster.problem
-    leads = np.zeros(len(f.home), bool)
-    leads[found.leader] = True
-    rates = f.rates[f.partition]
-    loads = {
-        CPU: np.where(leads, rates[:, 3], rates[:, 4]),
-        IN: rates[:, 0],
-        OUT: np.where(leads, rates[:, 1], rates[:, 2]),
-        DISK: f.size,
-        LEADER_IN: np.where(leads, rates[:, 0], 0),
-    }
-    largest = np.zeros_like(found.sums)
-    for dimension, load in loads.items():
-        np.maximum.at(largest[:, dimension], found.broker, load)
-    result: np.ndarray = largest > cluster.bounds.high
-    return result
 
 
 def main() -> None:

@@ -30,6 +30,8 @@ COMPLAINTS: dict[str, list[str]] = {
         "balance/test_explain.py::test_a_rack_with_one_broker_is_named",
         "balance/test_explain.py::test_missing_capacity_and_missing_brokers_are_counted",
         "balance/test_explain.py::test_what_was_not_found_is_not_called_impossible",
+        "balance/test_burden.py::test_what_a_broker_must_have_besides_may_be_too_much",
+        "balance/test_burden.py::test_no_replicas_fill_up_a_resource_with_less_of_another",
     ],
     "a restart forgets the run": [
         "controller/test_plan_moves.py::test_the_next_controller_continues",

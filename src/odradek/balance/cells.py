@@ -186,6 +186,7 @@ def _cut_out(
         first=first,
         # What has to leave its broker has left it, or found no place among all brokers.
         must_leave=np.zeros(len(slots), f.must_leave.dtype),
+        pinned=np.zeros(len(slots), f.pinned.dtype),
         allowed=_with_strangers(f.allowed.T, brokers, total, 0).T.copy(),
         rack=np.append(f.rack[brokers], racks).astype(f.rack.dtype),
         receivers=np.arange(len(brokers), dtype=f.receivers.dtype),

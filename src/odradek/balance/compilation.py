@@ -20,6 +20,8 @@ ENTRIES = (
     kernels.take_back,
     kernels.topic_pulls,
     kernels.topic_outside,
+    kernels.heaviest,
+    kernels.add_by_ratio,
 )
 
 

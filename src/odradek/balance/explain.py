@@ -12,6 +12,8 @@ import numpy as np
 
 from odradek.balance import kernels
 from odradek.balance.bound import least_bytes
+from odradek.balance.burden import ALONE, BORNE, Burdens, Company, find_burdens, loads
+from odradek.balance.kernels import State
 from odradek.balance.minimum import MINIMUM, lacking, too_few_partitions
 from odradek.balance.model import Cluster
 from odradek.balance.plan import (
@@ -49,6 +51,8 @@ RACKS = "racks"
 WALLS = {CPU: "cpu capacity", IN: "in capacity", OUT: "out capacity", DISK: "disk capacity"}
 WALLS[REPLICAS] = "replica capacity"
 NOT_PROVEN = "not found within the budget"
+# Of brokers, by index, and the dimensions that they stay outside of, why.
+Reasons = dict[int, dict[int, str]]
 # What a copy is assumed to run at where nothing else is known.
 RATE = 50_000_000
 
@@ -79,15 +83,17 @@ class Change(NamedTuple):
 def explain(cluster: Cluster, found: Outcome, facts: Facts, evaluations: int) -> Plan:
     """The plan that leads from a cluster to a placement."""
     changes = _changes(cluster, found)
-    before = new_state(cluster).sums
+    state = new_state(cluster)
+    before = state.sums
     moves = _moves(cluster, before, changes, facts.rate)
+    reasons = reasons_outside(cluster, found, state)
     return Plan(
         id=facts.id,
         created_ms=facts.created_ms,
         load_as_of_ms=facts.load_as_of_ms,
         moves=moves,
-        rules=tuple(_rules(cluster, before, found)),
-        brokers=tuple(_brokers(cluster, before, found)),
+        rules=tuple(_rules(cluster, before, found, reasons)),
+        brokers=tuple(_brokers(cluster, before, found, reasons)),
         cost=_cost(cluster, moves, facts.rate),
         bound=least_bytes(cluster),
         coverage=facts.coverage,
@@ -296,7 +302,9 @@ def _cost(cluster: Cluster, moves: Sequence[Move], rate: int) -> PlanCost:
     )
 
 
-def _brokers(cluster: Cluster, before: Array, found: Outcome) -> list[BrokerResult]:
+def _brokers(
+    cluster: Cluster, before: Array, found: Outcome, reasons: Reasons
+) -> list[BrokerResult]:
     bounds = cluster.bounds
     return [
         BrokerResult(
@@ -312,6 +320,7 @@ def _brokers(cluster: Cluster, before: Array, found: Outcome) -> list[BrokerResu
                 )
                 for d, name in enumerate(DIMENSIONS)
             },
+            reasons={DIMENSIONS[d]: text for d, text in reasons.get(at, {}).items()},
         )
         for at in range(len(cluster.brokers.ids))
     ]
@@ -320,7 +329,7 @@ def _brokers(cluster: Cluster, before: Array, found: Outcome) -> list[BrokerResu
 # Rules.
 
 
-def _rules(cluster: Cluster, before: Array, found: Outcome) -> list[RuleResult]:
+def _rules(cluster: Cluster, before: Array, found: Outcome, reasons: Reasons) -> list[RuleResult]:
     f = cluster.problem
     results = [
         _hard(ALLOWED, int(f.must_leave.sum()), found.stuck, _stranded(cluster, found)),
@@ -341,7 +350,7 @@ def _rules(cluster: Cluster, before: Array, found: Outcome) -> list[RuleResult]:
             continue
         were, are = int(out_before[:, dimension].sum()), int(out_after[:, dimension].sum())
         improved = pull_after[:, dimension].sum() < pull_before[:, dimension].sum()
-        proof = _proof(cluster, dimension) if are else ""
+        proof = _proof(cluster, dimension, reasons) if are else ""
         results.append(_soft(name, were, are, improved, proof))
     if f.crowd_stride and TOPIC_SPREAD not in cluster.thresholds.off:
         results.append(_topic_rule(cluster, found))
@@ -431,30 +440,113 @@ def _missing_capacity(cluster: Cluster, found: Outcome, dimension: int) -> str:
     )
 
 
-def _proof(cluster: Cluster, dimension: int) -> str:
-    """Why no plan brings every broker into its band; empty where that is not shown."""
-    return _largest_replica(cluster, dimension) or _forced_rack(cluster, dimension)
+def _proof(cluster: Cluster, dimension: int, reasons: Reasons) -> str:
+    """Why no plan brings every broker into its band, and for how many it is not shown; empty where
+    it is for none."""
+    texts = [each[dimension] for each in reasons.values() if dimension in each]
+    proofs = [text for text in texts if text != NOT_PROVEN]
+    proof = _largest_replica(cluster, dimension) or _forced_rack(cluster, dimension)
+    proof = proof or next(iter(proofs), "")
+    if proof and len(proofs) < len(texts):
+        proof += f"; {len(texts) - len(proofs)} of {len(texts)} brokers {NOT_PROVEN}"
+    return proof
+
+
+def reasons_outside(cluster: Cluster, found: Outcome, state: State) -> Reasons:
+    """Why each broker that stays outside its band does so, by dimension."""
+    here = outside(found.sums, cluster.bounds)
+    reasons: Reasons = {}
+    if not here.any():
+        return reasons
+    state = state._replace(broker=found.broker, leader=found.leader)
+    company = Company(cluster)
+    burdens = find_burdens(cluster, state, company)
+    concerned = np.flatnonzero(here.any(axis=0)).tolist()
+    by_rack = {d: _forced_rack(cluster, d) for d in concerned}
+    too_little = {d: _left_over(cluster, company, d) for d in concerned}
+    for broker, dimension in np.argwhere(here).tolist():
+        text = NOT_PROVEN
+        filled_up = np.flatnonzero(
+            (burdens.slot[broker] >= 0) & (burdens.filled[broker] == dimension)
+        )
+        if burdens.slot[broker, dimension] >= 0:
+            text = _burden(cluster, found, burdens, broker, dimension)
+        elif len(filled_up):
+            text = _burden(cluster, found, burdens, broker, int(filled_up[0]))
+        elif found.sums[broker, dimension] < cluster.bounds.low[broker, dimension]:
+            text = too_little[dimension] or by_rack[dimension] or NOT_PROVEN
+        elif by_rack[dimension]:
+            text = by_rack[dimension]
+        reasons.setdefault(broker, {})[dimension] = text
+    return reasons
+
+
+def _burden(cluster: Cluster, found: Outcome, burdens: Burdens, broker: int, dimension: int) -> str:
+    """What a broker has that would be too much for any."""
+    slot = int(burdens.slot[broker, dimension])
+    filled = int(burdens.filled[broker, dimension])
+    p = int(cluster.problem.partition[slot])
+    leads = found.leader[p] == slot
+    load = int(loads(cluster, np.array([slot]), np.array([leads]))[0, dimension])
+    share, high = (
+        max(int(each[broker, dimension]), 1) for each in (cluster.bounds.share, cluster.bounds.high)
+    )
+    name, what = cluster.name(p), DIMENSIONS[dimension]
+    if filled == ALONE:
+        return _too_large(name, load / share, what)
+    least = float(burdens.least[broker, dimension])
+    return (
+        f"{name} {'as leader' if leads else 'as follower'} is {load / share:.0%} of a broker's "
+        f"share of {what}, and filling up {DIMENSIONS[filled]} takes {(least - load) / share:.1%} "
+        f"more at least: {least / share:.1%} of {high / share:.1%}"
+    )
+
+
+def _too_large(name: str, part: float, what: str) -> str:
+    return f"{name} alone is {part:.0%} of a broker's share of {what}: more partitions would help"
 
 
 def _largest_replica(cluster: Cluster, dimension: int) -> str:
     f = cluster.problem
-    loads = {
+    heaviest = {
         CPU: f.rates[:, 3],
         IN: f.rates[:, 0],
         OUT: f.rates[:, 1],
         LEADER_IN: f.rates[:, 0],
         DISK: np.maximum.reduceat(f.size, f.start[:-1]) if len(f.size) else f.size,
     }.get(dimension)
-    if loads is None or not len(loads):
+    if heaviest is None or not len(heaviest):
         return ""
-    p = int(np.argmax(loads))
+    p = int(np.argmax(heaviest))
     high = int(f.high[f.receivers, dimension].max())
-    if loads[p] <= high:
+    if heaviest[p] <= high:
         return ""
     share = max(int(cluster.bounds.share[f.receivers, dimension].max()), 1)
+    return _too_large(cluster.name(p), heaviest[p] / share, DIMENSIONS[dimension])
+
+
+def _left_over(cluster: Cluster, company: Company, dimension: int) -> str:
+    """What replicas that are too large alone leave for the brokers that have none of them."""
+    f = cluster.problem
+    if dimension not in BORNE or not len(f.size):
+        return ""
+    top = int(f.high[f.receivers, dimension].max())
+    followers = np.diff(f.start) - 1
+    roles = [(f.size, np.ones(1, np.int64))]
+    if dimension != DISK:
+        roles = [
+            (company.load(dimension, 1, np.maximum), np.ones(1, np.int64)),
+            (company.load(dimension, 0, np.maximum), followers),
+        ]
+    large = sum(int(((load > top) * times).sum()) for load, times in roles)
+    left = sum(int((np.where(load > top, 0, load) * times).sum()) for load, times in roles)
+    lows = np.sort(f.low[f.receivers, dimension])[: max(len(f.receivers) - large, 0)]
+    needed = int(lows.sum())
+    if not large or left >= needed:
+        return ""
     return (
-        f"{cluster.name(p)} alone is {loads[p] / share:.0%} of a broker's share of "
-        f"{DIMENSIONS[dimension]}: more partitions would help"
+        f"{DIMENSIONS[dimension]}: beside {large} replicas that are too large for any "
+        f"broker {left:,} are left, and the other {len(lows)} brokers need {needed:,}"
     )
 
 

@@ -41,6 +41,7 @@ TARGETS = 8
 DRAWS = 4
 REPAIR_TARGETS = 256
 SWAPPED = 6
+SWAPPED_FOR = 32
 WINDOW_FACTOR = 32
 STEPS_PER_VISIT = 50_000
 # After so many visits in which nothing relieved it, a broker's dimension is left as it is: its
@@ -49,6 +50,10 @@ FAILURES_MAX = 2
 # Columns of `weight`, and how much the rounding of a weight may hide.
 WEIGHT_CPU, WEIGHT_IN, WEIGHT_OUT, WEIGHT_DISK, WEIGHT_ONE = range(5)
 ROUNDING = 1.00001
+# Classes of ratios are so many bits of their numbers; 1/4096 wide, and from the least on.
+RATIO_SHIFT = 40
+RATIO_MIN = 1 / 256
+RATIO_CLASSES = 16 * 4096
 # Room for the candidates of a step: the largest width of the search.
 WIDTH_MAX = 512
 
@@ -79,6 +84,7 @@ class Problem(NamedTuple):
     first: Array  # of each partition the slot that leads before
     must_leave: Array  # of each slot whether it may not stay on its broker
     frozen: Array  # of each topic whether its replicas stay where they may
+    pinned: Array  # of each slot whether it stays, and leads if it does (`burden`)
     group: Array  # of each topic its row in `allowed`
     allowed: Array  # by group and broker, whether replicas may come there
     rack: Array  # of each broker
@@ -520,7 +526,7 @@ def choose_slots(
             most = float(min(s.weight[slot, column], need * s.weight[slot, WEIGHT_ONE]))
             if most * ROUNDING <= s.worth[n - 1]:
                 continue
-        if f.frozen[f.topic[f.partition[slot]]]:
+        if f.frozen[f.topic[f.partition[slot]]] or f.pinned[slot]:
             continue
         v = load_in(f, s, slot, d)
         if v <= 0:
@@ -546,6 +552,24 @@ def choose_slots(
     return n + plain
 
 
+@compiled
+def choose_any(f: Number, s: Number, b: Number, width: Number, row: Number) -> Number:
+    """Write the next slots of a broker that may leave it into a row of `chosen`; how many."""
+    count = s.held[b]
+    n = 0
+    at = s.cursor[b] % max(count, 1)
+    for _ in range(min(count, WINDOW_FACTOR * width)):
+        if n == width:
+            break
+        slot = s.entries[s.begin[b] + at]
+        at = at + 1 if at + 1 < count else 0
+        stays = f.frozen[f.topic[f.partition[slot]]] or f.pinned[slot]
+        s.chosen[row, n] = slot
+        n += 0 if stays else 1
+    s.cursor[b] = at
+    return n
+
+
 # One step for one broker.
 
 
@@ -564,7 +588,7 @@ def step_by_leadership(
         slot = s.entries[s.begin[b] + at]
         at = at + 1 if at + 1 < count else 0
         p = f.partition[slot]
-        if f.frozen[f.topic[p]] or (s.leader[p] == slot) != over:
+        if f.frozen[f.topic[p]] or (s.leader[p] == slot) != over or f.pinned[s.leader[p]]:
             continue
         tried += 1
         if tried > 2 * width:
@@ -614,25 +638,28 @@ def step_by_move(
 
 @compiled
 def step_by_swap(f: Number, s: Number, b: Number, d: Number, over: Number, need: Number) -> Number:
-    """Swap a replica of a broker for one of another; whether there was a pair that relieves."""
+    """Swap a replica that is heavy in a dimension for any that is not, of a broker at the other
+    end; whether there was a pair that relieves."""
     best, best_one, best_other = 0.0, -1, -1
     brokers = choose_brokers(f, s, b, d, over)
     for i in range(brokers):
         other = s.targets[i]
-        mine = choose_slots(f, s, b, d, need, SWAPPED, 0)
-        theirs = choose_slots(f, s, other, d, need, SWAPPED, 1)
-        for j in range(mine):
+        giver = b if over else other
+        taker = other if over else b
+        heavy = choose_slots(f, s, giver, d, need, SWAPPED, 0)
+        light = choose_any(f, s, taker, SWAPPED_FOR, 1)
+        for j in range(heavy):
             one = s.chosen[0, j]
-            if not may_go(f, s, one, other):
+            if not may_go(f, s, one, taker):
                 continue
-            for k in range(theirs):
+            for k in range(light):
                 two = s.chosen[1, k]
-                if f.partition[one] == f.partition[two] or not may_go(f, s, two, b):
+                if f.partition[one] == f.partition[two] or not may_go(f, s, two, giver):
                     continue
                 change = swap_change(f, s, one, two)
                 if change > -WORTHWHILE:
                     continue
-                score = -change / (price(f, s, one, other) + price(f, s, two, b))
+                score = -change / (price(f, s, one, taker) + price(f, s, two, giver))
                 if score > best:
                     best, best_one, best_other = score, one, two
     if best_one < 0:
@@ -814,7 +841,7 @@ def spread_topic(f: Number, s: Number, begin: Number, end: Number, b: Number) ->
     for slot in range(begin, end):
         if s.crowd[row + b] <= f.topic_high[t]:
             break
-        if s.broker[slot] != b:
+        if s.broker[slot] != b or f.pinned[slot]:
             continue
         best, best_taker = -WORTHWHILE, -1
         count = choose_brokers(f, s, b, REPLICAS, True)
@@ -848,6 +875,41 @@ def take_back(f: Number, s: Number, slots: Number, partitions: Number) -> Number
             lead(f, s, p, f.first[p])
             undone += 1
     return undone
+
+
+# What no placement can change.
+
+
+@compiled
+def add_by_ratio(
+    taken: Number, brought: Number, unit: Number, enough: Number, sums: Number
+) -> None:
+    """Add up what replicas bring of one thing, in classes by how much of another they take for it.
+    The first class has those that take nearly none: if they bring enough, no other matters."""
+    lowest = np.float64(RATIO_MIN).view(np.int64) >> RATIO_SHIFT
+    for i in range(len(taken)):
+        if sums[0] >= enough:
+            return
+        ratio = np.float64(unit * taken[i] / max(brought[i], 1))
+        at = (ratio.view(np.int64) >> RATIO_SHIFT) - lowest
+        sums[min(max(at, 0), len(sums) - 1)] += brought[i]
+
+
+@compiled
+def heaviest(f: Number, s: Number, found: Number, most: Number) -> None:
+    """Write the slot of each broker that adds most to it in each dimension that one replica may be
+    too much in, and how much. Without branches, for the reason that `pull_at` gives."""
+    for slot in range(len(s.broker)):
+        b = s.broker[slot]
+        p = f.partition[slot]
+        led = int(s.leader[p] == slot)
+        for d in (CPU, IN, OUT, DISK, LEADER_IN):
+            column = (d == CPU) * (RATE_CPU_FOLLOWER - led)
+            column += (d == OUT) * (RATE_OUT_FOLLOWER - led)
+            v = f.rates[p, column] * (led | int(d != LEADER_IN))
+            v = f.size[slot] if d == DISK else v
+            found[b, d] = slot if v > most[b, d] else found[b, d]
+            most[b, d] = max(v, most[b, d])
 
 
 @compiled

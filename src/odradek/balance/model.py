@@ -225,8 +225,7 @@ def assemble(
     receives = _receivers(brokers, scope)
     if not receives.any():
         raise InvalidModel("no broker is left that could receive a replica")
-    racks, rack_names = _racks(brokers)
-    start = replicas.start
+    (racks, rack_names), start = _racks(brokers), replicas.start
     partition = np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start))
     group, allowed = _groups(replicas.topics, brokers, receives, scope)
     frozen = np.array([name in scope.excluded for name in replicas.topics], np.uint8)
@@ -252,6 +251,7 @@ def assemble(
         first=start[:-1].copy(),
         must_leave=_must_leave(replicas, partition, brokers, allowed[group], frozen, scope),
         frozen=frozen | np.isin(np.arange(len(frozen)), list(leaders_min)),
+        pinned=np.zeros(len(partition), np.uint8),
         group=group,
         allowed=allowed,
         rack=racks,

@@ -37,6 +37,7 @@ def page_of(plan: Plan) -> str:
             "<h2>Brokers</h2><p>Hollow: before. Filled: after. Grey: the band around a broker's "
             "share, which is the line in the middle.</p>",
             _brokers(plan),
+            _reasons(plan),
             "<h2>Moves</h2>",
             _moves(plan),
             "</body></html>\n",
@@ -71,6 +72,19 @@ def _brokers(plan: Plan) -> str:
     ]
     headings = "".join(f"<th>{escape(name)}</th>" for name in names)
     return f"<table><tr><th>broker</th><th>rack</th>{headings}</tr>{''.join(rows)}</table>"
+
+
+def _reasons(plan: Plan) -> str:
+    """Why brokers stay outside their bands."""
+    rows = [
+        f"<tr><td>{each.broker}</td><td>{escape(name)}</td><td>{escape(text)}</td></tr>"
+        for each in plan.brokers
+        for name, text in each.reasons.items()
+    ]
+    if not rows:
+        return ""
+    heading = "<tr><th>broker</th><th>outside</th><th>why</th></tr>"
+    return f"<table>{heading}{''.join(rows)}</table>"
 
 
 def _bar(span: Span) -> str:

@@ -7,7 +7,7 @@ in a file or a topic and carried out later. What comes from there is checked fie
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from odradek.placement import format_reassignment
@@ -76,12 +76,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class BrokerResult:
-    """What a plan does to one broker, by resource."""
+    """What a plan does to one broker, by resource; for those that stay outside their band, why."""
 
     broker: int
     rack: str | None
     state: str
     resources: Mapping[str, Span]
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class Plan:
                     "rack": broker.rack,
                     "state": broker.state,
                     "resources": {name: _fields(span) for name, span in broker.resources.items()},
+                    "reasons": dict(broker.reasons),
                 }
                 for broker in self.brokers
             ],
@@ -312,7 +314,16 @@ def _read_broker(broker: _Reader) -> BrokerResult:
         rack=broker.text_or_none("rack"),
         state=broker.text("state"),
         resources={name: _read_span(resources.inner(name)) for name in resources.found},
+        reasons=_read_reasons(broker),
     )
+
+
+def _read_reasons(broker: _Reader) -> dict[str, str]:
+    """A plan that was kept by an earlier version has none."""
+    if "reasons" not in broker.found:
+        return {}
+    reasons = broker.inner("reasons")
+    return {name: reasons.text(name) for name in reasons.found}
 
 
 def _read_span(span: _Reader) -> Span:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from odradek.balance import kernels
+from odradek.balance.burden import Company, find_burdens, taken_as_given
 from odradek.balance.kernels import EVALUATIONS, SEED, Problem, State
 from odradek.balance.minimum import meet_minimum
 from odradek.balance.model import Cluster
@@ -136,9 +137,10 @@ def pulls(cluster: Cluster, sums: Array) -> Array:
 def find(cluster: Cluster, budget: Budget | None = None) -> Outcome:
     """The best placement within a budget; the one there is, if no other is worth its cost."""
     budget = budget or Budget()
-    found = _settled(cluster, USUAL_WIDTHS, NARROW_EVALUATIONS_MAX, budget)
+    company = Company(cluster)
+    found = _settled(cluster, USUAL_WIDTHS, NARROW_EVALUATIONS_MAX, budget, company)
     if budget.has_more:
-        wider = _settled(cluster, WIDER_WIDTHS, None, budget)
+        wider = _settled(cluster, WIDER_WIDTHS, None, budget, company)
         # A search that was cut off is unfinished; the one before it was not.
         if not budget.is_cut and _is_better(wider, found, len(cluster.problem.rack)):
             found = wider
@@ -146,32 +148,40 @@ def find(cluster: Cluster, budget: Budget | None = None) -> Outcome:
 
 
 def _settled(
-    cluster: Cluster, widths: Sequence[int], narrow_max: int | None, budget: Budget
+    cluster: Cluster,
+    widths: Sequence[int],
+    narrow_max: int | None,
+    budget: Budget,
+    company: Company,
 ) -> Outcome:
     """What was found is searched again, as if it had been carried out, until nothing more moves: so
     a plan that was carried out is followed by none."""
     here = cluster
-    found = widest(here, widths, narrow_max, budget)
+    found = widest(here, widths, narrow_max, budget, company)
     for _ in range(CONTINUATIONS_MAX):
         if found.is_like(here) or budget.is_cut:
             break
         here = carried_out(here, found)
-        found = widest(here, widths, narrow_max, budget)
+        found = widest(here, widths, narrow_max, budget, company)
     return found._replace(cost=cost_of(cluster, found.broker, found.leader))
 
 
 def widest(
-    cluster: Cluster, widths: Sequence[int], narrow_max: int | None, budget: Budget
+    cluster: Cluster,
+    widths: Sequence[int],
+    narrow_max: int | None,
+    budget: Budget,
+    company: Company,
 ) -> Outcome:
     """The best of a narrow search and of wider ones, unless the narrower took too long for that."""
     before = budget.spent
-    best = _search(cluster, widths[0], budget)
+    best = _search(cluster, widths[0], budget, company)
     for width in widths[1:]:
         spent = budget.spent - before
         # Without a move there is no cost to lower, unless something is still outside.
         if budget.is_cut or not spent or (narrow_max is not None and spent > narrow_max):
             break
-        found = _search(cluster, width, budget)
+        found = _search(cluster, width, budget, company)
         if not budget.is_cut and _is_better(found, best, len(cluster.problem.rack)):
             best = found
     return best
@@ -188,19 +198,19 @@ def _is_better(found: Outcome, best: Outcome, brokers: int) -> bool:
     return found.pull <= best.pull + hairs and found.cost < best.cost
 
 
-def _search(cluster: Cluster, width: int, budget: Budget) -> Outcome:
+def _search(cluster: Cluster, width: int, budget: Budget, company: Company) -> Outcome:
     """One search from the placement as it is. What it gains beside repairs must be worth it."""
     f = cluster.problem
     state = new_state(cluster)
     stuck = repair(cluster, state)
     repaired, led = state.broker.copy(), state.leader.copy()
-    start = _total_pull(cluster, state)
+    start = _total_pull(cluster, state, company)
     try:
-        _improve(cluster, state, width, budget)
+        _improve(cluster, state, width, budget, company)
     except Stopped:
         pass
     budget.spent += int(state.counters[EVALUATIONS])
-    reached = _total_pull(cluster, state)
+    reached = _total_pull(cluster, state, company)
     if start - reached <= max(PULL_MIN, start * LEAST_GAIN):
         state.broker[:] = repaired
         state.leader[:] = led
@@ -217,7 +227,7 @@ def resumed(cluster: Cluster, broker: Array, leader: Array, width: int, budget: 
     state.broker[:] = broker
     state.leader[:] = leader
     kernels.count_up(cluster.problem, state)
-    _improve(cluster, state, width, budget)
+    _improve(cluster, state, width, budget, Company(cluster))
     budget.spent += int(state.counters[EVALUATIONS])
     return state
 
@@ -246,16 +256,17 @@ def relocated(cluster: Cluster, slots: Array) -> Array:
     return state.broker
 
 
-def _improve(cluster: Cluster, state: State, width: int, budget: Budget) -> None:
-    f = cluster.problem
-    relieve(cluster, state, width, budget)
-    if kernels.spread(f, state):
-        relieve(cluster, state, width, budget)
-    _take_back(f, state)
-    relieve(cluster, state, width, budget)
-    _take_back(f, state)
-    # What is taken back for nothing may leave a broker a little outside, and another less so.
-    relieve(cluster, state, width, budget)
+def _improve(cluster: Cluster, state: State, width: int, budget: Budget, company: Company) -> None:
+    burdened = taken_as_given(cluster, find_burdens(cluster, state, company))
+    relieve(burdened, state, width, budget)
+    if kernels.spread(burdened.problem, state):
+        relieve(burdened, state, width, budget)
+    for _ in range(2):
+        # Burdens that shared a broker have parted.
+        burdened = taken_as_given(cluster, find_burdens(cluster, state, company))
+        _take_back(burdened.problem, state)
+        # What is taken back for nothing may leave a broker a little outside, and another less so.
+        relieve(burdened, state, width, budget)
 
 
 def relieve(cluster: Cluster, state: State, width: int, budget: Budget) -> None:
@@ -290,15 +301,19 @@ def _take_back(f: Problem, state: State) -> None:
     """Undo what the placement does as well without, the largest first."""
     stays = f.frozen[f.topic].astype(bool)
     for _ in range(ROUNDS_COMPARED):
-        slots = np.flatnonzero((state.broker != f.home) & ~stays[f.partition])
+        slots = np.flatnonzero((state.broker != f.home) & ~stays[f.partition] & (f.pinned == 0))
         slots = slots[np.argsort(-f.size[slots], kind="stable")]
-        partitions = np.flatnonzero((state.leader != f.first) & ~stays)
+        partitions = np.flatnonzero(
+            (state.leader != f.first) & ~stays & (f.pinned[state.leader] == 0)
+        )
         if not kernels.take_back(f, state, slots, partitions):
             return
 
 
-def _total_pull(cluster: Cluster, state: State) -> float:
-    total = float(pulls(cluster, state.sums).sum())
+def _total_pull(cluster: Cluster, state: State, company: Company) -> float:
+    """How hard all brokers are pulled, beside what no plan could change."""
+    burdened = taken_as_given(cluster, find_burdens(cluster, state, company))
+    total = float(pulls(burdened, state.sums).sum())
     return total + float(kernels.topic_pulls(cluster.problem, state))
 
 

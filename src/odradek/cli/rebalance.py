@@ -375,6 +375,9 @@ def show(cluster: "Blocking", plan: str, why: bool, html: Path | None, as_json: 
         print_json(found.to_dict())
         return
     print_moves(found, why=why)
+    for broker in found.brokers if why else ():
+        for name, text in broker.reasons.items():
+            click.echo(f"broker {broker.broker} stays outside its band of {name}: {text}")
     click.echo(in_short(found))
 
 
