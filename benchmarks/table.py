@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import statistics
 import struct
 import subprocess
@@ -25,7 +26,7 @@ import pyarrow.parquet as pq
 
 from odradek.spark.tables.append import Staging, append, open_for
 from odradek.spark.tables.compaction import compact
-from odradek.spark.tables.location import Location
+from odradek.spark.tables.location import Location, sync
 from odradek.spark.tables.merge import merge
 from odradek.spark.tables.retention import properties
 from odradek.spark.tables.statistics import statistics_of
@@ -183,24 +184,65 @@ def spark_tables(home: Path) -> None:
             ours.append(landed(table, number, schema, partial(staging.write, frame, number)))
         ratio = min(plain[1:]) / min(ours[1:])
         report(f"land {ROWS:,} rows / plain Parquet", ratio, "", ">= 0.95", ratio >= 0.95)
-        tiny = spark.sql(SQL.format(rows=1000)).coalesce(2)
-        took = [
-            landed(table, number, schema, partial(staging.write, tiny, number))
-            for number in range(100, 120)
-        ]
-        small_plain = statistics.median(
-            [seconds(lambda: tiny.write.mode("append").parquet(str(home / "tiny"))) for _ in took]
-        )
-        small_ours = statistics.median(took)
-        ratio = small_ours / small_plain
-        name = f"a batch of 1,000 rows, {small_ours * 1000:.0f} ms / plain Parquet"
-        report(name, ratio, "", "<= 1.30", ratio <= 1.30)
+        _small_batches(spark, home)
         counted = _counts(spark, tables, home)
         report("count of the table / plain Parquet", counted, "", ">= 0.95", counted >= 0.95)
         opened = _opened(spark, tables, home / "many")
         report("tables.read opens 2,000 files", opened, "s", "<= 1", opened <= 1)
     finally:
         spark.stop()
+
+
+def _small_batches(spark: Any, home: Path) -> None:
+    """Three ways to land 1,000 rows, in turns: whichever came first would warm Java up for the
+    others."""
+    frame = spark.sql(SQL.format(rows=1000)).coalesce(2)
+    schema = frame.schema.json()
+    table = open_for(Location.of(home / "small"), schema)
+    staging = Staging(home / "small", "q/s", [])
+    took: dict[str, list[float]] = {"plain": [], "before": [], "table": []}
+    for number in range(10 + 30):
+        now = {
+            "plain": seconds(partial(frame.write.mode("append").parquet, str(home / "tiny"))),
+            "before": seconds(partial(_land_as_before, frame, home / "before", number)),
+            "table": landed(table, number, schema, partial(staging.write, frame, number)),
+        }
+        if number >= 10:
+            for name, value in now.items():
+                took[name].append(value)
+    middle = {name: statistics.median(values) for name, values in took.items()}
+    ratio = middle["table"] / middle["before"]
+    name = f"a batch of 1,000 rows, {middle['table'] * 1000:.0f} ms / files before tables"
+    report(name, ratio, "", "<= 1.10", ratio <= 1.10)
+    ratio = middle["table"] / middle["plain"]
+    report("  and / plain Parquet", ratio, "", "<= 1.30", ratio <= 1.30)
+
+
+def _land_as_before(frame: Any, root: Path, number: int) -> None:
+    """As pipelines landed files before there were tables: staged with their rows counted, synced,
+    decided by a list that is put if absent, renamed."""
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    attempt, lists = root / "staging" / f"{number}-{uuid.uuid4().hex}", root / "batches"
+    attempt.mkdir(parents=True)
+    lists.mkdir(exist_ok=True)
+    counted = Observation()
+    frame.observe(counted, count(lit(1)).alias("rows")).write.mode("append").parquet(str(attempt))
+    files = sorted(attempt.glob("*.parquet"))
+    for file in files:
+        sync(file)
+    names = [file.name for file in files]
+    new = lists / f".{number}.json.{uuid.uuid4().hex}"
+    new.write_text(json.dumps({"files": names, "rows": counted.get["rows"]}))
+    sync(new)
+    os.link(new, lists / f"{number}.json")
+    new.unlink()
+    sync(lists)
+    for file in files:
+        file.rename(root / file.name)
+    sync(root)
+    shutil.rmtree(attempt)
 
 
 def _counts(spark: Any, tables: Any, home: Path) -> float:

@@ -82,3 +82,22 @@ def test_without_the_extra_one_line_says_what_to_install(root: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr == f"Error: {INSTALL}\n"
+
+
+VERBS = ["info", "history", "show", "compact", "vacuum", "restore --version 1", "check"]
+
+
+def test_no_verb_needs_spark(root: Path) -> None:
+    program = f"""
+import sys
+sys.modules["pyspark"] = sys.modules["py4j"] = None
+from click.testing import CliRunner
+from odradek.cli.table import table
+assert set(table.commands) == {{verb.split()[0] for verb in {VERBS}}}
+for verb in {VERBS}:
+    name, *options = verb.split()
+    done = CliRunner().invoke(table, [name, {str(root)!r}, *options])
+    assert done.exit_code == 0, (verb, done.output, done.exception)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,10 +1,13 @@
 """A session's Java is found: what JAVA_HOME says, what is on the path, the wheel, or advice."""
 
+import socketserver
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
@@ -160,6 +163,39 @@ def test_a_spark_that_does_not_come_up_is_one_line(
         open_session("p", "local[1]", log=log)
     assert str(caught.value) == f"Java did not start Spark: {reason} (see {log})"
     assert (log.exists() and log.read_text() == REFUSAL) == logged
+
+
+class Server:
+    """Spark's server of accumulators, with the handler that Python gives every server."""
+
+    handle_error: Any = socketserver.BaseServer.handle_error
+
+
+class Context:
+    """A SparkContext that comes up."""
+
+    def __init__(self, **_: object) -> None:
+        self._accumulatorServer = Server()
+        contexts.append(self)
+
+
+contexts: list[Context] = []
+
+
+def test_what_a_java_that_ends_leaves_behind_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A traceback that Python's servers print where the other side ends in mid-sentence."""
+    monkeypatch.setattr(session, "_start_java", lambda conf, log: None)
+    monkeypatch.setattr(pyspark, "SparkContext", Context)
+    log = tmp_path / "spark.log"
+    session._start_spark(pyspark.SparkConf(loadDefaults=False), log)
+    try:
+        raise EOFError("in mid-sentence")
+    except EOFError:
+        contexts.pop()._accumulatorServer.handle_error(None, ("127.0.0.1", 1))
+    assert log.read_text().endswith("EOFError: in mid-sentence\n")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_what_transform_with_state_wants_is_installed() -> None:

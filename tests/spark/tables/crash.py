@@ -56,7 +56,7 @@ class Frame:
     def mode(self, _: str) -> "Frame":
         return self
 
-    def option(self, _: str, __: str) -> "Frame":
+    def options(self, **_: str) -> "Frame":
         return self
 
     def partitionBy(self, *_: str) -> "Frame":  # noqa: N802  # Spark's name

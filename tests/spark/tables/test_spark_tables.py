@@ -1,6 +1,8 @@
 """Tables and Spark: read natively, as a stream, in joins, and written to a bucket."""
 
+import ast
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -134,6 +136,34 @@ def run(spark: Any, home: Path, text: str) -> None:
     running = Run(parse(text + SPARK, home / "chained.toml"), spark)
     running.start()
     running.wait()
+
+
+SHOWN = re.compile(r"^```python\n(import duckdb, polars\n.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_same_table_opened_by_everything_as_the_documentation_shows(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code of docs/spark.md itself: an import, an assignment, or what a reader returns."""
+    page = Path(__file__).parents[3] / "docs" / "spark.md"
+    (code,) = SHOWN.findall(page.read_text())
+    monkeypatch.chdir(tmp_path)
+    clicks = spark.createDataFrame([("ann", "/"), ("bob", "/help")], "user string, page string")
+    landed(spark, tmp_path / "lake" / "clicks", clicks, [])
+    names: dict[str, Any] = {"spark": spark}
+    opened = {}
+    for statement in ast.parse(code).body:
+        text = ast.unparse(statement)
+        if isinstance(statement, ast.Expr):
+            opened[text.split("(")[0]] = eval(text, names)
+        else:
+            exec(text, names)
+    by_spark, by_polars, by_duckdb, by_pandas = opened.values()
+    assert list(opened) == ["tables.read", "polars.scan_delta", "duckdb.sql", "DeltaTable"]
+    assert sorted(map(tuple, by_spark.collect())) == [("ann", "/"), ("bob", "/help")]
+    assert by_polars.to_dicts() == [{"user": "ann", "page": "/"}]
+    assert sorted(by_duckdb.fetchall()) == [("/", 1), ("/help", 1)]
+    assert sorted(by_pandas["user"]) == ["ann", "bob"]
 
 
 def test_tables_are_chained_joined_updated_and_replaced(spark: Any, tmp_path: Path) -> None:

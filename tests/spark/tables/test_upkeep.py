@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from tests.spark.tables.rows import (
@@ -90,6 +91,22 @@ def test_files_become_one_and_readers_find_the_same_rows(tmp_path: Path) -> None
     assert land(table, 8, [0]) == (None, 0)
     with pytest.raises(TableError, match="no column y to sort by"):
         list(compact(table, sort_by=["y"]))
+
+
+def test_only_columns_whose_values_repeat_get_a_dictionary(tmp_path: Path) -> None:
+    """Arrow's own choice is one for every column, of up to a megabyte."""
+    schema = schema_of(x="long", page="string")
+    table = numbers(tmp_path / "t", schema)
+    rows = [pa.table({"x": range(n, n + 50), "page": ["a", "b"] * 25}) for n in range(0, 400, 50)]
+    append(table, Batch("q/s", 0), schema, lambda: [written(tmp_path / "t", one) for one in rows])
+    (done,) = compact(table)
+    group = pq.read_metadata(tmp_path / "t" / done.into.path).row_group(0)
+    has_dictionary = {
+        (column := group.column(index)).path_in_schema: column.has_dictionary_page
+        for index in range(2)
+    }
+    assert has_dictionary == {"x": False, "page": True}
+    assert found(tmp_path / "t") == list(range(400))
 
 
 def test_a_rewrite_whose_input_is_gone_is_dropped(tmp_path: Path) -> None:

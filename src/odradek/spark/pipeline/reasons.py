@@ -26,34 +26,28 @@ MISFIT = "it does not fit the schema"
 def reason(form: str, value: bytes | None, schema: StructType) -> str:
     """Why a value is no JSON or CSV of this schema. Never raises: whatever cannot be explained is
     still a letter, and a failure here would come again with each attempt at its batch."""
-    explain = why_not_json if form == "json" else why_not_csv
+    if value is None:
+        return NO_VALUE
+    explain = _why_not_json if form == "json" else _why_not_csv
     try:
-        return explain(value, schema)
+        return explain(value.decode(), schema)
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte {error.start} is {value[error.start]:#04x}"
     except Exception:  # nested too deeply, a line break or 128 KB in one cell: for Python's readers
         return MISFIT
 
 
-def why_not_json(value: bytes | None, schema: StructType) -> str:
-    """What keeps a value from being an object of this schema."""
-    if value is None:
-        return NO_VALUE
+def _why_not_json(text: str, schema: StructType) -> str:
+    """What keeps a text from being an object of this schema."""
     try:
-        parsed = json.loads(value.decode())
-    except UnicodeDecodeError as error:
-        return f"not UTF-8: byte {error.start} is {value[error.start]:#04x}"
+        parsed = json.loads(text)
     except ValueError as error:
         return f"not JSON: {error}"
     return _misfit(parsed, schema, "") or MISFIT
 
 
-def why_not_csv(value: bytes | None, schema: StructType) -> str:
-    """What keeps a value from being a line of this schema."""
-    if value is None:
-        return NO_VALUE
-    try:
-        text = value.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8: byte {error.start} is {value[error.start]:#04x}"
+def _why_not_csv(text: str, schema: StructType) -> str:
+    """What keeps a text from being a line of this schema."""
     cells = next(csv.reader([text]), [])
     if len(cells) != len(schema.fields):
         return f"{len(cells)} columns, and the schema has {len(schema.fields)}"

@@ -18,6 +18,7 @@ from odradek.spark.lookup import connect
 from odradek.spark.options import source_options
 from odradek.spark.pipeline.progress import QueryProgress, batches_of, progress_of
 from odradek.spark.pipeline.runner import Run
+from odradek.spark.tables.retention import seconds
 from odradek.wire.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -28,14 +29,14 @@ CLOSE_S = 10.0
 # For the first answer: a run that ends because the address is wrong should not wait for it again.
 CONTACT_S = 3.0
 DELIVERY_TIMEOUT_S = 10.0
-UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
 
 
 def milliseconds(interval: str) -> int | None:
     """Of an interval as Spark takes it, "10 seconds"; None for what is none."""
-    number, _, unit = interval.partition(" ")
-    length = UNITS_MS.get(unit.rstrip("s"))
-    return int(number) * length if number.isdecimal() and length else None
+    try:
+        return round(seconds(interval) * 1000)
+    except ValueError:
+        return None
 
 
 def report_of(progress: QueryProgress, time_ms: int, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -251,13 +251,11 @@ class _Reader:
         return str((self._path.parent / path).resolve())
 
     def _name(self, table: "_Table") -> str:
-        name = table.text("name")
-        if not NAME.fullmatch(name):
-            raise self.error((*table.where, "name"), "letters, digits and _ make a name")
+        name = table.name()
         # Spark's views have no upper and lower case: a second would take the place of the first.
         for view in self._views:
             if view.lower() == name.lower():
-                raise self.error((*table.where, "name"), f"there is a view {view} already")
+                raise table.error("name", f"there is a view {view} already")
         self._views.add(name)
         return name
 
@@ -267,7 +265,7 @@ class _Reader:
             return None
         delay = inner.text("delay")
         if not INTERVAL.fullmatch(delay):
-            raise self.error((*inner.where, "delay"), 'a time such as "30 seconds"')
+            raise inner.error("delay", 'a time such as "30 seconds"')
         return Watermark(inner.text("column"), delay)
 
     def _source(self, values: tuple[dict[str, Any], Where], bootstrap: str) -> Source:
@@ -297,13 +295,13 @@ class _Reader:
         try:
             Location.of(path)
         except TableError as error:
-            raise self.error((*table.where, "path"), str(error)) from None
+            raise table.error("path", str(error)) from None
 
     def _check_ddl(self, table: "_Table", schema: str) -> None:
         try:
             check_schema(schema)
         except DdlError as error:
-            raise self.error((*table.where, "schema"), str(error)) from None
+            raise table.error("schema", str(error)) from None
 
     def _topics(self, table: "_Table", bootstrap: str) -> Source:
         options = table.texts("options")
@@ -366,15 +364,15 @@ class _Reader:
         try:
             check()
         except FileNotFoundError as error:
-            raise self.error((*table.where, name), f"there is no file {error.filename}") from None
+            raise table.error(name, f"there is no file {error.filename}") from None
         except (OSError, ValueError) as error:
-            raise self.error((*table.where, name), str(error)) from None
+            raise table.error(name, str(error)) from None
 
     def _check_avro(self, table: "_Table", how: Decode) -> None:
         if how.schema_file is None or how.schema:
             raise self.error(table.where, "avro is decoded by the schema of a schema_file")
         if how.registry and not how.confluent:
-            raise self.error((*table.where, "registry"), "needs confluent = true")
+            raise table.error("registry", "needs confluent = true")
         file = how.schema_file
         self._check_file(
             table, "schema_file", lambda: load_schema(file.read_text(encoding="utf-8"))
@@ -398,17 +396,15 @@ class _Reader:
         known = " ".join(("name from kind mode", *SINKS.values()))
         table = self._table(*values, known)
         if table.text("kind") == "parquet":
-            raise self.error((*table.where, "kind"), 'files are landed as a table: kind = "table"')
+            raise table.error("kind", 'files are landed as a table: kind = "table"')
         kind = table.one_of("kind", SINKS)
         view = table.text("from")
         if view not in self._views:
             views = ", ".join(sorted(self._views))
-            raise self.error((*table.where, "from"), f"there is no view {view}; there are {views}")
+            raise table.error("from", f"there is no view {view}; there are {views}")
         mode = table.one_of("mode", MODES, "append")
         table.refuse_idle(kind, SINKS)
-        name = table.text("name", view)
-        if not NAME.fullmatch(name):
-            raise self.error((*table.where, "name"), "letters, digits and _ make a name")
+        name = table.name(view)
         sink = Sink(
             name=name,
             view=view,
@@ -434,13 +430,11 @@ class _Reader:
     def _check_table(self, table: "_Table", sink: Sink) -> None:
         self._location(table, sink.path)
         if sink.mode == "update" and not sink.merge_on:
-            raise self.error(
-                (*table.where, "mode"), 'update needs merge_on, such as merge_on = ["minute"]'
-            )
+            raise table.error("mode", 'update needs merge_on, such as merge_on = ["minute"]')
         if sink.merge_on and sink.mode != "update":
-            raise self.error((*table.where, "merge_on"), 'is for mode = "update"')
+            raise table.error("merge_on", 'is for mode = "update"')
         if sink.history and not INTERVAL.fullmatch(sink.history):
-            raise self.error((*table.where, "history"), 'a time such as "7 days"')
+            raise table.error("history", 'a time such as "7 days"')
         for name in sink.properties:
             if name.lower() in FORBIDDEN_PROPERTIES:
                 raise self.error((*table.where, "properties", name), "is not supported")
@@ -465,23 +459,29 @@ class _Table:
         self._values = values
         self.where = where
 
-    def _error(self, name: str, text: str) -> SpecError:
+    def error(self, name: str, text: str) -> SpecError:
         return self._reader.error((*self.where, name), text)
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._values.get(name, default)
         if value is None:
-            raise self._error(name, "is missing")
+            raise self.error(name, "is missing")
         if not isinstance(value, str):
-            raise self._error(name, f"must be a text in quotes, got {value!r}")
+            raise self.error(name, f"must be a text in quotes, got {value!r}")
         if not value.strip() and default is None:
-            raise self._error(name, "is empty")
+            raise self.error(name, "is empty")
+        return value
+
+    def name(self, default: str | None = None) -> str:
+        value = self.text("name", default)
+        if not NAME.fullmatch(value):
+            raise self.error("name", "letters, digits and _ make a name")
         return value
 
     def one_of(self, name: str, words: Iterable[str], default: str | None = None) -> str:
         value = self.text(name, default)
         if value not in words:
-            raise self._error(name, f"must be {', '.join(words)}, got {value!r}")
+            raise self.error(name, f"must be {', '.join(words)}, got {value!r}")
         return value
 
     def refuse_idle(self, chosen: str, fields: Mapping[str, str]) -> None:
@@ -489,31 +489,31 @@ class _Table:
         for name in self._values:
             heeded_by = [one for one, names in fields.items() if name in names.split()]
             if heeded_by and chosen not in heeded_by:
-                raise self._error(name, f"means nothing to {chosen}, only to {heeded_by[0]}")
+                raise self.error(name, f"means nothing to {chosen}, only to {heeded_by[0]}")
 
     def flag(self, name: str) -> bool:
         value = self._values.get(name, False)
         if not isinstance(value, bool):
-            raise self._error(name, f"must be true or false, got {value!r}")
+            raise self.error(name, f"must be true or false, got {value!r}")
         return value
 
     def number(self, name: str, default: int, at_least: int = 0) -> int:
         value = self._values.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            raise self._error(name, f"must be a number of {at_least} or more, got {value!r}")
+            raise self.error(name, f"must be a number of {at_least} or more, got {value!r}")
         return value
 
     def names(self, name: str) -> list[str]:
         values = self._values.get(name, [])
         if not isinstance(values, list) or not all(isinstance(v, str) and v for v in values):
-            raise self._error(name, f'must be a list such as ["a", "b"], got {values!r}')
+            raise self.error(name, f'must be a list such as ["a", "b"], got {values!r}')
         return values
 
     def texts(self, name: str) -> dict[str, str]:
         """A table of settings, whose values may be written as numbers and truths too."""
         values = self._values.get(name, {})
         if not isinstance(values, dict):
-            raise self._error(name, "must be a table")
+            raise self.error(name, "must be a table")
         settings: dict[str, str] = {}
         for key, value in values.items():
             if not isinstance(value, str | int | float | bool):
@@ -529,5 +529,5 @@ class _Table:
     def tables(self, name: str) -> list[tuple[dict[str, Any], Where]]:
         values = self._values.get(name, [])
         if not isinstance(values, list) or not all(isinstance(v, dict) for v in values):
-            raise self._error(name, f"must be written as [[{name}]]")
+            raise self.error(name, f"must be written as [[{name}]]")
         return [(value, (*self.where, name, index)) for index, value in enumerate(values)]

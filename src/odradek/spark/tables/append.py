@@ -19,12 +19,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from odradek.spark.errors import TableError
-from odradek.spark.tables.location import Location, sync, sync_parents
+from odradek.spark.tables.location import Location, sync
 from odradek.spark.tables.schema import missing_columns, nullable
 from odradek.spark.tables.statistics import statistics_of
 from odradek.spark.tables.table import Batch, Change, DataFile, Table, create, mend
@@ -38,6 +38,10 @@ STAGING = "_odradek_staging"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 COMPRESSION = "zstd"
 PLACING_THREADS = 8
+# Hadoop starts a process, `chmod`, for each directory and file that it makes: twelve for a batch of
+# two tasks. So the directories of its committer are made here, and its mark of success is not.
+COMMITTER_DIRECTORY = Path("_temporary", "0", "_temporary")
+NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 Write = Callable[[], list[DataFile]]
 
@@ -111,7 +115,7 @@ def append(
             raise TableError(f"{table.location.uri}: column {names} was dropped meanwhile")
         return table.commit_files([file.added() for file in files], mode)
 
-    version = table.swap(decide, batch, {"odradek.rows": str(rows)})
+    version = table.swap(decide, batch, {"odradek.rows": str(rows)}, is_fresh=True)
     return Landed(version, rows if version is not None else 0)
 
 
@@ -138,7 +142,8 @@ class Staging:
             shutil.rmtree(attempt, ignore_errors=True)
 
     def _stage(self, frame: "DataFrame", attempt: Path) -> None:
-        writer = frame.write.mode("append").option("compression", COMPRESSION)
+        (attempt / COMMITTER_DIRECTORY).mkdir(parents=True)
+        writer = frame.write.mode("append").options(compression=COMPRESSION, **NO_SUCCESS_FILE)
         if self._partition_by:
             writer = writer.partitionBy(*self._partition_by)
         writer.parquet(str(attempt))
@@ -146,10 +151,12 @@ class Staging:
     def _place(self, attempt: Path) -> list[DataFile]:
         staged = list(_staged(attempt))
         with ThreadPoolExecutor(PLACING_THREADS) as pool:
-            placed = list(pool.map(lambda path: self._place_one(attempt, path), staged))
-        for directory in {(self._root / path).parent for path in staged}:
-            sync_parents(directory, self._root)
-        return [file for file in placed if file is not None]
+            tried = pool.map(lambda path: self._place_one(attempt, path), staged)
+            placed = [file for file in tried if file is not None]
+        # Up to the root, whose own name was synced when the table was opened.
+        for directory in {folder for file in placed for folder in PurePath(file.path).parents}:
+            sync(self._root / directory)
+        return placed
 
     def _place_one(self, attempt: Path, path: str) -> DataFile | None:
         import pyarrow.parquet as pq

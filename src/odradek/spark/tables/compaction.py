@@ -5,8 +5,10 @@ compare-and-swap as a batch, and only if every input is still part of the table.
 older version still has the old files, until vacuum finds them older than the history.
 """
 
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -24,6 +26,9 @@ LARGE_ENOUGH = 0.75
 # How much larger than the target a rewritten file may become.
 SLACK = 1.1
 COMPRESSION = "zstd"
+# A column gets a dictionary if each of its values comes so often. Arrow would make one of values
+# that never repeat too, which doubles the file and the time.
+REPEATED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +115,19 @@ def _merged(table: Table, files: list[DataFile], sort_by: Sequence[str]) -> Data
     store, schema = table.location.files(), table.arrow_schema()
     with_nan: set[str] = set()
     path = str(PurePosixPath(files[0].path).parent / f"part-{uuid.uuid4()}.zstd.parquet")
-    with pq.ParquetWriter(path, schema, filesystem=store, compression=COMPRESSION) as writer:
-        for rows in _pieces(store, files, schema, sort_by):
+    pieces = _ahead(_pieces(store, files, schema, sort_by))
+    first = next(pieces, schema.empty_table())
+    with pq.ParquetWriter(
+        path,
+        schema,
+        filesystem=store,
+        compression=COMPRESSION,
+        use_dictionary=_with_dictionary(first.slice(0, ROWS_AT_A_TIME)),
+    ) as writer:
+        for rows in itertools.chain([first], pieces):
             with_nan |= columns_with_nan(rows)
             writer.write_table(rows, row_group_size=ROWS_AT_A_TIME)
+            first = None  # not held any longer than the others
     if table.location.root is not None:
         sync(table.location.root / path)
         sync((table.location.root / path).parent)
@@ -121,6 +135,35 @@ def _merged(table: Table, files: list[DataFile], sort_by: Sequence[str]) -> Data
         footer = pq.read_metadata(written)
         size = written.size()
     return DataFile(path, size, files[0].values, footer.num_rows, statistics_of(footer, with_nan))
+
+
+def _with_dictionary(rows: Any) -> list[str]:
+    """The leaf columns whose values repeat, by the first of their rows; nested ones unseen."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    unrepeated = {
+        one.name
+        for one in rows.schema
+        if not pa.types.is_nested(one.type)
+        and pc.count_distinct(rows[one.name]).as_py() * REPEATED > rows.num_rows
+    }
+    # Parquet's names of leaves inside lists and maps are the writer's own: it is asked.
+    written = pa.BufferOutputStream()
+    pq.write_metadata(rows.schema, written)
+    leaves = pq.ParquetFile(written.getvalue()).schema
+    paths = (leaves.column(index).path for index in range(len(leaves)))
+    return [path for path in paths if path not in unrepeated]
+
+
+def _ahead(pieces: Iterator[Any]) -> Iterator[Any]:
+    """The next piece is read while the last is written: Arrow does both without Python's lock."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = pool.submit(next, pieces, None)
+            yield piece
 
 
 def _pieces(
@@ -131,13 +174,12 @@ def _pieces(
 
     held: list[Any] = []
     count = 0
-    for file in files:
-        for batch in read_batches(store, file.path, schema):
-            held.append(batch)
-            count += batch.num_rows
-            if count >= ROWS_AT_A_TIME and not sort_by:
-                yield pa.Table.from_batches(held, schema)
-                held, count = [], 0
+    for batch in (one for file in files for one in read_batches(store, file.path, schema)):
+        if held and count + batch.num_rows > ROWS_AT_A_TIME and not sort_by:
+            yield pa.Table.from_batches(held, schema)
+            held, count = [], 0
+        held.append(batch)
+        count += batch.num_rows
     if held:
         rows = pa.Table.from_batches(held, schema)
         yield rows.sort_by([(name, "ascending") for name in sort_by]) if sort_by else rows

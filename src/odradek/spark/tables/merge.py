@@ -48,7 +48,7 @@ def merge(table: Table, batch: Batch, rows: "pa.Table", keys: Sequence[str]) -> 
 
         return change
 
-    version = table.swap(decide, batch, {"odradek.rows": str(rows.num_rows)})
+    version = table.swap(decide, batch, {"odradek.rows": str(rows.num_rows)}, is_fresh=True)
     return Landed(version, rows.num_rows if version is not None else 0)
 
 

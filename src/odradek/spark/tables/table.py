@@ -148,17 +148,21 @@ class Table:
         decide: Callable[[], Change | None],
         batch: Batch | None = None,
         notes: Mapping[str, str] | None = None,
+        *,
+        is_fresh: bool = False,
     ) -> int | None:
         """Commit what is decided on the newest version; the version it became.
 
-        None if there is nothing to commit: the batch is there, or `decide` says so."""
+        None if there is nothing to commit: the batch is there, or `decide` says so. A caller that
+        has refreshed the table says `is_fresh`: if it is not the newest any more, the put fails."""
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
         transactions = [] if batch is None else [Transaction(batch.writer, batch.number)]
         texts = {**(batch.notes if batch else {}), **(notes or {})}
-        for _ in range(TURNS_MAX):
-            self.refresh()
+        for turn in range(TURNS_MAX):
+            if turn or not is_fresh:
+                self.refresh()
             if batch is not None and self.has(batch):
                 return None
             change = decide()
