@@ -336,7 +336,7 @@ class PlayedCluster:
                     partitions=[
                         ListOffsetsPartitionResponse(
                             partition_index=each.partition_index,
-                            offset=self._end(topic.name) if each.timestamp == -1 else 0,
+                            offset=self._at(topic.name, each.timestamp),
                         )
                         for each in topic.partitions
                     ],
@@ -344,6 +344,11 @@ class PlayedCluster:
                 for topic in request.topics
             ]
         )
+
+    def _at(self, topic: str, timestamp: int) -> int:
+        """Of any time there was, the middle."""
+        end = self._end(topic)
+        return end if timestamp == -1 else 0 if timestamp == -2 else end // 2
 
     def _end(self, topic: str) -> int:
         if topic == LARGE:

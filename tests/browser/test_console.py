@@ -2,6 +2,7 @@
 section 7."""
 
 import re
+import time
 from collections.abc import Callable
 from urllib.parse import urlencode, urlsplit
 
@@ -261,6 +262,187 @@ def test_what_is_chosen_on_any_screen_is_in_the_address(
         other.goto(page.url)
         other.wait_for_function(f"(shown) => ({SHOWN})() === shown", arg=shown)
     elsewhere.close()
+
+
+# By screen or dialog what is typed or chosen there and not sent, by the label of the control.
+UNSENT: dict[str, dict[str, str]] = {
+    "topics?act=create": {"Name": "invoices", "Partitions": "7"},
+    f"topic?name={ORDERS}&act=add": {"Partitions in all": "9"},
+    f"topic?name={ORDERS}&act=elect": {"Election": "unclean"},
+    "records": {"Topic": "order"},
+    f"records?topic={ORDERS}": {"Search": "$.order.id ="},
+    f"records?topic={ORDERS}&filter=paid": {"Search": ""},
+    f"records?topic={ORDERS}&from=offset:3": {"Offset": "11"},
+    f"records?topic={ORDERS}&from=group:billing": {"Group": "fraud"},
+    f"records?topic={ORDERS}&schema=1": {"Format": "protobuf", "Message": "shop.Order"},
+    f"produce?topic={ORDERS}": {"Partition": "2", "Written as": "base64", "no key": TICKED},
+    "group?id=billing&tab=reset": {"To": "offset", "Offset": "12"},
+    "planner": {"Goal": "manual", "Topic": ORDERS, "Partitions": "3=1,2", "Throttle in MB/s": "5"},
+    "moves?act=throttle": {"MB/s for each broker": "20"},
+    "configs?type=topic": {"Topic": "ord"},
+    f"configs?type=topic&name={ORDERS}&act=edit+retention.ms": {"retention.ms": "1234"},
+    "clients?act=quota": {"User": "alice", "Produce, bytes per second": "5000"},
+    "drills?act=drill": {"Action": "pause", "Undone after, seconds": "30"},
+    "overview?dialog=%22finder%22": {"Topic, group, broker, setting or screen": "ord"},
+}
+# Every control that is shown, and what is open.
+CONTROLS = """() => JSON.stringify([[...document.querySelectorAll(
+  "main input, main select, main textarea, dialog input, dialog select, .timebar")].map((each) => [
+    each.getAttribute("aria-label") ?? each.labels?.[0]?.innerText,
+    each.type === "checkbox" ? each.checked : each.value ?? ""]),
+  [...document.querySelectorAll("dialog h2")].map((each) => each.innerText),
+  [...document.querySelectorAll("main button")].map((each) => [each.innerText, each.ariaPressed]),
+  [...document.querySelectorAll("main details")].map((each) => each.open)])"""
+
+
+def type_in(page: Page, name: str, value: str) -> None:
+    """Without sending it."""
+    part = (
+        page.get_by_role("dialog") if page.get_by_role("dialog").count() else page.locator("main")
+    )
+    control = part.get_by_label(name, exact=True).first
+    if value == TICKED:
+        control.check()
+    elif control.evaluate("(each) => each.tagName") == "SELECT":
+        control.select_option(value)
+    else:
+        control.fill(value)
+
+
+def same_elsewhere(page: Page, other: Page, shown: str) -> None:
+    """What `shown` finds on a page is found in another browser that opens its address."""
+    expected = page.evaluate(shown)
+    other.goto(page.url)
+    expect(other.locator("main h1")).to_be_visible()
+    deadline = time.monotonic() + DEADLINE_MS / 1000
+    while (found := other.evaluate(shown)) != expected:
+        assert time.monotonic() < deadline, f"{page.url}: {found} is not {expected}"
+        other.evaluate("new Promise((done) => setTimeout(done, 50))")
+
+
+def test_what_is_typed_and_not_sent_is_in_the_address(
+    open_page: Open, browser: Browser, signed_in: BrowserContext
+) -> None:
+    """CONSOLE acceptance 36: every form of every screen, before anything is sent."""
+    elsewhere = browser.new_context(viewport=SIZE, storage_state=signed_in.storage_state())
+    other = elsewhere.new_page()
+    for path, typed in UNSENT.items():
+        page = open_page(path)
+        untouched = page.evaluate(CONTROLS)
+        for name, value in typed.items():
+            before = page.url
+            type_in(page, name, value)
+            expect(page).not_to_have_url(before)
+        assert page.evaluate(CONTROLS) != untouched, path
+        same_elsewhere(page, other, CONTROLS)
+    elsewhere.close()
+
+
+def test_what_is_opened_paused_or_walked_to_is_in_the_address(
+    open_page: Open, browser: Browser, signed_in: BrowserContext
+) -> None:
+    """CONSOLE acceptance 36: panels, pauses, dialogs, the time bar and the cell of a grid."""
+    elsewhere = browser.new_context(viewport=SIZE, storage_state=signed_in.storage_state())
+    other = elsewhere.new_page()
+
+    def act(path: str, action: Callable[[Page], object], shown: str = CONTROLS) -> None:
+        page = open_page(path)
+        before = page.evaluate(shown)
+        address = page.url
+        action(page)
+        expect(page).not_to_have_url(address)
+        assert page.evaluate(shown) != before, path
+        same_elsewhere(page, other, shown)
+
+    act(f"records?topic={ORDERS}&open=3:1", lambda page: page.locator("summary").first.click())
+    act(
+        "controller?tab=journal",
+        lambda page: page.get_by_role("button", name="Pause").click(),
+    )
+    act(
+        f"records?topic={ORDERS}&mode=live",
+        lambda page: page.get_by_role("button", name="Pause").click(),
+    )
+    act("groups", lambda page: page.keyboard.press("?"))
+    act("brokers", lambda page: page.keyboard.press("t"))
+    readout = "document.querySelector('main .readout')?.innerText"
+
+    def walk(page: Page) -> None:
+        page.get_by_role("application").focus()
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+            page.keyboard.press(key)
+
+    act(f"topic?name={ORDERS}", walk, readout)
+    act("topics?view=map&internal=1", walk, readout)
+    elsewhere.close()
+
+
+def test_what_is_secret_or_of_a_record_is_not_in_the_address(open_page: Open) -> None:
+    """Addresses are kept in histories, and sent to colleagues: docs/console.md names the limit."""
+    page = open_page(f"produce?topic={ORDERS}")
+    page.get_by_role("button", name="Add a header").click()
+    for name in ("Key", "Value", "Name"):
+        page.get_by_label(name, exact=True).first.fill(f"contents-of-{name}")
+    before = page.url
+    page.get_by_label("tombstone (the value is null)").check()
+    expect(page).not_to_have_url(before)
+    assert "contents" not in page.url
+
+    page = open_page("overview")
+    page.route(
+        "**/api/v1/session",
+        lambda route: route.fulfill(
+            json=(found := route.fetch().json())
+            | {"features": found["features"] | {"security": True}}
+        ),
+    )
+    page.route("**/api/v1/users", lambda route: route.fulfill(json={"items": []}))
+    page = open_page("security?act=user")
+    form = page.get_by_role("dialog")
+    form.get_by_label("Password").fill("do-not-tell")
+    before = page.url
+    form.get_by_label("Name").fill("alice")
+    expect(page).not_to_have_url(before)
+    assert "alice" in page.url and "do-not-tell" not in page.url
+    page.unroute_all()
+
+
+# How far the page is scrolled, and the first row in sight of each list.
+PLACES = """() => JSON.stringify([Math.round(scrollY), [
+  ...document.querySelectorAll("main .scroll")].filter((box) => box.querySelector("tr.row"))
+  .map((box) => {
+    const head = box.querySelector("thead").getBoundingClientRect().bottom;
+    const rows = [...box.querySelectorAll("tr.row")];
+    return rows.find((row) => row.getBoundingClientRect().bottom > head + 1).cells[0].innerText;
+  })])"""
+SCROLL = """() => {
+  for (const box of document.querySelectorAll("main .scroll"))
+    box.scrollTop = (box.scrollHeight - box.clientHeight) / 2;
+  scrollTo(0, (document.documentElement.scrollHeight - innerHeight) / 2);
+}"""
+LOW: ViewportSize = {"width": 1280, "height": 320}
+
+
+def test_how_far_a_screen_is_scrolled_is_in_the_address(
+    open_page: Open, browser: Browser, signed_in: BrowserContext
+) -> None:
+    """CONSOLE acceptance 36: the first row in sight of a list, and the place on a page."""
+    elsewhere = browser.new_context(viewport=LOW, storage_state=signed_in.storage_state())
+    other = elsewhere.new_page()
+    scrolled = set()
+    for path in SCREENS:
+        page = open_page(path)
+        page.set_viewport_size(LOW)
+        untouched = page.evaluate(PLACES)
+        page.evaluate(SCROLL)
+        if page.evaluate(PLACES) == untouched:
+            continue
+        scrolled.add(path.partition("?")[0])
+        expect(page).to_have_url(re.compile("scroll="))
+        same_elsewhere(page, other, PLACES)
+        page.set_viewport_size(SIZE)
+    elsewhere.close()
+    assert scrolled >= {"overview", "topics", "topic", "groups", "records", "controller", "planner"}
 
 
 def test_filters_and_order_are_in_the_address(open_page: Open) -> None:

@@ -133,6 +133,10 @@ BEHAVIOURS: dict[int, list[str]] = {
     36: [
         f"{BROWSER}::test_what_is_chosen_on_any_screen_is_in_the_address",
         f"{BROWSER}::test_what_was_opened_or_begun_is_in_the_address",
+        f"{BROWSER}::test_what_is_typed_and_not_sent_is_in_the_address",
+        f"{BROWSER}::test_what_is_opened_paused_or_walked_to_is_in_the_address",
+        f"{BROWSER}::test_how_far_a_screen_is_scrolled_is_in_the_address",
+        f"{BROWSER}::test_what_is_secret_or_of_a_record_is_not_in_the_address",
         f"{BROWSER}::test_filters_and_order_are_in_the_address",
         f"{BROWSER}::test_the_time_bar_goes_to_the_change_before",
     ],

@@ -1,6 +1,9 @@
 """How far groups are behind."""
 
+import gc
+import random
 import time
+from array import array
 
 from tests.broker.clusters import Cluster, until
 from tests.console.consoles import Browser
@@ -36,6 +39,39 @@ def test_offsets_in_columns_are_a_mapping() -> None:
         assert TopicPartition(*absent) not in offsets
     none = PartitionOffsets([(TopicPartition("a", 2**31 - 1), 1), (TopicPartition("a", 0), -1)])
     assert dict(none) == {}, "neither a partition that cannot be, nor an offset that is none"
+
+
+def test_the_garbage_collector_has_nothing_to_look_at_in_columns() -> None:
+    """Of thousands of groups it would hold up the loop."""
+    offsets = PartitionOffsets((TopicPartition(f"t{n}", p), n) for n in range(20) for p in range(5))
+    assert [each for each in gc.get_referents(offsets) if gc.is_tracked(each)] == [PartitionOffsets]
+
+
+def test_columns_that_were_collected_are_the_same_as_items() -> None:
+    columns = {"a": array("q", [5, -1, 7]), "b": array("q", [0])}
+    items = {TopicPartition("a", 0): 5, TopicPartition("a", 2): 7, TopicPartition("b", 0): 0}
+    assert dict(PartitionOffsets.of_columns(columns)) == items
+    assert len(PartitionOffsets.of_columns(columns)) == 3
+
+
+def test_the_sum_and_the_slowest_partition_are_those_of_the_lags() -> None:
+    chance = random.Random(7)
+
+    def offsets() -> PartitionOffsets:
+        every = (TopicPartition(topic, p) for topic in "abc" for p in range(6))
+        return PartitionOffsets(
+            (tp, chance.randrange(100)) for tp in every if chance.random() < 0.8
+        )
+
+    for _ in range(50):
+        group = GroupLag("billing", commits=offsets(), ends=offsets(), read_s=1.0)
+        lags = group.lags()
+        assert group.lag == sum(lags.values())
+        tp, share = group.slowest() or (None, 0.0)
+        assert tp is not None and lags[tp] == max(lags.values())
+        assert share == lags[tp] / sum(lags.values())
+        group.commits = group.ends
+        assert (group.lag, group.slowest()) == (0, None), "what was committed since counts"
 
 
 async def test_lag_in_time_is_the_age_of_the_first_record_that_was_not_read(

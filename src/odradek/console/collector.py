@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from odradek.client.metadata import Node
 from odradek.console.link import FAILURES, Link
+from odradek.console.partition_offsets import PartitionOffsets
 from odradek.console.picture import Counts, PartitionTable
 from odradek.operations.activity import Activity, Reading, compare, parse_samples
 from odradek.operations.broker_http import get_json, get_text
@@ -48,11 +49,13 @@ SIZES_S = 60.0
 MOVING_S = 2.0
 SETTINGS_S = 1.0
 SETTINGS_AGE_S = 120.0
-# A thousand topics of ten partitions take a tenth of a second to decode.
-TOPICS_AT_ONCE = 200
+SAME_SETTINGS_MAX = 1000
+# Fifty topics of ten partitions take 2 ms to decode, and as long to count. Between two such slices
+# the loop has time for answers: without it one would wait for two or three of them.
+TOPICS_AT_ONCE = 50
+SIZES_AT_ONCE = 100
+PAUSE_S = 0.004
 SETTINGS_AT_ONCE = 100
-# Topics that are counted in one turn of the loop.
-SLICE = 200
 TOPIC_RESOURCE = 2
 ANY_ACL = 1
 TOPIC_SOURCE = 1
@@ -76,7 +79,6 @@ class TopicSettings(NamedTuple):
     min_isr: int | None
     retention_ms: int | None
     differ: int
-    read_s: float
 
 
 class Brokers(NamedTuple):
@@ -110,9 +112,15 @@ class Collector:
         # Whether the cluster has ACLs; what it answers to a question about them.
         self.has_security = False
         self.directories: dict[int, list[DirectorySummary]] = {}
-        self.sizes: dict[str, array[int]] = {}
+        # Of the largest replica of each partition, and their sum for each topic.
+        self.sizes = PartitionOffsets()
+        self.topic_sizes: dict[str, int] = {}
         self.moves: dict[TopicPartition, Ongoing] = {}
+        # Most topics have the same, which is kept once: what thousands of objects would cost the
+        # garbage collector, answers would wait for.
         self.settings: dict[str, TopicSettings] = {}
+        self._settings_s: dict[str, float] = {}
+        self._same_settings: dict[TopicSettings, TopicSettings] = {}
         self.statistics: dict[int, dict[str, object]] = {}
         self.failure: str | None = "the cluster has not answered yet"
         self.changed = asyncio.Event()
@@ -240,12 +248,16 @@ class Collector:
     async def read_table(self) -> None:
         """Build a new table beside the one that is served, and let it take its place."""
         table = PartitionTable()
+        counts = Counts(table, self.brokers.nodes)
         names = await self._topic_names()
         if names is None:
             response: MetadataResponse = await self._link.client.ask_any(
                 MetadataRequest(topics=None, allow_auto_topic_creation=False)
             )
-            _append(table, response.topics)
+            response.topics.sort(key=lambda each: each.name or "")
+            for at in range(0, len(response.topics), TOPICS_AT_ONCE):
+                _append(table, counts, response.topics[at : at + TOPICS_AT_ONCE])
+                await asyncio.sleep(PAUSE_S)
         else:
             for at in range(0, len(names), TOPICS_AT_ONCE):
                 some = names[at : at + TOPICS_AT_ONCE]
@@ -255,13 +267,8 @@ class Collector:
                         allow_auto_topic_creation=False,
                     )
                 )
-                _append(table, response.topics)
-                await asyncio.sleep(0)
-        counts = Counts(table, self.brokers.nodes)
-        for topic in range(len(table.names)):
-            counts.add(topic)
-            if topic % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+                _append(table, counts, response.topics)
+                await asyncio.sleep(PAUSE_S)
         self.table, self.counts = table, counts
         self.version += 1
         self._table_s = asyncio.get_running_loop().time()
@@ -322,17 +329,20 @@ class Collector:
         sizes: dict[str, array[int]] = {}
         for broker in sorted(self.brokers.nodes):
             directories: dict[str, DirectorySummary] = {}
-            for at in range(0, max(1, len(names)), TOPICS_AT_ONCE):
-                some = names[at : at + TOPICS_AT_ONCE]
+            for at in range(0, max(1, len(names)), SIZES_AT_ONCE):
+                some = names[at : at + SIZES_AT_ONCE]
                 try:
                     await self._read_sizes_of(broker, some, directories, sizes)
                 except FAILURES:
                     break
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S)
             self.directories[broker] = list(directories.values())
         for gone in self.directories.keys() - self.known.keys():
             del self.directories[gone]
-        self.sizes = sizes
+        self.sizes = PartitionOffsets.of_columns(sizes)
+        self.topic_sizes = {
+            topic: sum(each for each in column if each > 0) for topic, column in sizes.items()
+        }
         self._notify("sizes")
 
     async def _read_security(self) -> None:
@@ -372,7 +382,7 @@ class Collector:
                 column = sizes.setdefault(replica.partition.topic, array("q"))
                 p = replica.partition.partition
                 if p >= len(column):
-                    column.extend([0] * (p + 1 - len(column)))
+                    column.extend([-1] * (p + 1 - len(column)))
                 column[p] = max(column[p], replica.size_bytes)
             total = sum(replica.size_bytes for replica in directory.replicas)
             before = directories.get(directory.path)
@@ -411,13 +421,17 @@ class Collector:
         known = self.settings
         due = [name for name in self.table.names if name not in known]
         if not due:
-            old = (name for name in self.table.names if now - known[name].read_s > SETTINGS_AGE_S)
+            read_s = self._settings_s
+            old = (name for name in self.table.names if now - read_s[name] > SETTINGS_AGE_S)
             due = [name for name, _ in zip(old, range(SETTINGS_AT_ONCE), strict=False)]
         if not due:
             return
         await self.read_settings_of(due[:SETTINGS_AT_ONCE])
-        for gone in [name for name in known if self.table.find(name) is None]:
-            del known[gone]
+        for gone in [name for name in self._settings_s if self.table.find(name) is None]:
+            known.pop(gone, None)
+            del self._settings_s[gone]
+        if len(self._same_settings) > SAME_SETTINGS_MAX:
+            self._same_settings.clear()
 
     async def read_settings_of(self, topics: list[str]) -> None:
         request = DescribeConfigsRequest(
@@ -433,19 +447,19 @@ class Collector:
         for result in response.results:
             values = {config.name: config.value for config in result.configs}
             differ = sum(config.config_source == TOPIC_SOURCE for config in result.configs)
-            self.settings[result.resource_name] = TopicSettings(
-                _int(values.get("min.insync.replicas")),
-                _int(values.get("retention.ms")),
-                differ,
-                now,
+            found = TopicSettings(
+                _int(values.get("min.insync.replicas")), _int(values.get("retention.ms")), differ
             )
+            self.settings[result.resource_name] = self._same_settings.setdefault(found, found)
+            self._settings_s[result.resource_name] = now
 
 
-def _append(table: PartitionTable, topics: list[MetadataResponseTopic]) -> None:
+def _append(table: PartitionTable, counts: Counts, topics: list[MetadataResponseTopic]) -> None:
     for topic in sorted(topics, key=lambda each: each.name or ""):
         # A topic that was deleted since its name was read has an error and no partitions.
         if not topic.error_code or topic.partitions:
             table.append(topic)
+            counts.add(len(table.names) - 1)
 
 
 def _int(text: str | None) -> int | None:

@@ -2,7 +2,8 @@
 
 docs/spec/console.md sections 2 and 4. Groups that are looked at are read every other second, all
 others in turn, each within a minute, and never more than 16 questions at a time; a page that waits
-for a group has 16 of its own, since thousands may be queued. The commits of a group come from its
+for a group has 16 of its own, since thousands may be queued. They are read sixteen by sixteen: the
+answers of hundreds would come at once and hold up the loop. The commits of a group come from its
 coordinator, the ends of logs from their leaders.
 
 Lag in time is the age of the first record that the group has not read. That record's timestamp is
@@ -13,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from odradek.client.reader import LATEST
 from odradek.console.collector import Collector
@@ -34,7 +36,9 @@ LIST_S = 5.0
 ALL_WITHIN_S = 50.0
 VISIBLE_S = 10.0
 AT_ONCE = 16
-DESCRIBED_AT_ONCE = 200
+# Groups that are read together, and how long others have the loop before the next.
+READ_TOGETHER = 16
+PAUSE_S = 0.005
 # For the slope: as far back as it looks, and the least it needs.
 SLOPE_S, SLOPE_MIN_S = 120.0, 4.0
 # Partitions of one group whose first unread record is looked at: those with the largest lag.
@@ -60,16 +64,28 @@ class GroupLag:
     timed_ms: int = 0
     read_s: float | None = None
     history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
-    # The sum of the lags, and of which ends it is: lists of groups are sorted by it.
-    _sum: tuple[object, int] = (None, 0)
+    # The sum of the lags, and the largest of them: lists of thousands of groups show them and are
+    # sorted by them. First, what they were made from.
+    _summary: tuple[object, object, int, tuple[TopicPartition, int] | None] = (None, None, 0, None)
 
     @property
     def lag(self) -> int | None:
-        if self.read_s is None:
-            return None
-        if self._sum[0] is not self.ends:
-            self._sum = self.ends, sum(self.lags().values())
-        return self._sum[1]
+        return None if self.read_s is None else self._summed()[0]
+
+    def _summed(self) -> tuple[int, tuple[TopicPartition, int] | None]:
+        if self._summary[0] is not self.ends or self._summary[1] is not self.commits:
+            total, largest, where = 0, 0, None
+            for topic in self.commits.topics:
+                pairs = zip(self.commits.column(topic), self.ends.column(topic), strict=False)
+                for p, (commit, end) in enumerate(pairs):
+                    lag = end - commit
+                    if lag > 0 and commit >= 0:
+                        total += lag
+                        if lag > largest:
+                            largest, where = lag, TopicPartition(topic, p)
+            slowest = None if where is None else (where, largest)
+            self._summary = self.ends, self.commits, total, slowest
+        return self._summary[2:]
 
     def lags(self) -> dict[TopicPartition, int]:
         return {
@@ -109,12 +125,9 @@ class GroupLag:
         return lag / -slope
 
     def slowest(self) -> tuple[TopicPartition, float] | None:
-        lags = self.lags()
-        total = sum(lags.values())
-        if not total:
-            return None
-        tp = max(lags, key=lags.__getitem__)
-        return tp, lags[tp] / total
+        """The partition with the largest lag, and its share of the sum."""
+        total, slowest = self._summed()
+        return None if slowest is None else (slowest[0], slowest[1] / total)
 
 
 class GroupLags:
@@ -126,7 +139,8 @@ class GroupLags:
         self.groups: dict[str, GroupLag] = {}
         self.version = 0
         self._visible: dict[str, float] = {}
-        self._by_topic: dict[str, list[str]] = {}
+        # By topic; None if a group has begun or ceased to commit somewhere since it was made.
+        self._by_topic: dict[str, list[str]] | None = None
         self._listed_s = -LIST_S
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -161,14 +175,12 @@ class GroupLags:
 
     def of_topic(self, topic: str) -> list[str]:
         """The groups that have committed in a topic."""
+        if self._by_topic is None:
+            self._by_topic = {}
+            for group in self.groups.values():
+                for each in group.commits.topics:
+                    self._by_topic.setdefault(each, []).append(group.id)
         return self._by_topic.get(topic, [])
-
-    def _index(self) -> None:
-        by_topic: dict[str, list[str]] = {}
-        for group in self.groups.values():
-            for topic in group.commits.topics:
-                by_topic.setdefault(topic, []).append(group.id)
-        self._by_topic = by_topic
 
     async def _forever(self) -> None:
         # Ends are asked for where the picture says that the leaders are.
@@ -194,8 +206,9 @@ class GroupLags:
         for id in [id for id, seen in self._visible.items() if now - seen > VISIBLE_S]:
             del self._visible[id]
         due = self._due(now)
-        if due:
-            await self.read(due)
+        for at in range(0, len(due), READ_TOGETHER):
+            await self.read(due[at : at + READ_TOGETHER])
+            await asyncio.sleep(PAUSE_S)
 
     def _due(self, now: float) -> list[str]:
         visible = [
@@ -204,14 +217,13 @@ class GroupLags:
             if id in self.groups and now - (self.groups[id].read_s or -TICK_S) >= TICK_S * 0.75
         ]
         share = max(8, int(len(self.groups) * TICK_S / ALL_WITHIN_S) + 1)
-        others = sorted(
+        others = nsmallest(
+            share,
             (group for group in self.groups.values() if group.id not in self._visible),
             key=lambda group: -1.0 if group.read_s is None else group.read_s,
         )
         turn = [
-            group.id
-            for group in others[:share]
-            if group.read_s is None or now - group.read_s >= TICK_S
+            group.id for group in others if group.read_s is None or now - group.read_s >= TICK_S
         ]
         return visible + turn
 
@@ -221,6 +233,7 @@ class GroupLags:
         changed = False
         for id in [id for id in self.groups if id not in listed]:
             del self.groups[id]
+            self._by_topic = None
             changed = True
         for id, group in listed.items():
             known = self.groups.get(id)
@@ -234,11 +247,15 @@ class GroupLags:
             self._notify([])
 
     async def read_for_page(self, id: str) -> None:
-        """A group that is waited for."""
-        await self.read([id], self._turns_of_pages)
+        """A group that is waited for. The time of its slowest partition is what a page waits
+        for; those of the others are read in the next turn, since the group is on a screen."""
+        await self.read([id], self._turns_of_pages, TIMED_UNSEEN)
 
-    async def read(self, ids: list[str], turns: asyncio.Semaphore | None = None) -> None:
-        """Commits, members, ends and times of these groups."""
+    async def read(
+        self, ids: list[str], turns: asyncio.Semaphore | None = None, timed: int | None = None
+    ) -> None:
+        """Commits, members, ends and times of these groups: of `timed` partitions each, if given,
+        else of as many as it is worth."""
         turns = turns or self._turns
         groups = [self.groups[id] for id in ids if id in self.groups]
         await asyncio.gather(
@@ -255,7 +272,7 @@ class GroupLags:
                 group.history.append((now, group.lag or 0))
             while len(group.history) > 2 and now - group.history[0][0] > SLOPE_S:
                 group.history.popleft()
-        await asyncio.gather(*(self._read_times(group, turns) for group in groups))
+        await asyncio.gather(*(self._read_times(group, turns, timed) for group in groups))
         self._notify([group.id for group in groups])
 
     def _is_gone(self, tp: TopicPartition) -> bool:
@@ -264,7 +281,6 @@ class GroupLags:
 
     def _notify(self, ids: list[str]) -> None:
         self.version += 1
-        self._index()
         for listener in self._listeners:
             listener(ids)
 
@@ -274,20 +290,19 @@ class GroupLags:
             by_coordinator.setdefault(group.coordinator, []).append(group)
 
         async def ask(coordinator: int, some: list[GroupLag]) -> None:
-            for at in range(0, len(some), DESCRIBED_AT_ONCE):
-                ids = [group.id for group in some[at : at + DESCRIBED_AT_ONCE]]
-                try:
-                    async with turns:
-                        response: DescribeGroupsResponse = await self._link.client.ask(
-                            coordinator, DescribeGroupsRequest(groups=ids)
-                        )
-                except FAILURES:
-                    continue
-                for described in response.groups:
-                    known = self.groups.get(described.group_id)
-                    if known is not None and not described.error_code:
-                        known.members = len(described.members)
-                        known.state = described.group_state
+            ids = [group.id for group in some]
+            try:
+                async with turns:
+                    response: DescribeGroupsResponse = await self._link.client.ask(
+                        coordinator, DescribeGroupsRequest(groups=ids)
+                    )
+            except FAILURES:
+                return
+            for described in response.groups:
+                known = self.groups.get(described.group_id)
+                if known is not None and not described.error_code:
+                    known.members = len(described.members)
+                    known.state = described.group_state
 
         await asyncio.gather(*(ask(node, some) for node, some in by_coordinator.items()))
 
@@ -314,6 +329,8 @@ class GroupLags:
             for tp, time_ms in group.unread_ms.items()
             if commits.get(tp) == group.commits.get(tp)
         )
+        if commits.topics != group.commits.topics:
+            self._by_topic = None
         group.commits = commits
 
     async def read_ends(
@@ -362,13 +379,16 @@ class GroupLags:
         await asyncio.gather(*(ask(leader, topics) for leader, topics in by_leader.items()))
         return found
 
-    async def _read_times(self, group: GroupLag, turns: asyncio.Semaphore) -> None:
+    async def _read_times(
+        self, group: GroupLag, turns: asyncio.Semaphore, timed: int | None
+    ) -> None:
         """Of partitions whose commit has not moved the time is known. Of the others some are asked
         for, the largest lag first: many if the group is on a screen, else one."""
         lags = {tp: lag for tp, lag in group.lags().items() if lag}
         unknown = [tp for tp in lags if tp not in group.unread_ms]
-        many = TIMED_PARTITIONS if group.id in self._visible else TIMED_UNSEEN
-        chosen = sorted(unknown, key=lags.__getitem__, reverse=True)[:many]
+        if timed is None:
+            timed = TIMED_PARTITIONS if group.id in self._visible else TIMED_UNSEEN
+        chosen = sorted(unknown, key=lags.__getitem__, reverse=True)[:timed]
         commits = {tp: group.commits[tp] for tp in chosen}
         found = await asyncio.gather(*(self._time_of(*commit, turns) for commit in commits.items()))
         times = {tp: time_ms for tp, time_ms in group.unread_ms.items() if tp in lags}

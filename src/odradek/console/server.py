@@ -19,6 +19,9 @@ from odradek.console.options import Options
 
 TOKEN_BYTES = 24
 SHUTDOWN_S = 2
+# New objects before the collector looks for cycles among them. By default it does at each 700: an
+# answer about fifty topics has more, and goes away without its help.
+NEW_OBJECTS_MAX = 20_000
 
 
 class Server:
@@ -91,6 +94,7 @@ def run(options: Options, announce: Callable[[str], None]) -> None:
         # up every answer for some 20 ms.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(NEW_OBJECTS_MAX)
         orphaned = asyncio.ensure_future(_when_alone(console, server))
         announce(link(options, port, None if console.gate.logins.accounts else token))
         await server.serve()

@@ -101,9 +101,7 @@ async def plan_delete(console: Console, body: dict[str, Any], account: Account) 
     found = metadata.topics[topic]
     basis = {topic: [str(found.id), len(found.partitions)]}
     groups = [
-        group.id
-        for group in console.group_lags.groups.values()
-        if any(tp.topic == topic for tp in group.commits)
+        group.id for group in console.group_lags.groups.values() if topic in group.commits.topics
     ]
 
     async def read_basis() -> Basis:

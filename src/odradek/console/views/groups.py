@@ -110,7 +110,7 @@ async def list_groups(console: Console, request: Request) -> Response:
     groups = sorted(console.group_lags.groups.values(), key=lambda group: group.id)
     topic = request.query_params.get("topic")
     if topic is not None:
-        groups = [group for group in groups if any(tp.topic == topic for tp in group.commits)]
+        groups = [group for group in groups if topic in group.commits.topics]
     queries = console.pipelines.group_names()
     shown, rest = page(
         request,

@@ -12,6 +12,7 @@ from odradek.console.picture import PartitionState
 from odradek.console.routes import AT, LIST_PARAMETERS, Parameter, Route
 from odradek.console.views.controller import moment_of
 from odradek.console.web import Problem, answer, required_parameter
+from odradek.wire.topics import TopicPartition
 
 GROUPS_SHOWN = 100
 STATES = ("offline", "under-min-isr", "under-replicated", "ok")
@@ -75,7 +76,6 @@ def row(console: Console, topic: int) -> TopicRow:
     offline, under = counts.offline[topic], counts.under_replicated[topic]
     settings = collector.settings.get(name)
     activity = collector.activity.topics.get(name)
-    sizes = collector.sizes.get(name)
     return {
         "name": name,
         "internal": bool(collector.table.internal[topic]),
@@ -89,7 +89,7 @@ def row(console: Console, topic: int) -> TopicRow:
         "records_per_s": None if activity is None else activity.records_in,
         "bytes_in_per_s": None if activity is None else activity.bytes_in,
         "bytes_out_per_s": None if activity is None else activity.bytes_out,
-        "size_bytes": None if sizes is None else sum(sizes),
+        "size_bytes": collector.topic_sizes.get(name),
         "retention_ms": None if settings is None else settings.retention_ms,
         "settings": None if settings is None else settings.differ,
         "groups": len(console.group_lags.of_topic(name)),
@@ -116,7 +116,6 @@ def partition_row(console: Console, each: PartitionState) -> PartitionRow:
     ongoing = next(
         (state for tp, state in collector.moves.items() if tp == (each.topic, each.p)), None
     )
-    sizes = collector.sizes.get(each.topic)
     settings = collector.settings.get(each.topic)
     wanted = 1 if settings is None or settings.min_isr is None else settings.min_isr
     return {
@@ -135,7 +134,7 @@ def partition_row(console: Console, each: PartitionState) -> PartitionRow:
             len(each.isr) < len(each.replicas),
             len(each.isr) < wanted,
         ),
-        "size_bytes": sizes[each.p] if sizes is not None and each.p < len(sizes) else None,
+        "size_bytes": collector.sizes.get(TopicPartition(each.topic, each.p)),
         "known": True,
     }
 
@@ -143,7 +142,7 @@ def partition_row(console: Console, each: PartitionState) -> PartitionRow:
 def _columns(console: Console) -> dict[str, Any]:
     collector = console.collector
     names, counts = collector.table.names, collector.counts.topics
-    activity, sizes, settings = collector.activity.topics, collector.sizes, collector.settings
+    activity, sizes, settings = collector.activity.topics, collector.topic_sizes, collector.settings
 
     def rate(name: str) -> Any:
         return lambda topic: getattr(activity.get(names[topic]), name, None)
@@ -156,7 +155,7 @@ def _columns(console: Console) -> dict[str, Any]:
         "records_per_s": rate("records_in"),
         "bytes_in_per_s": rate("bytes_in"),
         "bytes_out_per_s": rate("bytes_out"),
-        "size_bytes": lambda topic: sum(sizes[names[topic]]) if names[topic] in sizes else None,
+        "size_bytes": lambda topic: sizes.get(names[topic]),
         "retention_ms": lambda topic: getattr(settings.get(names[topic]), "retention_ms", None),
         "state": lambda topic: (counts.offline[topic], counts.under_replicated[topic]),
     }

@@ -39,18 +39,163 @@ export function endScreen(isEnding) {
   else refresh();
 }
 
+// What is typed but not sent, opened, paused or scrolled to is in the address, too, each under a name
+// of its own: written after a short while, since it changes with every key, and without drawing
+// anything again. What must not be in a history or a link is left out by its screen (`secret`).
+const QUIET_MS = 200;
+const KEPT_MAX = 2000; // letters: longer addresses are refused here and there
+let keeping = {};
+let keepingTimer;
+
+export function keep(changes) {
+  keeping = { ...keeping, ...changes };
+  clearTimeout(keepingTimer);
+  keepingTimer = setTimeout(settle, QUIET_MS);
+}
+
+function settle() {
+  clearTimeout(keepingTimer);
+  const changes = keeping;
+  keeping = {};
+  if (Object.keys(changes).length === 0) return;
+  const address = location.pathname + parameters({ ...current().query, ...changes });
+  if (address !== location.pathname + location.search) history.replaceState(history.state, "", address);
+}
+
+const isObject = (value) => value !== null && typeof value === "object";
+
+// The difference from how it began, as JSON; of a form the fields that were changed.
+function written(value, initial, secret) {
+  if (!isObject(initial)) return value === initial ? "" : JSON.stringify(value);
+  const changed = Object.entries(value).filter(([name, each]) => !secret.includes(name) && each !== initial[name]);
+  const short = [];
+  let left = KEPT_MAX;
+  for (const [name, each] of changed.sort(([, a], [, b]) => String(a).length - String(b).length)) {
+    left -= String(each).length;
+    if (left > 0) short.push([name, each]);
+  }
+  return short.length ? JSON.stringify(Object.fromEntries(short)) : "";
+}
+
+// An address is written by anybody: a form takes from it values of the fields that it has.
+function restored(text, initial, secret) {
+  if (!text) return initial;
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return initial;
+  }
+  if (!isObject(initial)) return typeof value === typeof initial ? value : initial;
+  if (!isObject(value)) return initial;
+  const fields = Object.keys(initial).filter((name) => Object.hasOwn(value, name) && !secret.includes(name) && !isObject(value[name]));
+  return { ...initial, ...Object.fromEntries(fields.map((name) => [name, value[name]])) };
+}
+
+// As useState, and in the address under a name.
+export function useKept(name, initial, { secret = [] } = {}) {
+  const [value, set] = useState(() => restored(current().query[name], initial, secret));
+  const latest = useRef(value);
+  latest.current = value;
+  const change = (next) => {
+    latest.current = typeof next === "function" ? next(latest.current) : next;
+    set(latest.current);
+    keep({ [name]: written(latest.current, initial, secret) });
+  };
+  return [value, change];
+}
+
+// A text that is being changed, and becomes the `settled` one when it is sent.
+export function useDraft(name, settled) {
+  const [text, change] = useKept(name, settled);
+  const before = useRef(settled);
+  useEffect(() => {
+    if (before.current !== settled) change(settled);
+    before.current = settled;
+  }, [settled]);
+  return [text, change];
+}
+
+// How far the page (in pixels) and its boxes (by name; the first row in sight) are scrolled: ?scroll=.
+
+const PAGE = "";
+const RESTORED_MS = 10000; // what is not there until then has become another list
+let restoring = null;
+
+function firstRow(box) {
+  const head = box.querySelector("thead")?.getBoundingClientRect().bottom ?? box.getBoundingClientRect().top;
+  const row = [...box.querySelectorAll("tr.row")].find((each) => each.getBoundingClientRect().bottom > head + 1);
+  return row ? rowNumber(row) : 0;
+}
+// In a list of which only a part is in the page, aria-rowindex counts the head and begins with 1.
+const rowNumber = (row) => (row.ariaRowIndex ? Number(row.ariaRowIndex) - 2 : row.sectionRowIndex);
+const boxes = () => [...document.querySelectorAll("main .scroll[aria-label]")];
+
+function noteScroll() {
+  if (restoring) return;
+  const found = { [PAGE]: Math.round(scrollY) };
+  for (const box of boxes()) if (box.scrollTop > 0) found[box.ariaLabel] = firstRow(box);
+  const moved = Object.entries(found).filter(([, at]) => at > 0);
+  keep({ scroll: moved.length ? JSON.stringify(Object.fromEntries(moved)) : "" });
+}
+
+// Lists come later than the page, and long ones in parts: each place is gone to once it is there.
+function goToPlaces() {
+  for (const [name, at] of restoring) {
+    if (name === PAGE) scrollTo(0, at);
+    const box = name === PAGE ? null : boxes().find((each) => each.ariaLabel === name);
+    const row = box?.querySelector("tr.row");
+    if (row && box.classList.contains("virtual")) box.scrollTop = at * row.getBoundingClientRect().height;
+    else if (row) {
+      const wanted = [...box.querySelectorAll("tr.row")].find((each) => rowNumber(each) === at);
+      if (wanted) box.scrollTop += wanted.getBoundingClientRect().top - box.querySelector("thead").getBoundingClientRect().bottom;
+    }
+    if (name === PAGE ? Math.round(scrollY) === at : row && firstRow(box) === at) restoring.delete(name);
+  }
+  if (restoring.size === 0) restoring = null;
+}
+
+export function restoreScroll() {
+  const begun = Date.now();
+  let found = {};
+  try {
+    found = JSON.parse(current().query.scroll ?? "{}");
+  } catch {
+    // not ours
+  }
+  restoring = new Map(Object.entries(isObject(found) ? found : {}).filter(([, at]) => Number.isInteger(at) && at > 0));
+  const step = () => {
+    if (!restoring) return;
+    if (Date.now() - begun > RESTORED_MS) restoring = null;
+    else goToPlaces();
+    if (restoring) setTimeout(step, 50);
+  };
+  step();
+}
+addEventListener("scroll", noteScroll, { capture: true, passive: true });
+// Who scrolls meanwhile decides where.
+for (const sign of ["wheel", "pointerdown", "keydown", "touchmove"])
+  addEventListener(sign, () => { restoring = null; }, { capture: true, passive: true });
+
 const travellers = new Set();
 const travelled = () => {
   if (!isEnded()) ended = null;
   travellers.forEach((listener) => listener());
 };
-addEventListener("popstate", travelled);
+addEventListener("popstate", () => {
+  keeping = {}; // it was of the address that was left
+  travelled();
+  restoreScroll();
+});
 
 export function navigate(url, { replace = false } = {}) {
+  settle();
   const before = current().screen;
+  restoring = null;
   history[replace ? "replaceState" : "pushState"](null, "", url);
   travelled();
   if (before !== current().screen) scrollTo(0, 0);
+  noteScroll();
 }
 
 export function useLocation() {
@@ -66,8 +211,10 @@ export function useLocation() {
 // The screen's filters, and a function that changes some of them in the address.
 export function useQuery() {
   const { query } = useLocation();
-  const change = (changes, options = { replace: true }) =>
+  const change = (changes, options = { replace: true }) => {
+    settle();
     navigate(location.pathname + parameters({ ...current().query, ...changes }), options);
+  };
   return [query, change];
 }
 

@@ -1,6 +1,6 @@
 // Replicas on one canvas. Every cell is a shape as well as a colour, the arrow keys walk the cells, and
 // what a cell means is written below; a table with the same facts stands beside it.
-import { cssColour, html, Text, useEffect, useLayoutEffect, useRef, useState, useTheme } from "./ui.js";
+import { cssColour, html, Text, useEffect, useKept, useLayoutEffect, useRef, useState, useTheme } from "./ui.js";
 
 const MEANINGS = {
   L: "leads", F: "in sync", B: "behind", X: "offline", ">": "being added", "<": "being removed", ".": "no replica", "?": "not known",
@@ -63,7 +63,12 @@ function prepare(canvas, width, height) {
 // A row per broker, a column per partition. onMove(p, from, to): a cell was dragged to another broker.
 export function ReplicaGrid({ brokers, cells, partitions, describe, onOpen, onMove, label }) {
   const canvas = useRef();
-  const [cursor, setCursor] = useState(null); // {p, row}
+  // The cell that was walked to is in the address; the pointer only passes over them.
+  const [cell, keepCell] = useKept("cell", "");
+  const [cursor, setCursor] = useState(() => {
+    const [p, row] = cell.split(".").map(Number);
+    return cell && p < partitions && row < brokers.length ? { p, row } : null;
+  });
   const [drag, setDrag] = useState(null);
   const theme = useTheme();
   useLayoutEffect(() => {
@@ -105,7 +110,9 @@ export function ReplicaGrid({ brokers, cells, partitions, describe, onOpen, onMo
     event.preventDefault();
     const at = cursor ?? { p: 0, row: 0 };
     const clamp = (value, last) => Math.max(0, Math.min(last, value));
-    return setCursor(cursor ? { p: clamp(at.p + step[0], partitions - 1), row: clamp(at.row + step[1], brokers.length - 1) } : at);
+    const next = cursor ? { p: clamp(at.p + step[0], partitions - 1), row: clamp(at.row + step[1], brokers.length - 1) } : at;
+    keepCell(`${next.p}.${next.row}`);
+    return setCursor(next);
   };
   const dropped = (event) => {
     const at = locate(event);
@@ -133,7 +140,16 @@ export function ClusterMap({ grid, onOpen }) {
   const canvas = useRef();
   const box = useRef();
   const [width, setWidth] = useState(0);
-  const [at, setAt] = useState(null);
+  const [cell, keepCell] = useKept("cell", "");
+  const [at, setAt] = useState(() => {
+    let before = 0;
+    for (const topic of grid.topics) {
+      const p = cell.startsWith(`${topic.name}-`) ? Number(cell.slice(topic.name.length + 1)) : NaN;
+      if (p < topic.partitions) return before + p;
+      before += topic.partitions;
+    }
+    return null;
+  });
   const theme = useTheme();
   const total = grid.topics.reduce((sum, topic) => sum + topic.partitions, 0);
   const size = total > 40000 ? 5 : total > 6000 ? 7 : total > 800 ? 11 : 16;
@@ -206,7 +222,10 @@ export function ClusterMap({ grid, onOpen }) {
     if (event.key === "Enter") return open(at);
     if (!step) return undefined;
     event.preventDefault();
-    return setAt(Math.max(0, Math.min(total - 1, (at ?? 0) + step)));
+    const next = Math.max(0, Math.min(total - 1, (at ?? 0) + step));
+    const { topic, p } = named(next);
+    keepCell(`${topic.name}-${p}`);
+    return setAt(next);
   };
   const shown = at === null ? null : named(at);
   const words = { ok: "in sync", X: "has an offline replica", B: "has a replica behind", ">": "is moving", "<": "is moving", "?": "not known" };

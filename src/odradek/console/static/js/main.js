@@ -1,9 +1,9 @@
 // The frame around every screen: login, navigation, search, time bar, keys, and which screen it is.
 import {
-  announcement, clock, count, Dialog, dismiss, duration, Empty, ErrorNotice, get, GroupLink, href,
-  html, Input, isoOf, Link, localOf, moment, navigate, Notice, picture, plural, post, Problem, reachable, render,
+  announcement, clock, count, current, Dialog, dismiss, duration, Empty, ErrorNotice, get, GroupLink, href,
+  html, Input, isoOf, keep, Link, localOf, moment, navigate, Notice, picture, plural, post, Problem, reachable, render, restoreScroll,
   session, Skeleton, startLive, State, stopLive, Text, toasts, TopicLink, useEffect, useErrorBoundary, useGet,
-  useLocation, useQuery, useRef, useState,
+  useKept, useLocation, useQuery, useRef, useState,
 } from "./ui.js";
 
 // Screens by the first part of the path; each is loaded when it is first shown. `key`: g, then it.
@@ -160,7 +160,8 @@ function TimeBar({ onClose }) {
 }
 
 function Finder({ onClose }) {
-  const [q, set] = useState("");
+  const [q, set] = useKept("find", "");
+  useEffect(() => () => keep({ find: "" }), []);
   const state = useGet(q.trim() ? "/find" : null, { q });
   const found = q.trim() ? state.data : null;
   const screens = Object.entries(SCREENS).filter(([, each]) => each.name && each.name.toLowerCase().includes(q.toLowerCase()));
@@ -292,8 +293,13 @@ function Toasts() {
 
 function Frame({ onOut }) {
   const { screen, query } = useLocation();
-  const [open, set] = useState(null); // finder, help
-  const [timed, setTimed] = useState(false);
+  const [open, set] = useKept("dialog", ""); // finder, help
+  const [timed, setTimed] = useKept("timebar", false);
+  useEffect(() => {
+    // It stays open from screen to screen.
+    if (timed && !current().query.timebar) keep({ timebar: "true" });
+  });
+  useEffect(restoreScroll, []);
   const main = useRef();
   const before = useRef(screen);
   useEffect(() => {
@@ -321,8 +327,8 @@ function Frame({ onOut }) {
       <${Nav} screen=${screen} />
       <main class="main" id="main" tabindex="-1" ref=${main}><${Screen} screen=${screen} /></main>
     </div>
-    ${open === "finder" && html`<${Finder} onClose=${() => set(null)} />`}
-    ${open === "help" && html`<${Help} onClose=${() => set(null)} />`}
+    ${open === "finder" && html`<${Finder} onClose=${() => set("")} />`}
+    ${open === "help" && html`<${Help} onClose=${() => set("")} />`}
     <${Toasts} />`;
 }
 

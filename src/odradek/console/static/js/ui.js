@@ -1,7 +1,7 @@
 // How values are written, and the components that screens are made of. Text that came from a client goes
 // through <Text>. One module, so that a first screen takes few requests.
 import { html, useEffect, useId, useRef, useState } from "../vendor/preact.js";
-import { endScreen, get, href, may, post, refresh, toast, useQuery, watch } from "./data.js";
+import { endScreen, get, href, may, post, refresh, toast, useKept, useQuery, watch } from "./data.js";
 
 export * from "../vendor/preact.js";
 export * from "./data.js";
@@ -642,19 +642,21 @@ export function PlanView({ flow, verb = "Start", danger = false, children, done 
   </div>`;
 }
 
-// An action of a screen: ?act=NAME opens its dialog, which holds a form and then the plan.
-export function Action({ name, label, right = "operate", danger = false, title, verb, form, body, initial = {}, done, primary = false, ends = false }) {
+// An action of a screen: ?act=NAME opens its dialog, which holds a form and then the plan. What is in
+// the form is in the address, too, but for fields that are `secret`. What is typed to confirm a plan is
+// not: it is for whoever starts it.
+export function Action({ name, label, right = "operate", danger = false, title, verb, form, body, initial = {}, done, primary = false, ends = false, secret = [] }) {
   const [query, change] = useQuery();
   if (!may(right)) return null;
   const isOpen = query.act === name;
-  return html`<button class="${danger ? "danger" : ""} ${primary ? "primary" : ""}" onClick=${() => change({ act: name, plan: "" }, {})}>${label}</button>
-    ${isOpen && html`<${ActionDialog} ...${{ title: title ?? label, verb, danger, form, body, initial, done, ends }}
-      onClose=${() => change({ act: "", plan: "" })} />`}`;
+  return html`<button class="${danger ? "danger" : ""} ${primary ? "primary" : ""}" onClick=${() => change({ act: name, plan: "", form: "" }, {})}>${label}</button>
+    ${isOpen && html`<${ActionDialog} ...${{ title: title ?? label, verb, danger, form, body, initial, done, ends, secret }}
+      onClose=${() => change({ act: "", plan: "", form: "" })} />`}`;
 }
 
-function ActionDialog({ title, verb, danger, form, body, initial, done, onClose, ends }) {
+function ActionDialog({ title, verb, danger, form, body, initial, done, onClose, ends, secret }) {
   const flow = usePlan({ ends });
-  const [values, set] = useState(initial);
+  const [values, set] = useKept("form", initial, { secret });
   const [query] = useQuery();
   useEffect(() => {
     if (!form && !query.plan) flow.make(body({}));

@@ -1,6 +1,6 @@
 // Which settings differ from their default, where they come from and who set them.
 import {
-  Action, Check, clock, count, day, Empty, Filter, html, Input, Link, Loaded, Page, Select, Table, Tag, Text, useEffect, useGet, useQuery, useState,
+  Action, Check, clock, count, day, Empty, Filter, html, Input, Link, Loaded, Page, Select, Table, Tag, Text, useDraft, useGet, useQuery,
 } from "../ui.js";
 
 const SOURCES = { topic: "this topic", broker: "this broker, dynamic", cluster: "all brokers, dynamic", file: "broker's file", default: "default" };
@@ -8,7 +8,7 @@ const SOURCES = { topic: "this topic", broker: "this broker, dynamic", cluster: 
 function Editor({ type, name, row }) {
   const subject = { kind: "alter-configs", type, name };
   if (row.read_only) return html`<span class="muted">read-only</span>`;
-  return html`<span class="actions"><${Action} name=${`edit ${row.name}`} label="Edit" title=${row.name} verb="Set" initial=${{ value: row.sensitive ? "" : row.value ?? "" }} body=${({ value }) => ({ ...subject, set: { [row.name]: value }, delete: [] })}
+  return html`<span class="actions"><${Action} name=${`edit ${row.name}`} label="Edit" title=${row.name} verb="Set" initial=${{ value: row.sensitive ? "" : row.value ?? "" }} secret=${row.sensitive ? ["value"] : []} body=${({ value }) => ({ ...subject, set: { [row.name]: value }, delete: [] })}
       form=${(values, set) => html`${row.doc && html`<p class="muted">${row.doc}</p>`}<${Input} label=${row.name} value=${values.value} onValue=${(value) => set({ value })} spellcheck="false" hint=${row.default === null ? null : `Default: ${row.default}`} />`} />
     ${row.source === (type === "topic" ? "topic" : name === "" ? "cluster" : "broker") && html`<${Action} name=${`reset ${row.name}`} label="Reset" title=${`Reset ${row.name}`} verb="Reset to default" body=${() => ({ ...subject, set: {}, delete: [row.name] })} />`}</span>`;
 }
@@ -24,14 +24,13 @@ export const SettingsTable = ({ type, name, items, empty }) => html`<${Table} la
 
 export function Configs() {
   const [{ type = "broker", name, all, q = "" }, change] = useQuery();
-  const [typed, set] = useState(name ?? "");
-  useEffect(() => set(name ?? ""), [name, type]);
+  const [typed, set] = useDraft("typed_name", name ?? "");
   const ready = type === "broker" || Boolean(name);
   const state = useGet(ready ? "/configs" : null, { type, name: name ?? "", all: all ? 1 : "" }, { subject: `${type} ${name}` });
   const brokers = useGet("/brokers");
   return html`<${Page} title="Configs" facts=${state.data && ready ? [html`<b>${count(state.data.differ)}</b> of <b>${count(state.data.total)}</b> differ from the default`] : []}>
     <form class="toolbar form" onSubmit=${(event) => { event.preventDefault(); change({ name: typed }); }}>
-      <${Select} label="Of" value=${type} onValue=${(value) => change({ type: value, name: "" })} options=${[["broker", "broker"], ["topic", "topic"]]} />
+      <${Select} label="Of" value=${type} onValue=${(value) => change({ type: value, name: "", typed_name: "" })} options=${[["broker", "broker"], ["topic", "topic"]]} />
       ${type === "broker"
         ? html`<${Select} label="Broker" value=${name ?? ""} onValue=${(value) => change({ name: value })} options=${[["", "all brokers (cluster default)"], ...(brokers.data?.items ?? []).map(({ id }) => [String(id), `broker ${id}`])]} />`
         : html`<${Input} label="Topic" value=${typed} onValue=${set} required spellcheck="false" /><button>Show</button>`}

@@ -1,7 +1,7 @@
 // What the controller decides and why, live; its queue and channels; its state machines, drawn from their tables.
 import {
   BrokerLink, count, duration, Empty, Filter, html, isoOf, JournalList, Link, Loaded, Moment, Notice, Page, Section, Since, session, Table, Tabs, Tag, Text, UNKNOWN, useEffect, useGet,
-  useQuery, useRef, useState, useWatch,
+  useKept, useQuery, useRef, useState, useWatch,
 } from "../ui.js";
 
 const KINDS = ["controller", "partition", "replica", "leadership", "reassignment", "deletion", "request", "response", "failure", "audit"];
@@ -68,7 +68,7 @@ function Journal() {
   const { kind, broker, topic, q, at, from, to } = query;
   const [entries, set] = useState(null);
   const [fresh, setFresh] = useState(new Set());
-  const [paused, pause] = useState(false);
+  const [paused, pause] = useKept("paused", false);
   const [missed, setMissed] = useState(0);
   const held = useRef(false);
   held.current = paused;
@@ -94,7 +94,7 @@ function Journal() {
     ${missed > 0 && html`<${Notice} level="warn">${count(missed)} entries came faster than this page takes them. <button class="linklike" onClick=${() => { setMissed(0); state.reload(); }}>Read them</button><//>`}
     <${Loaded} state=${state}>${() => !entries || entries.length === 0 ? html`<${Empty} title="No entry matches." />`
       : html`<${JournalList} entries=${entries} fresh=${fresh} label="Journal, newest first" />
-        <p class="muted">${entries.length >= 200 && html`<${Link} to="controller" query=${{ ...query, to: isoOf(entries.at(-1).time_ms) }}>Older entries<//>`}</p>`}<//>`;
+        <p class="muted">${entries.length >= 200 && html`<${Link} to="controller" query=${{ ...query, scroll: "", to: isoOf(entries.at(-1).time_ms) }}>Older entries<//>`}</p>`}<//>`;
 }
 
 export function Controller() {

@@ -1,5 +1,5 @@
 // Write one record: previewed, then produced, and the offset it got.
-import { Check, Empty, Field, html, Input, Link, may, Page, PlanView, Select, Text, useGet, usePlan, useQuery, useState, ErrorNotice, count } from "../ui.js";
+import { Check, Empty, Field, html, Input, Link, may, Page, PlanView, Select, Text, useGet, useKept, usePlan, useQuery, ErrorNotice, count } from "../ui.js";
 
 function Headers({ headers, onHeaders }) {
   const change = (at, changes) => onHeaders(headers.map((each, index) => (index === at ? { ...each, ...changes } : each)));
@@ -9,11 +9,14 @@ function Headers({ headers, onHeaders }) {
     <button type="button" class="quiet" onClick=${() => onHeaders([...headers, { name: "", value: "" }])}>Add a header</button></fieldset>`;
 }
 
+const INITIAL = { p: "", key: "", hasKey: true, value: "", tombstone: false, headers: [], encoding: "text" };
+
 export function Produce() {
   const [{ topic }] = useQuery();
   const flow = usePlan();
   const described = useGet("/topic", { name: topic }, { subject: topic });
-  const [values, set] = useState({ p: "", key: "", hasKey: true, value: "", tombstone: false, headers: [], encoding: "text" });
+  // A link would carry what the record contains to wherever links are kept.
+  const [values, set] = useKept("form", INITIAL, { secret: ["key", "value", "headers"] });
   const change = (changes) => set((old) => ({ ...old, ...changes }));
   const partitions = described.data?.partitions ?? 0;
   if (!may("operate")) return html`<${Page} title="Produce"><${Empty} title="You may not produce here.">It needs the role operator, and a console that is not read-only.<//><//>`;

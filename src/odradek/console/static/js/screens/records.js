@@ -1,7 +1,7 @@
 // Records: browse, follow as they are written, search with progress, and look into one.
 import {
   address, bytes, byteRate, Copy, count, duration, Empty, ErrorNotice, get, html, href, Link, Loaded, may, Meter, Moment, moment,
-  Notice, Page, Pairs, percent, plural, post, rate, remove, Section, Select, State, Table, Text, toast, useEffect, useGet, useQuery,
+  Notice, Page, Pairs, percent, plural, post, rate, remove, Section, Select, State, Table, Text, toast, useDraft, useEffect, useGet, useKept, useQuery,
   useRef, useState, isoOf, localOf, Field, Input,
 } from "../ui.js";
 
@@ -29,8 +29,12 @@ const linkQuery = () => Object.fromEntries(new URLSearchParams(location.search))
 
 // One record
 
-function Tree({ name, value, depth = 0 }) {
-  const [open, set] = useState(depth < 2);
+// What was opened or closed by hand is in the address, by the numbers of the fields: their names may be
+// contents.
+function Tree({ name, value, path = "0", turned, onTurn }) {
+  const byDefault = path.split(".").length < 3;
+  const open = turned.includes(path) ? !byDefault : byDefault;
+  const set = (isOpen) => isOpen !== open && onTurn(path);
   const label = name === undefined ? null : html`<span class="name"><${Text} clip=${120}>${name}<//>: </span>`;
   if (value === null || typeof value !== "object") {
     return html`<div class="leaf">${label}<${Text} clip=${4000}>${typeof value === "string" ? JSON.stringify(value) : String(value)}<//></div>`;
@@ -39,7 +43,7 @@ function Tree({ name, value, depth = 0 }) {
   const brackets = Array.isArray(value) ? "[]" : "{}";
   if (entries.length === 0) return html`<div class="leaf">${label}${brackets}</div>`;
   return html`<details open=${open} onToggle=${(event) => set(event.currentTarget.open)}><summary>${label}<span class="muted">${brackets[0]} ${plural(entries.length, Array.isArray(value) ? "item" : "field")} ${brackets[1]}</span></summary>
-    ${open && entries.slice(0, 500).map(([key, each]) => html`<${Tree} key=${key} name=${key} value=${each} depth=${depth + 1} />`)}
+    ${open && entries.slice(0, 500).map(([key, each], at) => html`<${Tree} key=${key} name=${key} value=${each} path=${`${path}.${at}`} turned=${turned} onTurn=${onTurn} />`)}
     ${open && entries.length > 500 && html`<p class="muted">${count(entries.length - 500)} more are in the text.</p>`}</details>`;
 }
 
@@ -57,6 +61,9 @@ function hexLines(hex) {
 }
 
 function Payload({ field, view, name }) {
+  const [tree, turn] = useKept("tree", "");
+  const turned = tree.split(" ").filter(Boolean);
+  const onTurn = (path) => turn((turned.includes(path) ? turned.filter((each) => each !== path) : [...turned, path]).join(" "));
   if (!field) return html`<p class="muted">${name === "value" ? "tombstone: the value is null" : "null"}</p>`;
   let parsed;
   if (view === "tree" && STRUCTURED.has(field.format)) {
@@ -69,7 +76,7 @@ function Payload({ field, view, name }) {
   return html`${field.error && html`<${Notice} level="warn"><${Text}>${field.error}<//><//>`}
     <div class="payload" tabindex="0" role="group" aria-label=${name}>${
       view === "hex" && field.hex ? html`<pre class="hex">${hexLines(field.hex)}</pre>`
-        : parsed ? html`<div class="tree"><${Tree} value=${parsed.value} /></div>`
+        : parsed ? html`<div class="tree"><${Tree} value=${parsed.value} turned=${turned} onTurn=${onTurn} /></div>`
           : html`<pre><${Text} multiline>${field.text}<//></pre>`}</div>
     ${field.truncated && html`<p class="muted">The first ${bytes(new Blob([field.text]).size)} of ${bytes(field.size_bytes)}; download it for the rest.</p>`}`;
 }
@@ -124,7 +131,7 @@ function Live({ topic, open, onOpen }) {
   const [{ p, decode, filter }, change] = useQuery();
   const [records, set] = useState([]);
   const [figures, setFigures] = useState(null);
-  const [paused, pause] = useState(false);
+  const [paused, pause] = useKept("paused", false);
   const [stage, enter] = useState("starting"); // then live, broken, or the reason why it ended
   const held = useRef(false);
   held.current = paused;
@@ -209,8 +216,7 @@ function SearchResult({ id, topic, open, onOpen }) {
 
 function Where({ from, onFrom }) {
   const [kind, rest] = from.includes(":") ? [from.slice(0, from.indexOf(":")), from.slice(from.indexOf(":") + 1)] : [from, ""];
-  const [value, set] = useState(rest);
-  useEffect(() => set(rest), [rest]);
+  const [value, set] = useDraft("typed_from", rest);
   const chosen = (next) => {
     if (next === "newest" || next === "oldest") onFrom(next === "newest" ? "" : next);
     else onFrom(`${next}:${{ offset: "0", time: isoOf(Date.now() - 3600000), group: "" }[next]}`);
@@ -223,8 +229,7 @@ function Where({ from, onFrom }) {
 }
 
 function TopicPicker({ topic, onTopic }) {
-  const [text, set] = useState(topic ?? "");
-  useEffect(() => set(topic ?? ""), [topic]);
+  const [text, set] = useDraft("typed_topic", topic ?? "");
   const found = useGet(text.trim() ? "/find" : null, { q: text }, { subject: "topics" });
   return html`<${Field} label="Topic">${(id) => html`<input id=${id} list="topic-names" value=${text} required spellcheck="false" autocomplete="off" placeholder="name of a topic"
     onInput=${(event) => set(event.target.value)} onChange=${(event) => event.target.value && onTopic(event.target.value)} />
@@ -242,9 +247,8 @@ async function beginSearch({ topic, p, from, decode, filter, limit_mb: limit }) 
 
 function Controls({ query, change }) {
   const { topic, p, from = "newest", decode, filter, mode } = query;
-  const [text, set] = useState(filter ?? "");
+  const [text, set] = useDraft("typed_filter", filter ?? "");
   const [error, fail] = useState(null);
-  useEffect(() => set(filter ?? ""), [filter]);
   const submit = async (event) => {
     event.preventDefault();
     fail(null);
@@ -272,7 +276,7 @@ function Controls({ query, change }) {
 function Decoders({ topic }) {
   const [query, change] = useQuery();
   const state = useGet(query.schema ? "/decoders" : null, { topic });
-  const [values, set] = useState({ format: "avro", schema: "", message: "", descriptor: "" });
+  const [values, set] = useKept("decoder", { format: "avro", schema: "", message: "", descriptor: "" });
   const [error, fail] = useState(null);
   if (!query.schema) return html`<button onClick=${() => change({ schema: 1 })}>Schema…</button>`;
   const save = async (event) => {
@@ -282,7 +286,7 @@ function Decoders({ topic }) {
     try {
       await post("/decoders", { topic, value });
       toast("Remembered for this topic.");
-      change({ schema: "", decode: format });
+      change({ schema: "", decoder: "", decode: format });
     } catch (problem) {
       fail(problem);
     }
@@ -299,7 +303,7 @@ function Decoders({ topic }) {
       ${["avro", "protobuf"].includes(values.format) && html`<${Field} label=${values.format === "avro" ? "Schema file" : "Descriptor file (FileDescriptorSet)"}>${(id) => html`<input id=${id} type="file" onChange=${readFile} />`}<//>`}
       ${values.format === "protobuf" && html`<${Input} label="Message" placeholder="shop.Order" value=${values.message} onValue=${(message) => set({ ...values, message })} />`}</div>
     ${values.format === "avro" && html`<${Field} label="Schema">${(id) => html`<textarea id=${id} rows="6" value=${values.schema} onInput=${(event) => set({ ...values, schema: event.target.value })}></textarea>`}<//>`}
-    <div class="actions"><button class="primary">Remember</button><button type="button" onClick=${() => change({ schema: "" })}>Close</button>
+    <div class="actions"><button class="primary">Remember</button><button type="button" onClick=${() => change({ schema: "", decoder: "" })}>Close</button>
       ${state.data?.value && html`<span class="muted">now: ${state.data.value.format}</span>`}</div></form>`;
 }
 

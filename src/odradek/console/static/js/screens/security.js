@@ -19,7 +19,7 @@ function Secured({ state, children }) {
   return data ? children(data) : html`<${Skeleton} />`;
 }
 
-const NewUser = () => html`<${Action} name="user" label="Add a user" right="administer" verb="Create" initial=${{ user: "", password: "", sha512: false }}
+const NewUser = () => html`<${Action} name="user" label="Add a user" right="administer" verb="Create" initial=${{ user: "", password: "", sha512: false }} secret=${["password"]}
   body=${({ user, password, sha512 }) => ({ kind: "create-user", user, password, mechanisms: sha512 ? MECHANISMS : MECHANISMS.slice(0, 1) })}
   form=${(values, set) => html`<${Input} label="Name" required value=${values.user} onValue=${(user) => set({ user })} autocomplete="off" />
     <${Input} label="Password" type="password" required value=${values.password} onValue=${(password) => set({ password })} autocomplete="new-password" />
