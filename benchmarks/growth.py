@@ -5,15 +5,18 @@ replica of every one; one broker for connections and groups. CPU time is of the 
 hardly varies with what else the machine does; wall time does.
 
 PARTITIONS=1000,5000 CONNECTIONS=100 CONSUMER_GROUPS=10 choose other sizes. 50,000 partitions take
-several minutes, 150,000 directories, and some 2 GB of memory.
+several minutes, 150,000 directories, and some 2 GB of memory. PROTOCOL=2.6-IV0 chooses another
+inter-broker protocol for the partitions: below 2.7-IV2 leaders write ISRs themselves.
 """
 
 import asyncio
 import os
 import resource
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from benchmarks.cluster import (
     ask_every_leader,
@@ -60,8 +63,10 @@ PRODUCES = 1000
 def main() -> None:
     testing.START_TIMEOUT_S = testing.STOP_TIMEOUT_S = PATIENCE_S
     testing.ASK_TIMEOUT_S = 60.0
-    for partitions in sizes("PARTITIONS", PARTITIONS):
-        of_partitions(partitions)
+    # Removed at the end: ext4 without a journal is slow to create files after others were removed.
+    with tempfile.TemporaryDirectory(prefix="odradek-growth-") as home:
+        for partitions in sizes("PARTITIONS", PARTITIONS):
+            of_partitions(partitions, Path(home, str(partitions)))
     for connections in sizes("CONNECTIONS", CONNECTIONS):
         of_connections(connections)
     for groups in sizes("CONSUMER_GROUPS", GROUPS):
@@ -99,9 +104,12 @@ def idle(cluster: Cluster, per: int, before_mb: float) -> None:
     show("  idle", f"CPU {share:.1f} % of a core, all brokers", f"{kilobytes:.1f} kB each")
 
 
-def of_partitions(partitions: int) -> None:
-    show(f"{partitions} partitions, RF 3")
-    with Cluster(brokers=3, config=CONFIG) as cluster:
+def of_partitions(partitions: int, home: Path) -> None:
+    config: dict[str, object] = {**CONFIG}
+    if protocol := os.environ.get("PROTOCOL"):
+        config["inter.broker.protocol.version"] = protocol
+    show(f"{partitions} partitions, RF 3{f', protocol {protocol}' if protocol else ''}")
+    with Cluster(brokers=3, config=config, data_dir=home) as cluster:
 
         def is_in_sync() -> bool:
             time.sleep(LOOK_S)

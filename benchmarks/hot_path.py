@@ -5,16 +5,23 @@ Small records are sent by a lean client in ready-made frames, one at a time and 
 ones by librdkafka. CPU is what the scheduler charged each process, which other load disturbs less
 than the clock does, but not little: compare variants in turns. Calls of functions, counted in a
 second run under cProfile, do not vary. PROFILE=30 prints the functions with most of the time.
+
+Large records go to the one partition, and then to 12 with their leaders on all three brokers. The
+system's share of their cost depends on the memory that the page cache gets: a virtual machine whose
+free memory goes back to its host waits for the host at the first write to each page of it. So
+before such a load as much memory is written to, and given back, as the load will need.
 """
 
 import asyncio
 import os
 import pstats
+import resource
 import signal
 import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -32,6 +39,10 @@ MEGABYTES = 300
 RECORD = os.urandom(1024)
 PROFILED = Path(__file__).parent / "profiled"
 TOPIC = "hot"
+SPREAD_TOPIC = "hot-spread"
+SPREAD_PARTITIONS = 12
+SPREAD = f"the same to {SPREAD_PARTITIONS} partitions"
+REPLICAS = 3
 
 Load = Callable[[Cluster], Awaitable[float]]
 
@@ -40,11 +51,11 @@ def main() -> None:
     loads: dict[str, Load] = {
         "one record at a time": one_at_a_time,
         f"{IN_FLIGHT} records in flight": pipelined,
-        "1 KiB records in batches, MB": bulk,
+        "1 KiB records in batches, MB": partial(bulk, topic=TOPIC),
+        SPREAD: partial(bulk, topic=SPREAD_TOPIC),
     }
     with Cluster(brokers=3, config={"min.insync.replicas": 2}) as cluster:
-        asyncio.run(create(cluster, TOPIC, 1))
-        asyncio.run(warm_up(cluster))
+        asyncio.run(prepare(cluster))
         for name, load in loads.items():
             asyncio.run(measure(cluster, name, load))
     with tempfile.TemporaryDirectory() as directory:
@@ -52,8 +63,7 @@ def main() -> None:
         path = os.environ.get("PYTHONPATH", "")
         os.environ["PYTHONPATH"] = f"{PROFILED}{os.pathsep}{path}"
         with Cluster(brokers=3, config={"min.insync.replicas": 2}) as cluster:
-            asyncio.run(create(cluster, TOPIC, 1))
-            asyncio.run(warm_up(cluster))
+            asyncio.run(prepare(cluster))
             for name, load in loads.items():
                 asyncio.run(count_calls(cluster, name, load, Path(directory)))
 
@@ -79,10 +89,13 @@ async def measure(cluster: Cluster, name: str, load: Load) -> None:
     before = {broker: cpu_us(cluster, broker) for broker in cluster.ids}
     count = await load(cluster)
     spent = {broker: (cpu_us(cluster, broker) - before[broker]) / count for broker in cluster.ids}
+    by_role = (
+        f"leader {spent[leader]:.0f} µs, follower"
+        f" {statistics.mean(spent[each] for each in followers):.0f} µs, "
+    )
     print(
-        f"{name:<32} CPU each: leader {spent[leader]:.0f} µs, follower"
-        f" {statistics.mean(spent[each] for each in followers):.0f} µs,"
-        f" all three {sum(spent.values()):.0f} µs",
+        f"{name:<32} CPU each: {'' if name == SPREAD else by_role}"
+        f"all three {sum(spent.values()):.0f} µs",
         flush=True,
     )
 
@@ -94,7 +107,10 @@ async def count_calls(cluster: Cluster, name: str, load: Load, directory: Path) 
     count = await load(cluster)
     for broker in cluster.ids:
         os.kill(cluster.process_id(broker), signal.SIGUSR2)
-    for role, broker in ("leader", leader), ("follower", followers[0]):
+    shown_roles = [("leader", leader), ("follower", followers[0])]
+    if name == SPREAD:
+        shown_roles = [("both", broker) for broker in cluster.ids]
+    for role, broker in shown_roles:
         path = directory / str(cluster.process_id(broker))
         cluster.wait_until(path.exists, "a profile")
         stats = pstats.Stats(str(path))
@@ -115,7 +131,9 @@ async def count_calls(cluster: Cluster, name: str, load: Load, directory: Path) 
 # Loads: each returns by what its cost is to be divided.
 
 
-async def warm_up(cluster: Cluster) -> None:
+async def prepare(cluster: Cluster) -> None:
+    await create(cluster, TOPIC, 1)
+    await create(cluster, SPREAD_TOPIC, SPREAD_PARTITIONS)
     await one_at_a_time(cluster, WARM_UP)
 
 
@@ -151,7 +169,8 @@ async def pipelined(cluster: Cluster) -> float:
     return PIPELINED
 
 
-async def bulk(cluster: Cluster) -> float:
+async def bulk(cluster: Cluster, topic: str) -> float:
+    take_memory(REPLICAS * MEGABYTES + MEGABYTES // 2)
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -165,13 +184,34 @@ async def bulk(cluster: Cluster) -> float:
     for _ in range(MEGABYTES * 1_000_000 // len(RECORD)):
         while True:
             try:
-                producer.produce(TOPIC, RECORD)
+                producer.produce(topic, RECORD)
                 break
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
     assert producer.flush(120) == 0
     return MEGABYTES
+
+
+def take_memory(megabytes: int) -> None:
+    """Lets the machine have this much free memory that its host does not have to find first. What
+    that cost is printed, beside what the same costs when it is there."""
+    system_ms = [write_and_remove(megabytes) / megabytes for _ in range(2)]
+    print(
+        f"{'':<32} 1 MB written to the page cache: {system_ms[0]:.2f} ms of system time, and"
+        f" {system_ms[1]:.2f} in the same memory again",
+        flush=True,
+    )
+
+
+def write_and_remove(megabytes: int) -> float:
+    """Milliseconds of system time that the writing took."""
+    megabyte = bytes(1_000_000)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_stime
+        for _ in range(megabytes):
+            file.write(megabyte)
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_stime - before) * 1000
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """`make peers-bench`: measures ours and Apache Kafka in turns and writes docs/benchmark.md.
 
-The figures of every repetition, and when and on what they were taken, are kept in
-tests/interop/harness/lib/benchmark.json, so that the page can be written again (`--report`), and a
-part can be measured again (`--only throughput`). It refuses to run while something else
+The figures of every repetition, and when and on what they were taken, are kept in figures.json
+beside this file, so that the page can be written again (`--report`), and a part can be measured
+again (`--only throughput`) on any checkout. It refuses to run while something else
 keeps the machine busy; `--anyway` measures all the same.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.interop.harness.kafka import KAFKA_4, LIB, PeersMissing, classpath
+from tests.interop.harness.kafka import KAFKA_4, PeersMissing, classpath
 from tests.interop.harness.processes import busy_cores
 
 from benchmarks.apache_kafka import measures, report
@@ -33,7 +33,7 @@ from benchmarks.apache_kafka.systems import (
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmark.md"
 NOTES = Path(__file__).parent / "notes.md"
-FIGURES = LIB / "benchmark.json"
+FIGURES = Path(__file__).parent / "figures.json"
 BUSY_CORES_MAX = 0.2
 
 Part = Callable[[System], measures.Figures]
@@ -79,7 +79,7 @@ def measure(
         for name in only:
             for make, wanted in SYSTEMS.items():
                 if name in wanted:
-                    with new(make, home / "cluster") as system:
+                    with new(make, home / f"{name}-{repetition}-{make.__name__}") as system:
                         for figures in run(system, PARTS[name], failures):
                             keep(results, system.name, figures, repetition)
                     yield name, results
@@ -136,7 +136,7 @@ def measure_and_keep(chosen: argparse.Namespace, kept: Kept) -> None:
             )
             kept.conditions.update(dict.fromkeys(measured, conditions))
             if not chosen.trial:
-                FIGURES.write_text(json.dumps(asdict(kept), indent=1))
+                FIGURES.write_text(json.dumps(asdict(kept), indent=1) + "\n")
     print(f"took {minutes:.1f} minutes")
 
 

@@ -5,8 +5,10 @@ import random
 import re
 import statistics
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -174,6 +176,20 @@ def consume_in_c_megabytes_per_s(servers: str, topic: str, records: int) -> floa
     rate = CONSUMED.search(done.stdout)
     assert rate is not None, done.stdout + done.stderr
     return float(rate[1])
+
+
+@contextmanager
+def busy_threads(count: int) -> Iterator[None]:
+    """So many threads, each a process, that never wait: as on a machine with other work."""
+    spinning = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
 
 
 def crowd_megabytes_per_s(servers: str, topic: str, clients: int, records: int) -> float:

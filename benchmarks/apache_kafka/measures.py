@@ -12,6 +12,7 @@ from benchmarks.apache_kafka.load import (
     MEGABYTE,
     PARTITIONS,
     Sending,
+    busy_threads,
     consume_in_c_megabytes_per_s,
     consume_megabytes_per_s,
     crowd_megabytes_per_s,
@@ -32,6 +33,7 @@ SOME_MEGABYTES = 100
 CROWD, CROWD_RECORDS = 100, 500
 TRANSACTIONS = {100: 100, 10_000: 10}  # how many records, how many transactions
 C_WARM_RUNS, C_RUNS = 2, 5
+BUSY_THREADS = 15
 IN_SYNC_TIMEOUT_S = 180
 SMALL_RECORDS = 200_000
 SYNCHRONOUS = 1000
@@ -132,22 +134,28 @@ def produced(
 
 
 def c_consume(system: System) -> Figures:
-    """With librdkafka's own consumer in C: what goes first is not counted."""
+    """With librdkafka's own consumer in C: what goes first is not counted. Then the same while
+    other programs want the processors, too."""
     create(system, "in-c", PARTITIONS)
     produce_megabytes_per_s(system.bootstrap_servers, "in-c", MEGABYTES, {})
-    rates: list[float] = []
     for _ in range(C_WARM_RUNS):
         consume_in_c_megabytes_per_s(system.bootstrap_servers, "in-c", RECORDS)
+    figures = consumed_in_c(system, "C consume")
+    with busy_threads(BUSY_THREADS):
+        return figures | consumed_in_c(system, "C consume, busy,")
+
+
+def consumed_in_c(system: System, name: str) -> Figures:
+    """Nothing where the client cannot be built."""
+    rates: list[float] = []
     with Processor(system) as processor:
         for _ in range(C_RUNS):
             rate = consume_in_c_megabytes_per_s(system.bootstrap_servers, "in-c", RECORDS)
             if rate is None:
                 return {}
             rates.append(rate)
-    return {
-        "C consume MB/s": statistics.median(rates),
-        "C consume ms/MB": processor.ms_per_megabyte(C_RUNS * MEGABYTES),
-    }
+    cost = processor.ms_per_megabyte(C_RUNS * MEGABYTES)
+    return {f"{name} MB/s": statistics.median(rates), f"{name} ms/MB": cost}
 
 
 def small_batches(system: System) -> Figures:

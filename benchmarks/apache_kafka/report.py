@@ -46,6 +46,8 @@ ROWS = (
     Row("– brokers' processor time, ms/MB", "consume ms/MB", 1.0, False),
     Row("consume, C client, MB/s", "C consume MB/s", 1.5, True),
     Row("– brokers' processor time, ms/MB", "C consume ms/MB", 0.7, False),
+    Row("the same beside 15 busy threads, MB/s", "C consume, busy, MB/s", 0.8, True),
+    Row("– brokers' processor time, ms/MB", "C consume, busy, ms/MB", 1.0, False),
     Row("consume over TLS, MB/s", "consume TLS MB/s", 1.0, True),
     Row("– brokers' processor time, ms/MB", "consume TLS ms/MB", 1.0, False),
     Row("100 producers, 100 consumers, MB/s", "crowd MB/s", 1.0, True),

@@ -1,7 +1,6 @@
 """The clusters that are measured: three brokers each, on one disk, with Kafka's defaults."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -245,13 +244,19 @@ Make = Callable[[Path], System]
 
 @contextmanager
 def new(make: Make, home: Path) -> Iterator[System]:
-    """A system in an empty directory, not started yet; nothing of it remains."""
-    shutil.rmtree(home, ignore_errors=True)
+    """A system in an empty directory, not started yet; of its files only the names remain.
+
+    ext4 without a journal does not use an inode again for a while, and looks through all that were
+    freed lately for each new file: the next system would pay for the removal of these (creating
+    2,000 partitions took it five times the processor time).
+    """
     home.mkdir(parents=True)
     system = make(home)
     try:
         yield system
     finally:
         system.close()
-        shutil.rmtree(home, ignore_errors=True)
+        for file in home.rglob("*"):
+            if file.is_file():
+                os.truncate(file, 0)
         os.sync()  # what one wrote is not the other's burden
