@@ -9,7 +9,7 @@ decided transaction in the log and sends all its markers again, which a leader m
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from odradek.wire.connection import Connection
@@ -83,12 +83,15 @@ class MarkerSender:
     async def send(self, marker: Marker, unmarked: set[TopicPartition]) -> None:
         """Returns when every partition has the marker; each leaves `unmarked` when it has.
         Raises Fenced."""
+        fenced: Sequence[BaseException] = ()
         try:
             async with asyncio.TaskGroup() as deliveries:
                 for tp in sorted(unmarked):
                     deliveries.create_task(self._deliver(marker, tp, unmarked))
         except* Fenced as errors:
-            raise errors.exceptions[0] from None
+            fenced = errors.exceptions
+        if fenced:  # raised in there, it would be in a group again before Python 3.11.4
+            raise fenced[0]
 
     async def _deliver(
         self, marker: Marker, tp: TopicPartition, unmarked: set[TopicPartition]
