@@ -77,6 +77,14 @@ class Arrival(asyncio.Protocol):
     def pause(self) -> None:
         self._is_paused = True
         self.transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._pause_again)
+
+    def _pause_again(self) -> None:
+        """The first asyncio of Python 3.11, which Debian 12 has, begins to read after
+        connection_made whether it was paused there or not; what it read would be lost."""
+        if self.guest is None and not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.transport.pause_reading()
 
 
 class Arrivals:
