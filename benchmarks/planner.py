@@ -15,6 +15,7 @@ import time
 import numpy as np
 
 from odradek.balance.bound import least_bytes
+from odradek.balance.cells import find_in_cells
 from odradek.balance.explain import NOT_PROVEN, reasons_outside
 from odradek.balance.model import Brokers, Cluster, Replicas, assemble
 from odradek.balance.rules import DIMENSIONS, RESOURCES, Thresholds, outside
@@ -29,7 +30,8 @@ SHAPES = {
     "2600x2.8M": (2_600, 2_800_000, 10_000),
     "5000x10M": (5_000, 10_000_000, 30_000),
 }
-DEFAULT = ("100x100k", "270x1.3M")
+# With a number of cells behind the shape, the plan is searched in cells.
+DEFAULT = ("100x100k", "100x100k:2", "270x1.3M", "270x1.3M:2")
 HEADINGS = (
     "| brokers x replicas (topics) | outside before: cpu, in, out, disk | after, all rules "
     "| of them proven | copies | bytes | x bound | leaderships | evaluations | build s "
@@ -104,14 +106,15 @@ def _in_rack(place: np.ndarray, rack: np.ndarray, brokers: int) -> np.ndarray:
     return result
 
 
-def measure(shape: str) -> str:
+def measure(name: str) -> str:
     """One row of the table."""
+    shape, _, cells = name.partition(":")
     started = time.perf_counter()
     # 13,000 replicas on each of 215 brokers are above the usual limit.
     cluster = assemble(*skewed(*SHAPES[shape]), Thresholds(replicas_max=20_000))
     built, busy = time.perf_counter(), time.process_time()
     budget = Budget()
-    found = find(cluster, budget)
+    found = find_in_cells(cluster, int(cells), budget) if cells else find(cluster, budget)
     planned, busy = time.perf_counter(), time.process_time() - busy
     return row(cluster, found, budget, (built - started, planned - built, busy))
 

@@ -10,8 +10,11 @@ import tempfile
 import time
 import timeit
 import tracemalloc
+from collections.abc import Coroutine
+from typing import Any
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.memory import collect_seldom
 from odradek.broker.server import Broker
 from odradek.broker.telemetry import Telemetry
 from odradek.broker.topics import NewTopic
@@ -68,14 +71,27 @@ def add_traffic(broker: Broker, share: float, rng: random.Random) -> None:
             load.requests += rng.randrange(1_000)
 
 
+async def longest_turn(publishing: Coroutine[Any, Any, bool]) -> float:
+    """How long a request may have to wait for a part of the frame: seconds of processor time
+    between two turns of another task."""
+    task = asyncio.create_task(publishing)
+    longest, before = 0.0, time.process_time()
+    while not task.done():
+        await asyncio.sleep(0)
+        now = time.process_time()
+        longest, before = max(longest, now - before), now
+    assert task.result()
+    return longest
+
+
 async def measure(broker: Broker, telemetry: Telemetry, share: float) -> None:
-    rng, seconds = random.Random(1), 0.0
+    rng, seconds, turn = random.Random(1), 0.0, 0.0
     log = broker.replicas.partitions[TopicPartition(TELEMETRY_TOPIC, 1)].local_log
     begin = log.end_offset
     for _ in range(FRAMES):
         add_traffic(broker, share, rng)
         started = time.process_time()
-        assert await telemetry.publish()
+        turn = max(turn, await longest_turn(telemetry.publish()))
         seconds += time.process_time() - started
     buffer = log.read(begin, 1 << 30).records
     frames = [
@@ -88,7 +104,7 @@ async def measure(broker: Broker, telemetry: Telemetry, share: float) -> None:
     print(
         f"telemetry, {PARTITIONS:,} partitions, {share:4.0%} active: {per_frame * 1000:5.1f} ms a"
         f" frame, {per_frame / INTERVAL_S:6.3%} of a core, {rows // FRAMES:5,} rows,"
-        f" {len(buffer) / rows:4.1f} bytes a row as written"
+        f" {len(buffer) / rows:4.1f} bytes a row as written; longest turn {turn * 1000:4.1f} ms"
     )
 
 
@@ -123,6 +139,7 @@ def count_hot_path() -> None:
 
 
 def main() -> None:
+    collect_seldom()  # as the process of a broker does
     asyncio.run(run())
     count_hot_path()
 

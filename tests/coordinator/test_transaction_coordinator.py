@@ -6,7 +6,7 @@ import pytest
 from tests.coordinator.transactions_world import TIMEOUT, A, B, World, error_of
 
 from odradek.coordinator.state_topic import partition_for
-from odradek.coordinator.transaction import TransactionChange
+from odradek.coordinator.transaction import EPOCH_EXHAUSTED, TransactionChange
 from odradek.coordinator.transaction_states import TransactionState
 from odradek.coordinator.transaction_storage import decode_value, encode_value
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
@@ -119,6 +119,21 @@ def test_the_repeat_of_a_lost_answer_gets_the_same_epoch_until_a_failover() -> N
         assert await world.init(producer_id=1000, epoch=0) == (1000, 1)
         await world.fail_over(4)
         assert await error_of(world.init(producer_id=1000, epoch=0)) == E.PRODUCER_FENCED
+
+    World().run(story)
+
+
+def test_the_last_epoch_is_for_the_fence_and_no_client_has_it() -> None:
+    async def story(world: World) -> None:
+        await world.init()
+        world.transaction.epoch = EPOCH_EXHAUSTED - 1
+        assert await world.begin() == (1000, EPOCH_EXHAUSTED)
+        assert await error_of(world.init()) == E.CONCURRENT_TRANSACTIONS
+        await asyncio.sleep(0.01)
+        assert world.leaders.received == [(1000, EPOCH_EXHAUSTED + 1, False, 3, [A, B])]
+        assert await world.init() == (1001, 0)
+        world.transaction.epoch = EPOCH_EXHAUSTED
+        assert await world.init(producer_id=1001, epoch=EPOCH_EXHAUSTED) == (1002, 0)
 
     World().run(story)
 
@@ -446,6 +461,20 @@ class TestMarkers:
             await asyncio.sleep(2)
             assert state_of(world) is S.COMPLETE_COMMIT
             assert world.leaders.received == [(1000, 0, True, 3, [A])]
+
+        World().run(story)
+
+    def test_a_partition_without_a_leader_is_waited_for(self) -> None:
+        async def story(world: World) -> None:
+            producer = await world.begin()
+            del world.leaders.known[B]
+            await world.transactions.end("id", *producer, True)
+            await asyncio.sleep(60)
+            assert (state_of(world), world.transaction.unmarked) == (S.PREPARE_COMMIT, {B})
+            world.leaders.known[B] = 2
+            await asyncio.sleep(2)
+            assert state_of(world) is S.COMPLETE_COMMIT
+            assert world.leaders.received == [(1000, 0, True, 3, [A]), (1000, 0, True, 3, [B])]
 
         World().run(story)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.coordinator.world import NOW, T0, World, commit
 
-from odradek.coordinator.group import CommittedOffset
+from odradek.coordinator.group import CommittedOffset, GroupState
 from odradek.coordinator.storage import Producer
 from odradek.wire.errors import ErrorCode
 from odradek.wire.records import ControlType, TransactionEnd, encode_transaction_end
@@ -151,5 +151,29 @@ def test_who_may_commit() -> None:
             ((generation, member, "nobody"), E.UNKNOWN_MEMBER_ID),
         ):
             assert await pend(world, {T0: 1}, member=wrong) == {T0: error}
+
+    World().run(story)
+
+
+def test_a_static_member_whose_place_was_taken_may_not_commit() -> None:
+    async def story(world: World) -> None:
+        (first,) = await world.stable(group_instance_id="i")
+        second = await world.join(group_instance_id="i", version=5)
+        for joined, error in ((first, E.FENCED_INSTANCE_ID), (second, E.NONE)):
+            member = (joined.generation_id, joined.member_id, "i")
+            assert await pend(world, {T0: 1}, member=member) == {T0: error}
+
+    World().run(story)
+
+
+def test_a_group_that_divides_its_work_commits_in_transactions_only() -> None:
+    async def story(world: World) -> None:
+        joined = await world.join()
+        assert world.group.state is GroupState.COMPLETING_REBALANCE
+        generation, member = joined.generation_id, joined.member_id
+        assert await commit(world, generation, member, {T0: 1}) == {T0: E.REBALANCE_IN_PROGRESS}
+        assert await pend(world, {T0: 2}, member=(generation, member, None)) == {T0: E.NONE}
+        await mark(world, is_commit=True)
+        assert fetched(world)[T0] == 2
 
     World().run(story)

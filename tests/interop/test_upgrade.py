@@ -3,6 +3,7 @@
 docs/spec/protocol-ladder.md section 6; acceptance behaviours 3, 5, 6 and 9.
 """
 
+import pytest
 from tests.interop.conftest import MakeCluster
 from tests.interop.harness.members import wait_until
 from tests.interop.harness.mixed import APACHE, OURS, PROTOCOLS
@@ -12,14 +13,19 @@ from tests.interop.test_one_cluster import some_more
 PARTITIONS = 3
 
 
-def test_a_rolling_upgrade_loses_nothing(make_cluster: MakeCluster) -> None:
+@pytest.mark.parametrize(
+    "order", [(2, 3, 1), (1, 3, 2)], ids=["Apache Kafka first", "Apache Kafka last"]
+)
+def test_a_rolling_upgrade_loses_nothing(
+    order: tuple[int, ...], make_cluster: MakeCluster
+) -> None:
     cluster = make_cluster({1: OURS, 2: APACHE, 3: OURS}, offsets_topic_replication_factor=3)
     cluster.start()
     replicas = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
     cluster.create_topic("t", replicas, min_insync_replicas="2")
     assert cluster.topic_id("t") is None, "not at the oldest protocol"
     with Traffic(cluster.bootstrap_servers, "t") as traffic:
-        for broker in (2, 3, 1):
+        for broker in order:
             some_more(traffic)
             cluster.stop(broker)
             cluster.upgrade(broker, PROTOCOLS[-1])

@@ -306,6 +306,34 @@ def test_a_crash_at_every_change(power: bool) -> None:
         model.check()
 
 
+def transactions_of(log: Log) -> object:
+    """The last stable offset, the aborted transactions by segment, and the open ones."""
+    log.set_high_watermark(log.end_offset)
+    return (
+        log.last_stable_offset,
+        [list(segment.transaction_index.entries()) for segment in log.segments],
+        [(of, state.transaction_start, state.epoch) for of, state in log.producers.items()],
+    )
+
+
+def test_transactions_are_the_same_after_a_kill_at_any_step() -> None:
+    rng = random.Random(11)
+    names = [rng.choice(("transact", "transact", "end", "append", "flush")) for _ in range(80)]
+    life = [Step(name, rng.randrange(1000)) for name in names]
+    aborted = opened = 0
+    for steps_done in range(1, len(life) + 1):
+        model = Model()
+        for step in life[:steps_done]:
+            model.run(step)
+        expected = transactions_of(model.log)
+        model.crash(None)
+        assert transactions_of(model.log) == expected
+        aborted = len(model.log.aborted_transactions(0, model.log.end_offset))
+        opened += any(map(model.log.producers.has_open_transaction, PRODUCERS))
+    assert len(model.log.segments) > 2 and aborted > 5
+    assert 0 < opened < len(life)
+
+
 @settings(max_examples=60)
 @given(
     st.lists(

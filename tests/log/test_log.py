@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.log.logs import (
+    DIRECTORY,
     NOW_MS,
     SMALL,
     CrashingDisk,
@@ -200,6 +201,41 @@ def test_aborted_transactions_are_found_across_segments() -> None:
     assert len(log.segments) > 3
     assert len(log.aborted_transactions(0, log.end_offset)) == 30
     assert [a.first_offset for a in log.aborted_transactions(10, 14)] == [10, 12]
+
+
+def test_the_index_of_overlapping_transactions_is_kafkas() -> None:
+    """Of the aborted ones, with the first offset of the oldest that another producer had open."""
+    disk = mounted(sim_disk())
+    log = open_log(disk, LogConfig())
+
+    def go_to(offset: int) -> None:
+        fill(log, offset - log.end_offset)
+        log.set_high_watermark(log.end_offset)
+
+    assert produce(log, 0, producer=1) == 0
+    go_to(8)
+    assert produce(log, 0, producer=2) == 8
+    go_to(29)
+    assert log.last_stable_offset == 0
+    assert end(log, ControlType.ABORT, producer=1) == 29
+    go_to(36)
+    assert log.last_stable_offset == 8
+    assert produce(log, 0, producer=3) == 36
+    go_to(74)
+    assert end(log, ControlType.ABORT, producer=2) == 74
+    go_to(90)
+    assert log.last_stable_offset == 36
+    assert end(log, ControlType.COMMIT, producer=3) == 90
+    log.set_high_watermark(log.end_offset)
+    assert log.last_stable_offset == log.end_offset == 91
+    assert log.aborted_transactions(0, 91) == [(1, 0, 29, 8), (2, 8, 74, 36)]
+    assert log.aborted_transactions(0, 8) == [(1, 0, 29, 8)]
+    assert log.aborted_transactions(30, 91) == [(2, 8, 74, 36)]
+    log.flush()
+    index = disk.read_bytes(f"{DIRECTORY}/{0:020d}.txnindex")
+    assert index[34:].hex() == (
+        "0000 0000000000000002 0000000000000008 000000000000004a 0000000000000024"
+    ).replace(" ", "")
 
 
 # Reading
@@ -433,3 +469,18 @@ def test_the_start_moves_up_to_the_high_watermark_only() -> None:
     assert not log.advance_start_offset(3)
     assert log.start_offset == 5
     assert log.epochs.entries == [(0, 5)]
+
+
+def test_the_start_takes_the_last_stable_offset_with_it() -> None:
+    log = open_log()
+    produce(log, 0)
+    fill(log, 4)
+    log.set_high_watermark(5)
+    assert log.last_stable_offset == 0
+    for start in (3, 5):
+        log.advance_start_offset(start)
+        assert log.start_offset == log.last_stable_offset == start
+    assert log.producers.has_open_transaction(7)
+    end(log, ControlType.COMMIT)
+    log.set_high_watermark(6)
+    assert log.last_stable_offset == 6

@@ -7,7 +7,14 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.wire.batch import DELETE_HORIZON_BIT, TimestampType, crc_ok, header_at, set_crc
+from odradek.wire.batch import (
+    DELETE_HORIZON_BIT,
+    TimestampType,
+    crc_ok,
+    header_at,
+    set_crc,
+    set_offset_and_epoch,
+)
 from odradek.wire.compression import Codec
 from odradek.wire.errors import DecodeError
 from odradek.wire.records import (
@@ -104,6 +111,20 @@ def test_the_end_of_a_transaction() -> None:
         assert header.is_transactional
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 4, -1)
         assert decode_transaction_end(data, header) == end
+
+
+def test_the_end_of_a_transaction_is_kafkas_bytes() -> None:
+    for kind, crc, key in (
+        (ControlType.COMMIT, "a7d9b82a", "00000001"),
+        (ControlType.ABORT, "53e76e62", "00000000"),
+    ):
+        data = encode_transaction_end(TransactionEnd(kind, 5, 1_700_000_000_000), 1000, 2)
+        set_offset_and_epoch(data, 0, 10, 3)
+        assert data.hex() == (
+            f"000000000000000a 00000042 00000003 02 {crc} 0030 00000000"
+            " 0000018bcfe56800 0000018bcfe56800 00000000000003e8 0002 ffffffff 00000001"
+            f" 20 00 00 00 08 {key} 0c 000000000005 00"
+        ).replace(" ", "")
 
 
 def test_control_batches_that_end_nothing() -> None:
