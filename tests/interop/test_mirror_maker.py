@@ -67,7 +67,7 @@ def test_each_mirrors_the_other(cluster: Cluster, tmp_path: Path) -> None:  # no
                         some_more(traffic)
                     cluster.start(broker)
             for servers, topic, traffic in mirrored:
-                wanted = set(traffic.acknowledged)
+                wanted = set(traffic.numbers)
                 assert not traffic.failed
                 assert wait_for(mirror, servers, topic, wanted) == wanted
 

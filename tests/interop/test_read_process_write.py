@@ -107,7 +107,7 @@ def test_kafka_streams_counts_words_exactly_while_brokers_and_it_are_killed(
         with Copying(STREAMS, servers, str(tmp_path)) as counting:
             counting.get_on()
     assert not traffic.failed
-    lines = [f"{number} ".ljust(VALUE_BYTES, ".") for number in traffic.acknowledged]
+    lines = [f"{number} ".ljust(VALUE_BYTES, ".") for number in traffic.numbers]
     words = Counter(word.encode() for line in lines for word in line.split())
     with Copying(STREAMS, servers, str(tmp_path)) as counting:
         counting.wait_until(

@@ -42,6 +42,9 @@ USUAL = [
     (r"state\.change\.logger", r"failed to change state .*\n\S+StateChangeFailedException"),
     # A new controller goes on with a move whose new replicas are already there.
     (r"state\.change\.logger", r"from (Off|On)lineReplica to NewReplica failed"),
+    # It is elected before the session of a dead broker ends, takes that for alive, and finds out in
+    # the middle of a deletion.
+    (r"state\.change\.logger", r"from OnlineReplica to ReplicaDeletionIneligible failed"),
     # A producer that was refused sends again what it sent after it.
     (r"ReplicaManager", r"Error processing append .*\n\S+OutOfOrderSequenceException"),
     (r"zookeeper\.ClientCnxn", r"[Ss]ession"),
