@@ -18,8 +18,8 @@ GONE = r"[^\n]*($|\njava\.io\.IOException: Connection to \S+ (\(id: \d+|was disc
 USUAL = [
     (r"clients\.NetworkClient", r"Connection to node \d+ .* could not be established"),
     (r"RequestSendThread", r"connection to broker .* was unsuccessful" + GONE),
-    (r"RequestSendThread", r"fails to send request" + GONE),
-    (r"RequestSendThread", r"fails to send request.*\njava\.lang\.InterruptedException"),
+    (r"RequestSendThread", r"fails to send (a )?request" + GONE),
+    (r"RequestSendThread", r"fails to send (a )?request.*\njava\.lang\.InterruptedException"),
     (r"RequestSendThread", r"\n\S+DisconnectException: NetworkClient is no longer active"),
     (r"ReplicaFetcherThread", r"Error in response for fetch request" + GONE),
     # Topics have got ids: a fetch session by name is continued by id, refused, and opened again.
