@@ -56,8 +56,8 @@ IN_JAVA = "An error occurred while calling"
 JAVA_REASONS = [
     re.compile(rf"^{before}(?:[\w.$]+: )?(.+)$", re.MULTILINE) for before in ("Caused by: ", ": ")
 ]
-# Spark's word for two queries that write to one checkpoint.
-TWO_DRIVERS = "CONCURRENT_STREAM_LOG_UPDATE"
+# What Spark says of two queries that write to one checkpoint, by where it notices.
+TWO_DRIVERS = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
 
 
 class PipelineFailed(Exception):
@@ -329,7 +329,7 @@ class Run:
                 error = query.exception()
                 if error is None or self._stopping.is_set():
                     continue
-                if TWO_DRIVERS in str(error):
+                if any(text in str(error) for text in TWO_DRIVERS):
                     raise PipelineFailed(
                         f"{name}: another driver runs this pipeline on the same checkpoint, "
                         f"{self.pipeline.checkpoint}; only one can, and this one stops"
