@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.spark.pipeline.files import SPARK, records, rows
 
-from odradek.spark.pipeline.runner import Run
+from odradek.spark.pipeline.runner import Run, as_records
 from odradek.spark.pipeline.spec import SpecError, parse
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -140,6 +141,25 @@ def test_avro_in_a_topic(landed: Landed, cluster: Any) -> None:
     assert record.key == b"5"
     value = json.loads(record.value or b"")
     assert (value["number"], value["name"]) == (5, "hi")
+
+
+def test_rows_without_a_value_are_json_in_a_topic(spark: Any) -> None:
+    rows = spark.sql(
+        "SELECT 7 AS number, cast(null AS string) AS gone, X'00FF' AS bytes, "
+        "timestamp'2026-01-01 00:00:00.5Z' AS at, named_struct('x', 1.5D) AS inner"
+    )
+    (record,) = as_records(rows, "number").collect()
+    value = json.loads(record.value)
+    at = datetime.fromisoformat(value.pop("at"))
+    assert at == datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC)
+    assert list(value.items()) == [("number", 7), ("bytes", "AP8="), ("inner", {"x": 1.5})]
+    assert record.key == "7"
+    assert as_records(rows, "").columns == ["value"]
+
+
+def test_rows_with_a_value_go_to_a_topic_as_they_are(spark: Any) -> None:
+    rows = spark.sql("SELECT X'FF' AS value, 'k' AS key, 3 AS partition")
+    assert as_records(rows, "").collect() == rows.collect()
 
 
 def test_raw_records_on_the_console(landed: Landed) -> None:

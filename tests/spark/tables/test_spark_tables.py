@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from tests.spark.conftest import _listens, wait_until
@@ -97,11 +98,16 @@ kind = "csv"
 path = "colours.csv"
 schema = "x long, colour string"
 
+[[source]]
+name = "sizes"
+kind = "parquet"
+path = "sizes.parquet"
+
 [[step]]
 name = "joined"
 sql = '''
-SELECT numbers.x, name, colour FROM numbers LEFT JOIN names ON numbers.x = names.x
-LEFT JOIN colours ON numbers.x = colours.x
+SELECT numbers.x, name, colour, size FROM numbers LEFT JOIN names ON numbers.x = names.x
+LEFT JOIN colours ON numbers.x = colours.x LEFT JOIN sizes ON numbers.x = sizes.x
 '''
 
 [[step]]
@@ -175,6 +181,7 @@ def test_tables_are_chained_joined_updated_and_replaced(spark: Any, tmp_path: Pa
 
     write_deltalake(tmp_path / "names", names)
     (tmp_path / "colours.csv").write_text("1,red\n4,blue\n")
+    pq.write_table(pa.table({"x": [4, 5], "size": ["small", "large"]}), tmp_path / "sizes.parquet")
     text = CHAINED.format(new_columns="refuse")
     run(spark, tmp_path, text)
     assert len(rows(tmp_path / "joined")) == 4
@@ -182,12 +189,15 @@ def test_tables_are_chained_joined_updated_and_replaced(spark: Any, tmp_path: Pa
         land(table, batch, [batch])
     list(compact(table, min_files=2))
     run(spark, tmp_path, text)
-    found = {row["x"]: (row["name"], row["colour"]) for row in rows(tmp_path / "joined")}
+    found = {
+        row["x"]: (row["name"], row["colour"], row["size"]) for row in rows(tmp_path / "joined")
+    }
     assert found == {
-        **dict.fromkeys(range(9), (None, None)),
-        0: ("none", None),
-        1: ("one", "red"),
-        4: (None, "blue"),
+        **dict.fromkeys(range(9), (None, None, None)),
+        0: ("none", None, None),
+        1: ("one", "red", None),
+        4: (None, "blue", "small"),
+        5: (None, None, "large"),
     }
     assert len(rows(tmp_path / "joined")) == 9
     counted = {0: (5, 20), 1: (4, 16)}
