@@ -9,6 +9,7 @@ import pytest
 from tests.controller.test_controller import Cluster
 
 from odradek.controller.context import ControllerContext, InconsistentTopicId
+from odradek.controller.journal import EntryKind
 from odradek.store.payloads import TopicNode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
@@ -100,6 +101,78 @@ async def test_an_id_is_given_beside_a_concurrent_expansion() -> None:
     assert node is not None and node.topic_id is not None
     assert node.partitions == grown.partitions
     assert set(cluster.members[1].puppet.replicas) == {T0, TopicPartition("t", 1)}
+    await cluster.close()
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+async def test_an_id_that_another_writes_meanwhile_is_the_topics(reads: int) -> None:
+    """After the controller has read the topic, or after it has read it again to write an id."""
+    cluster = await opened(NEW)
+    left = reads
+
+    async def write_at_the_last_read() -> None:
+        nonlocal left
+        left -= 1
+        if left:
+            cluster.members[1].held.race("/brokers/topics/t", write_at_the_last_read)
+        else:
+            await cluster.admin.set_topic("t", WITH_ID)
+
+    cluster.members[1].held.race("/brokers/topics/t", write_at_the_last_read)
+    await cluster.make("t", (1, 2))
+    assert left == 0
+    assert await id_of(cluster) == WITH_ID.topic_id
+    sent = [
+        topic.topic_id
+        for _, request in cluster.members[1].puppet.requests
+        if isinstance(request, LeaderAndIsrRequest)
+        for topic in request.topic_states
+    ]
+    assert set(sent) == {WITH_ID.topic_id}
+    await cluster.close()
+
+
+async def test_an_id_that_cannot_be_read_is_not_replaced() -> None:
+    cluster = await opened(NEW)
+    await cluster.make("t", (1, 2))
+    given = await id_of(cluster)
+    await cluster.kill(2)
+    await cluster.settle()
+    node, _ = await cluster.admin.session.get("/brokers/topics/t")
+    assert node is not None
+    start = node.index(b'"topic_id":"') + len(b'"topic_id":"')
+    damaged = node[:start] + b"?" + node[start + 1 :]
+    await cluster.admin.session.set("/brokers/topics/t", damaged)
+    await cluster.admin.session.delete("/controller")
+
+    def elections() -> int:
+        return sum("elected" in text for text in cluster.happened(EntryKind.CONTROLLER))
+
+    before = elections()
+    while elections() < before + 3:
+        await cluster._look()
+        assert (await cluster.admin.session.get("/brokers/topics/t"))[0] == damaged
+    await cluster.admin.session.set("/brokers/topics/t", node)
+    while not cluster.controller(1).is_active:
+        await cluster._look()
+    await cluster.settle()
+    assert await id_of(cluster) == given
+    await cluster.close()
+
+
+@pytest.mark.parametrize("by", ["the controller", "the next controller"])
+async def test_a_damaged_node_is_left_as_it_is(by: str) -> None:
+    """It reads as a topic without an id and without partitions: writing that would lose both."""
+    cluster = await opened(NEW)
+    await cluster.make("t", (1, 2))
+    node, _ = await cluster.admin.session.get("/brokers/topics/t")
+    assert node is not None
+    damaged = node[:-5]
+    if by == "the next controller":
+        await cluster.kill(1)
+    await cluster.admin.session.set("/brokers/topics/t", damaged)
+    await cluster.settle()
+    assert (await cluster.admin.session.get("/brokers/topics/t"))[0] == damaged
     await cluster.close()
 
 

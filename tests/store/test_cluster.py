@@ -483,6 +483,34 @@ class TestTopics:
         assert await other.configs.entities("topics") == []
         await cluster.delete_topic("t", fence)
 
+    async def test_what_appears_in_a_topic_while_it_is_deleted_goes_too(
+        self,
+        cluster: ClusterStore,
+        other: ClusterStore,
+        fence: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """As it also looks if a deletion is lost with the connection and repeated later; until
+        all is gone, the request stays."""
+        await cluster.create_topic("t", TopicNode({0: (1,), 1: (1,)}))
+        state = LeaderAndIsr(1, 0, (1,), 1)
+        await cluster.create_partition_states({T0: state}, fence)
+        await other.requests.request_deletion("t")
+        subtree = cluster._subtree
+        requested: list[list[str]] = []
+
+        async def list_and_lose(root: str) -> list[str]:
+            found = await subtree(root)
+            requested.append(await other.requests.deletions())
+            if len(requested) == 1:
+                await other.create_partition_states({T1: state}, fence)
+            return found
+
+        monkeypatch.setattr(cluster, "_subtree", list_and_lose)
+        await cluster.delete_topic("t", fence)
+        assert requested == [["t"], ["t"]]
+        assert await other.topics() == [] and await other.requests.deletions() == []
+
     async def test_refused_deletions_are_dropped(self, cluster: ClusterStore, fence: int) -> None:
         await cluster.requests.request_deletion("t")
         await cluster.requests.drop_deletions(["t", "unknown"], fence)

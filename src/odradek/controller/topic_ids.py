@@ -13,7 +13,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from odradek.controller.term import Term
-from odradek.store.nodes import NO_NODE
+from odradek.store.nodes import NO_NODE, Refused
 from odradek.store.payloads import TopicNode
 from odradek.wire.topic_ids import format_topic_id, new_topic_id
 
@@ -51,10 +51,13 @@ async def restore_id(term: Term, topic: str) -> None:
 
 
 async def _write_ids(term: Term, ids: Mapping[str, UUID]) -> dict[str, TopicNode]:
-    """The nodes as they were written: with these ids, unless one had appeared meanwhile."""
+    """The nodes as they were written: with these ids, unless one had appeared meanwhile. One that
+    is damaged reads as if it had no partitions, and must not become what it reads as."""
     written: dict[str, TopicNode] = {}
 
-    def add_id(topic: str, node: TopicNode) -> TopicNode:
+    def add_id(topic: str, node: TopicNode) -> TopicNode | Refused:
+        if not node.partitions:
+            return Refused("its node has no partitions; it may be damaged")
         written[topic] = replace(node, topic_id=node.topic_id or ids[topic])
         return written[topic]
 

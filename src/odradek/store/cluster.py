@@ -30,6 +30,7 @@ from odradek.store.api import (
     Node,
     NodeExists,
     NoNode,
+    NotEmpty,
     Set,
     Stat,
     Store,
@@ -40,7 +41,7 @@ from odradek.store.api import (
 )
 from odradek.store.configs import Configs
 from odradek.store.controller_nodes import ControllerNodes
-from odradek.store.nodes import NO_NODE, NO_SESSION, Nodes, Refused
+from odradek.store.nodes import ATTEMPTS_MAX, NO_NODE, NO_SESSION, Nodes, Refused
 from odradek.store.notifications import NotificationNodes
 from odradek.store.payloads import (
     BrokerRegistration,
@@ -320,11 +321,23 @@ class ClusterStore:
     async def delete_topic(self, name: str, fence: int) -> None:
         """The topic with all its partitions, then its configuration, then the request to delete it.
 
-        The request goes last: a controller that dies halfway leaves it to the next one.
+        The request goes last, and alone: a controller that dies halfway leaves it to the next one,
+        and of several deletions on their way one may be lost with the connection, and be repeated
+        after those behind it.
         """
-        doomed = await self._subtree(paths.topic(name))
-        doomed += [paths.config(paths.ConfigKind.TOPICS, name), paths.delete_topic(name)]
-        await self._nodes.write_all([[Delete(path)] for path in doomed], fence, ignore=NoNode)
+        await self._delete_tree(paths.topic(name), fence)
+        for path in (paths.config(paths.ConfigKind.TOPICS, name), paths.delete_topic(name)):
+            await self._nodes.write_all([[Delete(path)]], fence, ignore=NoNode)
+
+    async def _delete_tree(self, root: str, fence: int) -> None:
+        """A node that is not empty has a child that was created meanwhile, or is repeated."""
+        for _ in range(ATTEMPTS_MAX):
+            doomed = [[Delete(path)] for path in await self._subtree(root)]
+            try:
+                return await self._nodes.write_all(doomed, fence, ignore=NoNode)
+            except NotEmpty:
+                logger.info("%s: a node in it is not empty, deleting again", root)
+        raise NotEmpty(root)
 
     async def _subtree(self, root: str) -> list[str]:
         """Every node from here down, children before their parents."""
