@@ -74,6 +74,20 @@ async def test_api_versions_lists_what_is_served(tmp_path: Path) -> None:
         assert (await connection.request(bad, 3)).error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("protocol", ["2.6", "3.9"])
+async def test_what_brokers_of_any_protocol_send_is_advertised(
+    tmp_path: Path, protocol: str
+) -> None:
+    """Fetch, WriteTxnMarkers, AlterPartition and AllocateProducerIds: a broker of Kafka that does
+    not find the last two at its controller changes no ISR and gives out no producer ids."""
+    async with cluster(tmp_path, inter_broker_protocol_version=protocol) as made:
+        connection = await made.connect(1)
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+        response = await connection.request(request, 4)
+        ranges = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        assert [ranges[key] for key in (1, 27, 56, 67)] == [(0, 17), (0, 1), (0, 3), (0, 0)]
+
+
 @pytest.mark.parametrize("version", range(8))
 async def test_create_a_topic(tmp_path: Path, version: int) -> None:
     async with cluster(tmp_path) as made:

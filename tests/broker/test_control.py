@@ -1,5 +1,6 @@
 """Requests between brokers, sent by somebody who is none."""
 
+import json
 from pathlib import Path
 from uuid import UUID
 
@@ -18,6 +19,11 @@ from odradek.wire.messages.alter_partition import (
     BrokerState,
 )
 from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from odradek.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.stop_replica import (
     StopReplicaPartitionState,
@@ -202,4 +208,42 @@ async def test_alter_partition_over_the_wire_in_every_version(
             AllocateProducerIdsRequest(broker_id=leader.id, broker_epoch=leader.epoch), 0
         )
         assert (block.error_code, block.producer_id_len) == (0, 1000)
+        caplog.clear()
+
+
+async def test_the_leader_of_an_unclean_election_is_recovered_by_its_next_isr_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(
+        tmp_path,
+        brokers=3,
+        inter_broker_protocol_version="3.2",
+        unclean_leader_election_enable="true",
+    ) as made:
+        first, second = sorted(set(made.brokers) - {made.controller.id})
+        connection = await made.connect(made.controller.id)
+        placed = [CreatableReplicaAssignment(partition_index=0, broker_ids=[first, second])]
+        topic = CreatableTopic(
+            name="t", num_partitions=-1, replication_factor=-1, assignments=placed
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        assert (await connection.request(request, 5)).topics[0].error_code == 0
+        store = made.controller.store
+
+        async def node_when(isr: set[int]) -> bytes:
+            """The partition's node, once these are its in-sync replicas."""
+            while True:
+                data, _ = await store.session.get("/brokers/topics/t/partitions/0/state")
+                assert data is not None
+                if set(json.loads(data)["isr"]) == isr:
+                    return data
+
+        assert b"leader_recovery_state" not in await node_when({first, second})
+        await made.stop(second)
+        await node_when({first})
+        await made.stop(first)
+        await made.start(second)
+        assert (await node_when({second})).endswith(b',"leader_recovery_state":1}')
+        await made.start(first)
+        assert b"leader_recovery_state" not in await node_when({first, second})
         caplog.clear()

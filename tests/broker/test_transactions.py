@@ -9,6 +9,7 @@ from tests.broker.clusters import Cluster, batch_of, cluster, fetch_request, pro
 from tests.broker.test_produce_and_fetch import values_in
 
 from odradek.broker import http_service
+from odradek.coordinator.state_topic import partition_for
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -17,7 +18,11 @@ from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest
 from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek.wire.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.wire.messages.end_txn import EndTxnRequest
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -39,11 +44,15 @@ from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from odradek.wire.protocol_version import ProtocolVersion
+from odradek.wire.records import Record, encode_batch
 from odradek.wire.schema import Message
+from odradek.wire.topics import TopicPartition
 
 E = ErrorCode
 TOPIC = "__transaction_state"
 REPLICAS = "kafka_server_replicamanager"
+LATEST, GREATEST = -1, -3
 
 
 async def accepted(connection: Connection, request: Message, version: int) -> None:
@@ -123,6 +132,20 @@ class Transactional:
             self.sequence += 1
         return error
 
+    async def add_offsets(self, group: str = "g") -> ErrorCode:
+        request = AddOffsetsToTxnRequest(
+            transactional_id="id",
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            group_id=group,
+        )
+        return ErrorCode((await self.connection.request(request, 3)).error_code)
+
+    async def describe(self) -> ErrorCode:
+        request = DescribeTransactionsRequest(transactional_ids=["id"])
+        response = await self.connection.request(request, 0)
+        return ErrorCode(response.transaction_states[0].error_code)
+
     async def end(self, is_commit: bool, version: int = 2) -> ErrorCode:
         request = EndTxnRequest(
             transactional_id="id",
@@ -193,14 +216,45 @@ async def test_a_commit_and_an_abort_as_readers_see_them(tmp_path: Path) -> None
         assert (client_values(data), data.last_stable_offset) == ([b"a"], 2)
         assert await producer.add(0) == [E.NONE]
         assert await producer.produce(b"b") is E.NONE
-        assert await latest(producer, isolation=1) == 2
+        assert await listed(producer, isolation=1) == 2
         assert await producer.end(False) is E.NONE
         await producer.settle()
         data = await producer.fetch()
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
         assert aborted == [(producer.producer_id, 2)]
-        assert await latest(producer, isolation=1) == 4
+        assert await listed(producer, isolation=1) == 4
         assert (await producer.fetch(isolation=0)).aborted_transactions is None
+
+
+@pytest.mark.parametrize("protocol", ProtocolVersion, ids=str)
+async def test_what_a_broker_sends_of_itself_leaves_at_the_versions_of_the_protocol(
+    tmp_path: Path, protocol: ProtocolVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Markers and the announcement of a shutdown are sent unasked; only the versions of a request
+    for producer ids are negotiated, and there is none below 3.0."""
+    sent: set[tuple[type, int]] = set()
+    start = Connection.start
+
+    def record(self: Connection, message: Any, version: int, **options: Any) -> Any:
+        sent.add((type(message), version))
+        return start(self, message, version, **options)
+
+    monkeypatch.setattr(Connection, "start", record)
+    async with cluster(tmp_path, inter_broker_protocol_version=str(protocol)) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        assert await producer.add(0) == [E.NONE]
+        assert await producer.produce(b"a") is E.NONE
+        assert await producer.end(True) is E.NONE
+        await producer.settle()
+    expected = {
+        (WriteTxnMarkersRequest, protocol.write_txn_markers_version),
+        (ControlledShutdownRequest, 3),
+    }
+    if protocol.allocates_producer_ids_through_controller:
+        expected.add((AllocateProducerIdsRequest, 0))
+    kinds = (WriteTxnMarkersRequest, ControlledShutdownRequest, AllocateProducerIdsRequest)
+    assert {each for each in sent if each[0] in kinds} == expected
 
 
 async def test_aborted_transactions_are_named_up_to_what_is_returned(tmp_path: Path) -> None:
@@ -219,17 +273,105 @@ async def test_aborted_transactions_are_named_up_to_what_is_returned(tmp_path: P
         assert [one.first_offset for one in data.aborted_transactions] == [0]
 
 
-async def latest(producer: Transactional, isolation: int) -> int:
+async def test_a_fetch_that_waits_ends_with_the_transaction_before_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        reader = await made.connect(1)
+        request = fetch_request("t", 0, isolation_level=1, max_wait_ms=60_000)
+        fetching = reader.start(request, 11)
+        assert await producer.add(0) == [E.NONE]
+        assert await producer.produce(b"a") is E.NONE
+        assert client_values(await producer.fetch(isolation=0)) == [b"a"]
+        assert not fetching.done()
+        assert await producer.end(False) is E.NONE
+        data = (await fetching).responses[0].partitions[0]
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
+        assert aborted == [(producer.producer_id, 0)]
+        assert data.last_stable_offset == data.high_watermark == 2
+        assert len(values_in(data.records)) == 2, "the record, and the marker"
+
+
+async def test_a_follower_serves_what_is_committed(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        producer = await Transactional.open(made)  # the coordinator is the only broker so far
+        await made.start(2)
+        await until(lambda: len(made.controller.cache.brokers()) == 2)
+        await made.create_topic("t", replicas=2)
+        leader = made.controller.cache.partitions("t")[0].leader
+        to_coordinator, to_leader = producer.connection, await made.connect(leader)
+        follower = Transactional(made, await made.connect(3 - leader))
+
+        async def transact(value: bytes, is_commit: bool | None = None) -> None:
+            producer.connection = to_coordinator
+            assert await producer.add(0) == [E.NONE]
+            producer.connection = to_leader
+            assert await producer.produce(value) is E.NONE
+            producer.connection = to_coordinator
+            if is_commit is not None:
+                assert await producer.end(is_commit) is E.NONE
+                await producer.settle()
+
+        await transact(b"a", True)
+        await transact(b"b", False)
+        await transact(b"c", True)
+        await transact(b"open")
+        log = made.brokers[3 - leader].logs.logs[TopicPartition("t", 0)]
+        await until(lambda: log.high_watermark == 7)
+        data = await follower.fetch()
+        assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 7, 6)
+        assert client_values(data) == [b"a", b"b", b"c"]
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
+        assert aborted == [(producer.producer_id, 2)]
+        assert client_values(await follower.fetch(isolation=0))[-1] == b"open"
+        # Either knows from its own log which transaction is open.
+        request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+        for connection in (to_leader, follower.connection):
+            response = await connection.request(request, 0)
+            (known,) = response.topics[0].partitions[0].active_producers
+            assert (known.producer_id, known.producer_epoch) == (producer.producer_id, 0)
+            assert (known.last_sequence, known.current_txn_start_offset) == (3, 6)
+            assert known.coordinator_epoch >= 0, "of the last marker"
+
+
+async def test_offsets_by_time_end_before_the_open_transaction(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        now_ms = made.brokers[1].clock()
+        later_ms = now_ms + 60_000  # than the marker
+        assert await producer.add(0) == [E.NONE]
+        assert await producer.produce(b"a", timestamp_ms=now_ms) is E.NONE
+        assert await producer.end(True) is E.NONE
+        await producer.settle()
+        assert await producer.add(0) == [E.NONE]
+        assert await producer.produce(b"b", timestamp_ms=later_ms) is E.NONE
+
+        async def found(timestamp: int) -> tuple[int, int]:
+            """What readers of committed records are told, and others."""
+            committed = await listed(producer, isolation=1, timestamp=timestamp)
+            return committed, await listed(producer, isolation=0, timestamp=timestamp)
+
+        assert await found(now_ms) == (0, 0)
+        assert await found(LATEST) == (2, 3)
+        assert await found(later_ms) == await found(GREATEST) == (-1, 2)
+        assert await producer.end(True) is E.NONE
+        await producer.settle()
+        assert await found(later_ms) == await found(GREATEST) == (2, 2)
+
+
+async def listed(producer: Transactional, isolation: int, timestamp: int = LATEST) -> int:
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation,
         topics=[
             ListOffsetsTopic(
-                name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
+                name="t",
+                partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)],
             )
         ],
     )
-    response = await producer.connection.request(request, 5)
+    response = await producer.connection.request(request, 7)
     return int(response.topics[0].partitions[0].offset)
 
 
@@ -247,6 +389,141 @@ async def test_what_is_wrong_with_partitions(tmp_path: Path) -> None:
         assert await producer.add(0, version=1) == [E.INVALID_PRODUCER_EPOCH]
         assert await producer.end(True) is E.PRODUCER_FENCED
         assert await producer.end(True, version=1) is E.INVALID_PRODUCER_EPOCH
+
+
+async def test_a_predecessor_is_fenced_by_the_coordinator_and_by_partitions(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        first = await Transactional.open(made)
+        assert (await first.add(0), await first.produce(b"a")) == ([E.NONE], E.NONE)
+        assert await first.end(True) is E.NONE
+        await first.settle()
+        second = Transactional(made, first.connection)
+        assert not (await second.init()).error_code
+        assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
+        assert (await second.add(0), await second.produce(b"b")) == ([E.NONE], E.NONE)
+        assert await first.produce(b"c") is E.INVALID_PRODUCER_EPOCH
+        given = {"producer_id": first.producer_id, "producer_epoch": first.epoch}
+        for error, version, init_version in (
+            (E.INVALID_PRODUCER_EPOCH, 1, 3),
+            (E.PRODUCER_FENCED, 2, 4),
+        ):
+            assert await first.add(0, version=version) == [error]
+            assert await first.end(True, version=version) is error
+            assert (await first.init(init_version, **given)).error_code == error
+        assert await second.end(True) is E.NONE
+        await second.settle()
+        assert client_values(await second.fetch()) == [b"a", b"b"]
+
+
+async def test_a_topic_that_is_deleted_in_a_transaction_does_not_keep_it_undecided(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as made:
+        for topic in ("t", "deleted"):
+            await made.create_topic(topic)
+        producer = await Transactional.open(made)
+        assert await producer.add(0, topic="deleted") == [E.NONE]
+        assert (await producer.add(0), await producer.produce(b"a")) == ([E.NONE], E.NONE)
+        request = DeleteTopicsRequest(topic_names=["deleted"], timeout_ms=10_000)
+        response = await producer.connection.request(request, 5)
+        assert response.responses[0].error_code == E.NONE
+        await until(lambda: not made.brokers[1].cache.has_topic("deleted"))
+        assert await producer.end(True) is E.NONE
+        await producer.settle()
+        assert client_values(await producer.fetch()) == [b"a"]
+
+
+async def test_without_enough_replicas_of_its_topic_nothing_is_begun_or_ended(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "transaction.state.log.replication.factor": "2",
+        "transaction.state.log.min.isr": "2",
+        "transaction.state.log.num.partitions": "1",
+        "offsets.topic.num.partitions": "1",
+    }
+    async with cluster(tmp_path, brokers=2, **settings) as made:
+        await made.create_topic("t", partitions=2)
+        connection = await made.connect(1)
+        for key, kind in (("id", 1), ("g", 0)):
+            await accepted(connection, FindCoordinatorRequest(key=key, key_type=kind), 3)
+        storage = made.brokers[1].transactions.storage
+        producer = Transactional(made, connection)
+        unavailable = E.COORDINATOR_NOT_AVAILABLE
+
+        async def lose_a_replica() -> None:
+            await made.stop(2)
+            await until(lambda: storage.owned and not storage.is_loading)
+
+        async def replicas() -> None:
+            await made.start(2)
+            cache = made.brokers[1].cache
+            await until(lambda: len(cache.partitions(TOPIC)[0].isr) == 2)
+
+        await lose_a_replica()
+        assert (await producer.init()).error_code == unavailable
+        await replicas()
+        assert (await producer.init()).error_code == E.NONE
+        assert await producer.add(0) == [E.NONE]
+        await lose_a_replica()
+        assert await producer.add(1) == [unavailable]
+        assert await producer.add_offsets() is unavailable
+        for is_commit in (True, False):
+            assert await producer.end(is_commit) is unavailable
+        epoch = producer.epoch
+        for _ in range(3):
+            assert (await producer.init()).error_code == unavailable
+            assert storage.entries()[0].epoch == epoch + 1
+        assert await producer.end(True) is E.PRODUCER_FENCED
+
+
+async def asked(producer: Transactional) -> set[ErrorCode]:
+    """The answers to everything that a coordinator is asked about one id."""
+    return {
+        ErrorCode((await producer.init()).error_code),
+        *(await producer.add(0)),
+        await producer.add_offsets(),
+        await producer.end(True),
+        await producer.describe(),
+    }
+
+
+async def test_who_does_not_lead_an_ids_partition_is_not_its_coordinator(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t")
+        connection = await made.connect(1)
+        for key, kind in (("id", 1), ("g", 0)):
+            await accepted(connection, FindCoordinatorRequest(key=key, key_type=kind), 3)
+        response = await connection.request(FindCoordinatorRequest(key="id", key_type=1), 3)
+        other = Transactional(made, await made.connect(3 - response.node_id))
+        assert await asked(other) == {E.NOT_COORDINATOR}
+
+
+async def test_a_partition_that_is_not_loaded_is_waited_for(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        producer = await Transactional.open(made)
+        await accepted(producer.connection, FindCoordinatorRequest(key="g"), 3)
+        partition = partition_for("id", 2)
+        loaded = next(id for id in ("a", "b", "c") if partition_for(id, 2) != partition)
+        # What cannot be read keeps its partition from being loaded.
+        unreadable = encode_batch([Record(0, 0, b"\0\0\0\2id", b"\0\7")])
+        tool = await made.connect(1, client_id="__admin_client")
+        response = await tool.request(produce_request(TOPIC, unreadable, partition=partition), 9)
+        assert response.responses[0].partition_responses[0].error_code == E.NONE
+        await made.stop(1)
+        await made.start(1)
+        producer.connection = await made.connect(1)
+        await until(lambda: len(made.brokers[1].transactions.storage.owned) == 2)
+        while (error := (await producer.init(id=loaded)).error_code) != E.NONE:
+            assert error == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert await asked(producer) == {E.COORDINATOR_LOAD_IN_PROGRESS}
+        response = await producer.connection.request(ListTransactionsRequest(), 0)
+        assert response.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert response.transaction_states == []
 
 
 @pytest.mark.parametrize(
@@ -448,13 +725,7 @@ async def test_offsets_in_a_transaction(tmp_path: Path) -> None:
             return ErrorCode(one.error_code), one.committed_offset
 
         assert await commit(5) is E.INVALID_TXN_STATE, "the group was not added"
-        adding = AddOffsetsToTxnRequest(
-            transactional_id="id",
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            group_id="g",
-        )
-        assert (await connection.request(adding, 3)).error_code == E.NONE
+        assert await producer.add_offsets("g") is E.NONE
         assert await commit(5) is E.NONE
         assert await committed() == (E.UNSTABLE_OFFSET_COMMIT, -1)
         assert await committed(require_stable=False) == (E.NONE, -1)

@@ -1,8 +1,11 @@
 """librdkafka's transactional producer and read_committed consumers, also while brokers die."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import aiokafka
+import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -26,9 +29,10 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def create(cluster: Cluster, name: str, partitions: int = PARTITIONS) -> str:
+def create(cluster: Cluster, name: str, partitions: int = PARTITIONS, **config: str) -> str:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    new = NewTopic(name, partitions, 3, config={"min.insync.replicas": "2"})
+    config = {key.replace("_", "."): value for key, value in config.items()}
+    new = NewTopic(name, partitions, 3, config={"min.insync.replicas": "2", **config})
     admin.create_topics([new])[name].result(WAIT_S)
     return name
 
@@ -90,6 +94,106 @@ def test_what_is_aborted_is_never_read(cluster: Cluster) -> None:
             made.commit_transaction(WAIT_S)
     wanted = [value for number in range(0, 10, 2) for value in range(number * 10, number * 10 + 10)]
     assert sorted(read(cluster, topic, len(wanted))) == wanted
+
+
+# Reads a partition from its beginning: so many values, then something happens, then so many more.
+Read = Callable[[str, str, int, Callable[[], None], int], list[int]]
+
+
+def with_confluent(
+    servers: str, topic: str, count: int, between: Callable[[], None], more: int
+) -> list[int]:
+    settings = {"bootstrap.servers": servers, "group.id": topic, "enable.auto.commit": False}
+    consumer = Consumer({**settings, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[int] = []
+
+    def read(end: int) -> None:
+        while len(values) < end:
+            (message,) = consumer.consume(1, WAIT_S)
+            assert message.error() is None, message.error()
+            values.append(int(message.value() or b""))
+
+    try:
+        read(count)
+        between()
+        read(count + more)
+    finally:
+        consumer.close()
+    return values
+
+
+def with_kafka_python(
+    servers: str, topic: str, count: int, between: Callable[[], None], more: int
+) -> list[int]:
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=servers.split(","),
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=int(WAIT_S * 1000),
+    )
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+    values: list[int] = []
+    try:
+        for end in (count, count + more):
+            while len(values) < end:
+                values.append(int(next(consumer).value))
+            if end == count:
+                between()
+    finally:
+        consumer.close()
+    return values
+
+
+def with_aiokafka(
+    servers: str, topic: str, count: int, between: Callable[[], None], more: int
+) -> list[int]:
+    async def read() -> list[int]:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=servers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        await consumer.start()
+        try:
+            consumer.assign([aiokafka.TopicPartition(topic, 0)])
+            async with asyncio.timeout(WAIT_S):
+                values = [int((await consumer.getone()).value) for _ in range(count)]
+                await asyncio.to_thread(between)
+                return values + [int((await consumer.getone()).value) for _ in range(more)]
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize("read_with", [with_confluent, with_kafka_python, with_aiokafka])
+def test_every_client_reads_what_is_committed_and_nothing_undecided(
+    cluster: Cluster, read_with: Read
+) -> None:
+    name = read_with.__name__
+    topic = create(cluster, name, partitions=1, segment_bytes="1000")
+    made, last = producer(cluster, name), producer(cluster, f"{name}-last")
+    for number in range(20):
+        made.begin_transaction()
+        write(made, topic, range(number * 10, number * 10 + 10), partitions=1)
+        if number % 2:
+            made.abort_transaction(WAIT_S)
+        else:
+            made.commit_transaction(WAIT_S)
+    made.begin_transaction()
+    write(made, topic, range(200, 210), partitions=1)
+    made.flush(WAIT_S)
+    last.begin_transaction()
+    write(last, topic, range(210, 211), partitions=1)
+    last.commit_transaction(WAIT_S)
+    wanted = [value for value in range(200) if value // 10 % 2 == 0]
+
+    def abort() -> None:
+        made.abort_transaction(WAIT_S)
+
+    found = read_with(cluster.bootstrap_servers, topic, len(wanted), abort, 1)
+    assert found == [*wanted, 210]
 
 
 def test_a_successor_fences_the_first_producer(cluster: Cluster) -> None:

@@ -26,6 +26,7 @@ from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.nodes import ControllerMoved
 from odradek.store.payloads import BrokerRegistration, Endpoint, TopicNode
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaPartitionState,
@@ -33,6 +34,7 @@ from odradek.wire.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaTopicState,
 )
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest
 from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topics import TopicPartition
 
@@ -358,6 +360,59 @@ async def test_a_topic_id_is_kept_when_a_partition_moves(cluster: Cluster) -> No
     node = await cluster.admin.topic("t")
     assert node is not None
     assert (node.topic_id, node.adding) == (topic_id, {0: (2,)})
+
+
+@pytest.mark.parametrize("protocol", ProtocolVersion, ids=str)
+async def test_control_requests_leave_at_the_versions_of_the_protocol(
+    protocol: ProtocolVersion,
+) -> None:
+    cluster = Cluster(protocol=protocol)
+    await cluster.open([1, 2], [1])
+    await cluster.make("t", (1, 2))
+    await cluster.admin.requests.request_deletion("t")
+    await cluster.settle()
+    for member in cluster.members.values():
+        sent = {(type(request), version) for version, request in member.puppet.requests}
+        assert sent == {
+            (LeaderAndIsrRequest, protocol.leader_and_isr_version),
+            (UpdateMetadataRequest, protocol.update_metadata_version),
+            (StopReplicaRequest, protocol.stop_replica_version),
+        }
+    await cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("earlier", "protocol", "expected"),
+    [
+        ("3.9", "2.6", b'{"version":1,"status":0,"features":{}}'),
+        ("2.6", "2.8", b'{"version":1,"status":1,"features":{}}'),
+        ("2.8", "3.3", b'{"version":2,"status":1,"features":{}}'),
+        ("2.6", "3.9", b'{"version":2,"status":1,"features":{}}'),
+    ],
+)
+async def test_features_are_written_once_after_a_change_of_protocol(
+    earlier: str, protocol: str, expected: bytes
+) -> None:
+    """The first controller of the new protocol writes them, and the next leaves them alone."""
+    cluster = Cluster(protocol=ProtocolVersion.parse(earlier))
+    await cluster.open([1, 2], [1, 2])
+    created, before = await cluster.admin.session.get("/feature")
+    assert created != expected
+    cluster.config["protocol"] = ProtocolVersion.parse(protocol)
+    await cluster.kill(2)
+    await cluster.start(2)
+    await cluster.kill(1)
+    await cluster.settle()
+    assert cluster.active == [2]
+    written, stat = await cluster.admin.session.get("/feature")
+    assert (written, stat.version) == (expected, before.version + 1)
+    assert stat.created == before.created, "not deleted and made again"
+    await cluster.start(1)
+    await cluster.kill(2)
+    await cluster.settle()
+    assert cluster.active == [1]
+    assert await cluster.admin.session.get("/feature") == (written, stat)
+    await cluster.close()
 
 
 async def test_a_failed_failover_resigns_and_is_tried_again(cluster: Cluster) -> None:

@@ -1,10 +1,11 @@
-"""The current Java client, idempotent through a leader's death, and franz-go on ours."""
+"""Java's clients and franz-go on ours: a leader's death, and what is committed of transactions."""
 
 import subprocess
 import threading
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 from tests.interop.harness.copying import go_program
 from tests.interop.harness.kafka import KAFKA_4
 from tests.interop.harness.toolbox import Toolbox
@@ -12,6 +13,7 @@ from tests.interop.harness.toolbox import Toolbox
 from odradek import Cluster
 
 RECORDS = 20_000
+WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -49,6 +51,37 @@ def test_each_record_once_through_a_leaders_death(tools_4: Toolbox) -> None:
             *("--max-messages", str(RECORDS), "--timeout-ms", "30000"),
         )
         assert len(read.splitlines()) == RECORDS
+
+
+def test_java_reads_what_is_committed_and_nothing_undecided(
+    tools: Toolbox, tools_4: Toolbox
+) -> None:
+    with Cluster(brokers=3, config={"log.segment.bytes": 1000}) as cluster:
+        servers = cluster.bootstrap_servers
+        create = ("--create", "--topic", "t", "--partitions", "1", "--replication-factor", "3")
+        tools.run("kafka-topics", "--bootstrap-server", servers, *create)
+        producer = Producer({"bootstrap.servers": servers, "transactional.id": "t"})
+        producer.init_transactions(WAIT_S)
+        for number in range(21):
+            producer.begin_transaction()
+            for _ in range(10):
+                producer.produce("t", str(number), partition=0)
+            assert producer.flush(WAIT_S) == 0
+            if number % 2:
+                producer.abort_transaction(WAIT_S)
+            elif number < 20:
+                producer.commit_transaction(WAIT_S)
+        wanted = [str(number) for number in range(0, 20, 2) for _ in range(10)]
+        for toolbox in (tools, tools_4):
+            # It is asked for a record more than there is to read, and says that it has waited.
+            printed = toolbox.try_run(
+                "kafka-console-consumer",
+                *("--bootstrap-server", servers, "--topic", "t", "--partition", "0"),
+                *("--offset", "earliest", "--isolation-level", "read_committed"),
+                *("--max-messages", str(len(wanted) + 1), "--timeout-ms", "5000"),
+            )
+            assert printed.out.split() == wanted, printed
+            assert "TimeoutException" in printed.err, printed
 
 
 def test_franz_go() -> None:

@@ -1,5 +1,6 @@
 """`kafka-dump-log` reads what ours wrote, segments, indexes and snapshots, without complaint."""
 
+import re
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -13,6 +14,7 @@ SETTINGS = {
     "log.segment.bytes": 20_000,
     "log.index.interval.bytes": 400,
     "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
 }
 
 
@@ -84,3 +86,45 @@ def test_everything_ours_wrote(tools: Toolbox, tmp_path: Path) -> None:
     )
     assert '"group":"the-group"' in offsets, offsets[-1000:]
     assert '"offset":77' in offsets, offsets[-1000:]
+
+
+def test_the_transactions_ours_wrote(tools: Toolbox, tmp_path: Path) -> None:
+    with Cluster(brokers=1, data_dir=tmp_path, config=SETTINGS) as cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "the-id"}
+        producer = Producer(settings)
+        producer.init_transactions(60)
+        for number in range(6):
+            producer.begin_transaction()
+            producer.produce("t", b"%d" % number * 100, partition=0)
+            assert producer.flush(60) == 0
+            if number % 3:
+                producer.commit_transaction(60)
+            else:
+                producer.abort_transaction(60)
+        Producer(settings).init_transactions(60)  # which waits for the last markers
+        directory = cluster.directory_of(1)
+    log = files(directory / "t-0", "log")
+    deep = quiet(tools.try_run("kafka-dump-log", "--deep-iteration", "--files", log))
+    ends = re.findall(r"offset: (\d+) .*endTxnMarker: (\w+) coordinatorEpoch: (\d+)", deep)
+    outcomes = ("ABORT", "COMMIT", "COMMIT") * 2
+    assert ends == [(str(n * 2 + 1), outcome, "0") for n, outcome in enumerate(outcomes)]
+    index = quiet(tools.try_run("kafka-dump-log", "--files", files(directory / "t-0", "txnindex")))
+    aborted = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+)", index)
+    assert [(int(first), int(last)) for _, first, last in aborted] == [(0, 1), (6, 7)]
+    states = quiet(
+        tools.try_run(
+            "kafka-dump-log",
+            *("--transaction-log-decoder", "--files"),
+            files(directory / "__transaction_state-0", "log"),
+        )
+    )
+    found = re.findall(r"Id=the-id .*Epoch:(\d),state=(\w+),partitions=\[(.*?)\]", states)
+    expected = [("0", "Empty", "")]
+    for outcome in outcomes:
+        word = outcome.capitalize()
+        expected += [
+            ("0", "Ongoing", "t-0"),
+            ("0", f"Prepare{word}", "t-0"),
+            ("0", f"Complete{word}", ""),
+        ]
+    assert found == [*expected, ("1", "Empty", "")]

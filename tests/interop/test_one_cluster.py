@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
@@ -88,6 +89,10 @@ def test_each_leads_and_each_is_killed(
         cluster.check_logs_are_equal(traffic.topic)
 
 
+def is_led_by(cluster: MixedCluster, broker: int) -> bool:
+    return leaders(cluster, "t") == {broker}
+
+
 def write_unreplicated(cluster: MixedCluster, leader: int, *values: int) -> None:
     """Each in a batch of its own, acknowledged by the leader alone."""
     producer = Producer({"bootstrap.servers": cluster.address(leader), "acks": "1", "log_level": 2})
@@ -109,21 +114,23 @@ def test_a_tail_that_only_a_dead_leader_had_is_given_up(make_cluster: MakeCluste
     kept: list[int] = []
     for number, (dying, heir) in enumerate([(1, 2), (2, 1)], start=1):
         cluster.lead("t", [dying, heir])
-        first = 100 * number
+        tail = list(range(100 * number, 100 * number + 20))
+        truth = 100 * number + 50
         cluster.brokers[heir].pause()  # for less than its session
         try:
-            # The fetch that was under way may get the first batch, and no other.
-            write_unreplicated(cluster, dying, *range(first, first + 5))
+            # The one fetch that was under way may get the first batches, and none is behind it.
+            write_unreplicated(cluster, dying, *tail)
             cluster.kill(dying)
         finally:
             cluster.brokers[heir].resume()
-        wait_until(lambda of=heir: leaders(cluster, "t") == {of}, f"broker {heir} to lead")
-        write_unreplicated(cluster, heir, first + 50)
-        ours, theirs = (cluster.log_bytes(broker, "t", 0) for broker in (dying, heir))
-        assert not ours.startswith(theirs) and not theirs.startswith(ours), "the tails differ"
+        wait_until(partial(is_led_by, cluster, heir), f"broker {heir} to lead")
+        write_unreplicated(cluster, heir, truth)
+        one, other = (cluster.log_bytes(broker, "t", 0) for broker in (dying, heir))
+        assert not one.startswith(other) and not other.startswith(one), "the tails differ"
         cluster.start(dying)
         assert cluster.check_logs_are_equal("t") > 0
         found = list(read_all(cluster.address(heir), "t", 1).values())
         assert found[: len(kept)] == kept
-        assert found[len(kept) :] in ([first + 50], [first, first + 50])
+        *copied, last = found[len(kept) :]
+        assert (copied, last) == (tail[: len(copied)], truth)
         kept = found

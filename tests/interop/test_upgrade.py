@@ -16,9 +16,7 @@ PARTITIONS = 3
 @pytest.mark.parametrize(
     "order", [(2, 3, 1), (1, 3, 2)], ids=["Apache Kafka first", "Apache Kafka last"]
 )
-def test_a_rolling_upgrade_loses_nothing(
-    order: tuple[int, ...], make_cluster: MakeCluster
-) -> None:
+def test_a_rolling_upgrade_loses_nothing(order: tuple[int, ...], make_cluster: MakeCluster) -> None:
     cluster = make_cluster({1: OURS, 2: APACHE, 3: OURS}, offsets_topic_replication_factor=3)
     cluster.start()
     replicas = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}

@@ -27,6 +27,7 @@ from odradek.log.partition_metadata import (
     read_topic_id,
     write_early_files,
 )
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.records import Record, encode_batch
 from odradek.wire.topic_ids import NO_TOPIC_ID, new_topic_id, parse_topic_id
 from odradek.wire.topics import TopicPartition
@@ -53,6 +54,24 @@ def test_the_id_is_on_disk_before_the_first_record(tmp_path: Path) -> None:
     assert file.read_bytes() == CONTENT
     log.close()
     assert open_log(tmp_path / "t-0").metadata.topic_id == TOPIC_ID
+
+
+class FailingDisk(RealDisk):
+    """Takes what is appended, and no file as a whole."""
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        raise OSError(errno.EIO, "input/output error", path)
+
+
+def test_no_record_is_written_before_the_id(tmp_path: Path) -> None:
+    host = LogHost(FailingDisk(), lambda: 0, keeps_topic_ids=True)
+    log = Log(host, str(tmp_path / "t-0"), T0, LogConfig())
+    log.metadata.assign(TOPIC_ID)
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_leader(batch(), 0)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not (tmp_path / "t-0" / PARTITION_METADATA).exists()
+    assert [file.stat().st_size for file in (tmp_path / "t-0").glob("*.log")] == [0]
 
 
 @pytest.mark.parametrize("end", ["close", "rename"])

@@ -3,8 +3,10 @@
 docs/spec/protocol-ladder.md sections 2.2, 2.4 and 2.5.
 """
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,6 +16,7 @@ from tests.replica.test_stale_logs import delete_topic, strays, values
 from odradek.replica.follower.fetch_session import FollowerSession, Position
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.fetch import FetchRequest, FetchResponse
 from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.topic_ids import NO_TOPIC_ID, format_topic_id
 from odradek.wire.topics import TopicPartition
@@ -246,6 +249,72 @@ def test_each_protocol_fetches_at_its_version(simulate: Simulation, tmp_path: Pa
 
         config = replace(CONFIG, protocol=protocol)
         simulate.at(tmp_path / str(protocol))(story, config=config)
+
+
+def test_each_protocol_asks_for_offsets_at_its_versions(
+    simulate: Simulation, tmp_path: Path
+) -> None:
+    """A follower that is behind its leader's start: ListOffsets, and below 2.7-IV1 the end of its
+    latest epoch before that."""
+    for protocol in ProtocolVersion:
+
+        async def story(world: World, protocol: ProtocolVersion = protocol) -> None:
+            leader, follower = await world.start(1, 2)
+            await world.elect(1, [1, 2], [1, 2])
+            await leader.produce(b"gone soon")
+            await follower.stop()
+            await world.elect(1, [1], without=[2])
+            leader.append(b"gone, too")
+            leader.log().roll()
+            leader.log().advance_start_offset(2)
+            leader.append(b"kept")
+            await world.restart(2)
+            leader.versions.clear()
+            await world.elect(1, [1])
+            await world.until(lambda: follower.log().end_offset == 3)
+            asked = {(key, version) for key, version in leader.versions if key != ApiKey.FETCH}
+            expected = {(ApiKey.LIST_OFFSETS, protocol.list_offsets_version)}
+            if not protocol.truncates_on_fetch:
+                version = protocol.offset_for_leader_epoch_version
+                expected.add((ApiKey.OFFSET_FOR_LEADER_EPOCH, version))
+            assert asked == expected, protocol
+
+        config = replace(CONFIG, protocol=protocol)
+        simulate.at(tmp_path / str(protocol))(story, config=config)
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_follower_whose_session_is_of_the_other_kind_opens_another_at_once(
+    simulate: Simulation, by_id: bool
+) -> None:
+    async def story(world: World) -> None:
+        leader, follower = await world.start(1, 2)
+        if by_id:
+            world.topic_ids["t"] = FIRST
+        await world.elect(1, [1, 2], [1, 2])
+        await leader.produce(b"before")
+        (session,) = leader.sessions._sessions.values()
+        assert session.by_id is by_id
+        session.by_id = not by_id  # as if it had been opened by requests of the other kind
+        refusals = []
+
+        def fetch(request: FetchRequest, version: int = 11) -> Any:
+            answer = Node.fetch(leader, request, version)
+            if isinstance(answer, FetchResponse) and answer.error_code:
+                refusals.append(answer.error_code)
+            return answer
+
+        leader.fetch = fetch  # type: ignore[method-assign]
+        start = asyncio.get_running_loop().time()
+        for value in (b"first", b"second", b"third"):
+            assert (await leader.produce(value)).error is ErrorCode.NONE
+        elapsed_ms = (asyncio.get_running_loop().time() - start) * 1000
+        assert refusals == [ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR]
+        assert elapsed_ms < world.config.replica_fetch_backoff_ms
+        assert values(world, follower) == [b"before", b"first", b"second", b"third"]
+        assert session.id not in leader.sessions._sessions, "the full request closed it"
+
+    simulate(story, config=AT_3_9)
 
 
 def test_a_session_renames_a_topic_whose_id_changed() -> None:
