@@ -108,11 +108,10 @@ def in_one_process(partitions: pa.Table, brokers: pa.Table) -> None:
 
 
 def on_spark(partitions: pa.Table, brokers: pa.Table) -> None:
-    from pyspark.sql import SparkSession
-
     from odradek.spark.load_jobs import load_job, windows_jobs
+    from odradek.spark.session import open_session
 
-    spark = SparkSession.builder.master("local[2]").appName("load").getOrCreate()
+    spark = open_session("load", "local[2]", {"spark.driver.memory": "10g"})
     records = spark.createDataFrame(frames(), "key binary, value binary")
     begin = time.perf_counter()
     rows = windows_jobs(records)[0].count()

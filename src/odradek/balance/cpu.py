@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from odradek.balance.keys import number_keys
 
 __all__ = [
+    "KEYS",
     "SERVED",
     "CpuCost",
     "class_of",

@@ -46,12 +46,17 @@ def load_job(
     growth_h: float = GROWTH_H,
 ) -> LoadModel:
     """From tables of windows to the model. `partitions` is read twice: it should be stored."""
-    from odradek.balance.cpu import SERVED, served_by_brokers, summed
+    from pyspark.sql import functions
+
+    from odradek.balance.cpu import KEYS, SERVED, served_by_brokers, summed
     from odradek.balance.load import REPLICA_LOAD, broker_load, make_model, peaks, replica_load
 
     measured = _collected(brokers)
     served = _grouped(partitions, "topic", served_by_brokers, SERVED)
-    found = peaks(summed(_collected(served).cast(SERVED)), measured, rule)
+    # Of each topic there is a row for every window and broker: too many for the driver.
+    sums = [functions.sum(name).alias(name) for name in SERVED.names if name not in KEYS]
+    of_all_topics = _collected(served.groupBy(*KEYS).agg(*sums))
+    found = peaks(summed(of_all_topics.cast(SERVED)), measured, rule)
 
     def of_topic(windows: "pa.Table") -> "pa.Table":
         return replica_load(windows, found, growth_h=growth_h)
