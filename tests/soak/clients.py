@@ -1,7 +1,9 @@
 """Producer and consumer under torment: librdkafka, as users have it."""
 
+import ctypes
 import random
 import threading
+import time
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -16,6 +18,7 @@ from confluent_kafka import (
 from .account import Account
 
 KEYS = 40
+DEADLOCKED_S = 20.0
 
 
 class Writer(threading.Thread):
@@ -101,32 +104,58 @@ class Writer(threading.Thread):
 
 
 class Listener(threading.Thread):
-    """Reads every partition from the start, along with the writer."""
+    """Reads every partition from the start, along with the writer.
+
+    librdkafka may deadlock when a broker dies: its main thread, which looks for a leader because
+    OffsetForLeaderEpoch failed, has a partition's lock and wants the client's; the thread of the
+    broker that is gone has the client's and wants the partition's. The main thread reports itself
+    every second, so a client that does not any more is left as it is, and another one reads on.
+    """
 
     def __init__(self, servers: str, topic: str, partitions: int, account: Account) -> None:
         super().__init__(name="listener", daemon=True)
+        self._servers = servers
+        self._topic = topic
         self._account = account
         self.stopping = threading.Event()
         self.positions = dict.fromkeys(range(partitions), 0)
-        self._consumer = Consumer(
+        self._reported_at = 0.0
+        self._consumer = self._open()
+        self.errors: list[str] = []
+
+    def _open(self) -> Consumer:
+        consumer = Consumer(
             {
-                "bootstrap.servers": servers,
+                "bootstrap.servers": self._servers,
                 "group.id": "torment",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
+                "statistics.interval.ms": 1000,
+                "stats_cb": self._reported,
             }
         )
-        self._consumer.assign(
-            [TopicPartition(topic, number, OFFSET_BEGINNING) for number in self.positions]
+        consumer.assign(
+            [
+                TopicPartition(self._topic, number, position or OFFSET_BEGINNING)
+                for number, position in self.positions.items()
+            ]
         )
-        self.errors: list[str] = []
+        self._reported_at = time.monotonic()
+        return consumer
+
+    def _reported(self, statistics: str) -> None:
+        self._reported_at = time.monotonic()
 
     def run(self) -> None:
         while not self.stopping.is_set():
             for message in self._consumer.consume(5000, 0.2):
                 self._take(message)
+            if time.monotonic() - self._reported_at > DEADLOCKED_S:
+                print("librdkafka has deadlocked, another consumer reads on")
+                leave_for_ever(self._consumer)
+                self._consumer = self._open()
 
     def _take(self, message: Message) -> None:
         error = message.error()
@@ -144,4 +173,14 @@ class Listener(threading.Thread):
     def finish(self) -> None:
         self.stopping.set()
         self.join()
-        self._consumer.close()
+        closing = threading.Thread(target=self._consumer.close, daemon=True)
+        closing.start()
+        closing.join(DEADLOCKED_S)
+        if closing.is_alive():
+            print("librdkafka has deadlocked, and is not closed")
+            leave_for_ever(self._consumer)
+
+
+def leave_for_ever(consumer: Consumer) -> None:
+    """Not even when the process ends is it destroyed, which would wait for its threads."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
