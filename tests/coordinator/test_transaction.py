@@ -2,8 +2,14 @@
 
 import pytest
 
-from odradek.coordinator.transaction import EPOCH_EXHAUSTED, Transaction, TransactionChange
+from odradek.coordinator.transaction import (
+    EPOCH_EXHAUSTED,
+    EPOCH_MAX,
+    Transaction,
+    TransactionChange,
+)
 from odradek.coordinator.transaction_states import VALID_PREVIOUS, TransactionState
+from odradek.coordinator.transaction_storage import encode_value
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.topics import TopicPartition
 
@@ -108,6 +114,17 @@ def test_a_fence_that_could_not_be_written_raises_the_epoch_once() -> None:
         assert (transaction.state, transaction.epoch) == (S.ONGOING, 6)
     carry_out(transaction, transaction.fence_and_abort(NOW))
     assert (transaction.epoch, transaction.has_failed_fence) == (6, False)
+
+
+def test_no_epoch_is_above_the_last_one() -> None:
+    transaction = known(S.ONGOING, epoch=EPOCH_MAX)
+    carry_out(transaction, transaction.fence_and_abort(NOW))
+    assert (transaction.epoch, encode_value(transaction.decision())[10:12]) == (
+        EPOCH_MAX,
+        b"\x7f\xff",
+    )
+    carry_out(transaction, transaction.finish(NOW))
+    assert transaction.needs_new_producer_id(-1)
 
 
 E = ErrorCode

@@ -388,6 +388,47 @@ class TestFailover:
 
         World().run(story)
 
+    def test_no_marker_is_sent_of_a_decision_that_not_every_replica_has(self) -> None:
+        """What a new leader finds at its log's end may be gone with it: the next coordinator would
+        abort what has a commit marker in some of its partitions."""
+
+        async def story(world: World) -> None:
+            producer = await world.begin()
+            world.log.held = []
+            ending = asyncio.ensure_future(error_of(world.transactions.end("id", *producer, True)))
+            await asyncio.sleep(0.01)
+            await world.fail_over(4)
+            ending.cancel()
+            await asyncio.sleep(60)
+            assert (state_of(world), world.leaders.received) == (S.PREPARE_COMMIT, [])
+            assert await error_of(world.init()) == E.CONCURRENT_TRANSACTIONS
+            world.log.release(E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            await asyncio.sleep(1)
+            assert world.leaders.received == [(1000, 0, True, 4, [A, B])]
+            assert state_of(world) is S.COMPLETE_COMMIT
+
+        World().run(story)
+
+    def test_a_partition_counts_as_added_once_every_replica_knows_it(self) -> None:
+        async def story(world: World) -> None:
+            producer = await world.begin(A)
+            world.log.held = []
+            adding = asyncio.ensure_future(world.transactions.add_partitions("id", *producer, [B]))
+            await asyncio.sleep(0.01)
+            await world.fail_over(4)
+            adding.cancel()
+            assert world.transaction.partitions == {A, B}, "found at the log's end"
+            adding = asyncio.ensure_future(world.transactions.add_partitions("id", *producer, [B]))
+            await asyncio.sleep(0.01)
+            assert not adding.done()
+            world.log.release()
+            await adding
+            written = len(world.log.batches)
+            await world.transactions.add_partitions("id", *producer, [A, B])
+            assert len(world.log.batches) == written
+
+        World().run(story)
+
     def test_an_unreadable_record_keeps_the_partition_loading(self) -> None:
         async def story(world: World) -> None:
             await world.init()

@@ -23,6 +23,7 @@ NO_EPOCH = -1
 NO_TIME = -1
 # The largest epoch that a fence may still raise; from here on a new producer id is given.
 EPOCH_EXHAUSTED = 32766
+EPOCH_MAX = 32767
 
 _S = TransactionState
 
@@ -59,6 +60,9 @@ class Transaction:
     previous_epoch: int = NO_EPOCH
     has_failed_fence: bool = False
     pending: TransactionState | None = None
+    # Whether every in-sync replica has this state. What a new coordinator finds at the end of its
+    # log may be lost with it.
+    is_replicated: bool = True
     # Partitions whose marker is not acknowledged yet.
     unmarked: set[TopicPartition] = field(default_factory=set)
 
@@ -134,12 +138,12 @@ class Transaction:
     # AddPartitionsToTxn, AddOffsetsToTxn
 
     def add(self, partitions: Iterable[TopicPartition], now_ms: int) -> TransactionChange | None:
-        """Put partitions into the transaction; None if all are in it already."""
+        """Put partitions into the transaction; None if all are known to be in it already."""
         self.check_not_pending()
         if self.state.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         added = self.partitions | frozenset(partitions)
-        if self.state is _S.ONGOING and added == self.partitions:
+        if self.state is _S.ONGOING and added == self.partitions and self.is_replicated:
             return None
         started = self.started_ms if self.state is _S.ONGOING else now_ms
         return self._prepare(
@@ -176,7 +180,9 @@ class Transaction:
         assert self.state is _S.ONGOING, "only an open transaction is fenced"
         assert self.pending is None, "one transition at a time"
         if not self.has_failed_fence:
-            self.epoch += 1
+            # An open transaction of the last epoch is found only in the log of a coordinator that
+            # took an epoch from a client that it never gave it.
+            self.epoch = min(self.epoch + 1, EPOCH_MAX)
             self.previous_epoch = NO_EPOCH
         self.has_failed_fence = True  # until the write has succeeded
         self.pending = _S.PREPARE_EPOCH_FENCE
@@ -215,6 +221,11 @@ class Transaction:
             )
         )
 
+    def decision(self) -> TransactionChange:
+        """The outcome as it was decided, to be written again before the first marker."""
+        assert self.state.is_prepared
+        return self._unchanged(self.state, self.updated_ms)
+
     # Expiry
 
     def expire(self) -> None:
@@ -248,6 +259,7 @@ class Transaction:
         assert self.pending is transition.state, (self.pending, transition.state)
         self._check(transition)
         self.pending = None
+        self.is_replicated = True
         self.state = transition.state
         self.updated_ms = transition.updated_ms
         self.timeout_ms = transition.timeout_ms

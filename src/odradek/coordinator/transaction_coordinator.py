@@ -369,6 +369,12 @@ class TransactionCoordinator:
             transition.state is TransactionState.COMPLETE_COMMIT,
             owned.epoch,
         )
+        if not transaction.is_replicated:
+            # A marker cannot be taken back: of a decision that is lost with this broker's log the
+            # other partitions would never hear.
+            if not await self._written(owned, transaction, transaction.decision()):
+                return
+            transaction.is_replicated = True
         try:
             await self._markers.send(marker, transaction.unmarked)
         except Fenced as error:
@@ -379,15 +385,22 @@ class TransactionCoordinator:
                 *(transaction.state.label, owned.epoch, TRANSACTIONS_TOPIC, owned.partition, error),
             )
             return
+        if await self._written(owned, transaction, transition):
+            transaction.complete(transition)
+
+    async def _written(
+        self, owned: Owned, transaction: Transaction, transition: TransactionChange
+    ) -> bool:
+        """Whether a transition that nothing can prevent any more is in the log; False if it is for
+        the next coordinator to write."""
         backoff_s = BACKOFF_FIRST_S
         while True:
             appended = await self.storage.store(transaction.transactional_id, transition)
             if not self.storage.is_current(owned):
-                return  # the next coordinator finishes it
+                return False
             if not appended.error:
-                transaction.complete(transition)
-                return
+                return True
             if LOG_ERRORS.get(appended.error) is ErrorCode.NOT_COORDINATOR:
-                return
+                return False
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)

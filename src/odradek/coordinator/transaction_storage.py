@@ -138,4 +138,5 @@ def decode_value(transactional_id: str, data: bytes) -> Transaction:
         ),
         value.transaction_last_update_timestamp_ms,
         value.transaction_start_timestamp_ms,
+        is_replicated=False,
     )
