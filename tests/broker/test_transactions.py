@@ -141,6 +141,39 @@ class Transactional:
         )
         return ErrorCode((await self.connection.request(request, 3)).error_code)
 
+    async def commit_offset(self, offset: int, group: str = "g") -> ErrorCode:
+        request = TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id=group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=offset, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        )
+        while True:
+            response = await self.connection.request(request, 3)
+            error = ErrorCode(response.topics[0].partitions[0].error_code)
+            if error is not E.COORDINATOR_LOAD_IN_PROGRESS:
+                return error
+
+    async def committed(self, require_stable: bool = True) -> tuple[ErrorCode, int]:
+        request = OffsetFetchRequest(
+            group_id="g",
+            topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])],
+            require_stable=require_stable,
+        )
+        response = await self.connection.request(request, 7)
+        one = response.topics[0].partitions[0]
+        return ErrorCode(one.error_code), one.committed_offset
+
     async def describe(self) -> ErrorCode:
         request = DescribeTransactionsRequest(transactional_ids=["id"])
         response = await self.connection.request(request, 0)
@@ -571,6 +604,41 @@ class TestVerification:
             data = await producer.fetch()
             assert data.last_stable_offset == data.high_watermark == 1
 
+    @pytest.mark.parametrize("commits_offsets", [False, True], ids=["records", "offsets"])
+    async def test_an_abort_that_comes_between_the_answer_and_the_batch(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits_offsets: bool
+    ) -> None:
+        """It would open a transaction that no coordinator knows, and that nothing ends."""
+        settings = {"offsets.topic.num.partitions": "1"}
+        async with cluster(tmp_path, 1, **settings) as made:
+            await made.create_topic("t")
+            producer = await Transactional.open(made)
+            await accepted(producer.connection, FindCoordinatorRequest(key="g"), 3)
+            other = Transactional(made, await made.connect(1))
+            other.producer_id, other.epoch = producer.producer_id, producer.epoch
+            verification = made.brokers[1].verification
+            verify = verification.verify
+
+            async def late(*question: Any) -> dict[TopicPartition, ErrorCode]:
+                found = await verify(*question)
+                assert set(found.values()) == {E.NONE}
+                assert await other.end(False) is E.NONE
+                await other.settle()
+                return found
+
+            monkeypatch.setattr(verification, "verify", late)
+            logs = made.brokers[1].logs.logs
+            if commits_offsets:
+                assert await producer.add_offsets() is E.NONE
+                assert await producer.commit_offset(5) is E.INVALID_TXN_STATE
+                log = logs[TopicPartition("__consumer_offsets", 0)]
+                assert await producer.committed() == (E.NONE, -1), "nothing is pending"
+            else:
+                assert await producer.add(0) == [E.NONE]
+                assert await producer.produce(b"late") is E.INVALID_TXN_STATE
+                log = logs[TopicPartition("t", 0)]
+            assert log.last_stable_offset == log.end_offset > 0
+
     async def test_it_can_be_switched_off(self, tmp_path: Path) -> None:
         settings = {"transaction.partition.verification.enable": "false"}
         async with cluster(tmp_path, 1, **settings) as made:
@@ -688,50 +756,15 @@ async def test_offsets_in_a_transaction(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         await made.create_topic("t")
         producer = await Transactional.open(made)
-        connection = producer.connection
-        await accepted(connection, FindCoordinatorRequest(key="g"), 3)
-
-        async def commit(offset: int) -> ErrorCode:
-            request = TxnOffsetCommitRequest(
-                transactional_id="id",
-                group_id="g",
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                topics=[
-                    TxnOffsetCommitRequestTopic(
-                        name="t",
-                        partitions=[
-                            TxnOffsetCommitRequestPartition(
-                                partition_index=0, committed_offset=offset, committed_metadata=""
-                            )
-                        ],
-                    )
-                ],
-            )
-            while True:
-                response = await connection.request(request, 3)
-                error = ErrorCode(response.topics[0].partitions[0].error_code)
-                if error is not E.COORDINATOR_LOAD_IN_PROGRESS:
-                    return error
-
-        async def committed(require_stable: bool = True) -> tuple[ErrorCode, int]:
-            request = OffsetFetchRequest(
-                group_id="g",
-                topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])],
-                require_stable=require_stable,
-            )
-            response = await connection.request(request, 7)
-            one = response.topics[0].partitions[0]
-            return ErrorCode(one.error_code), one.committed_offset
-
-        assert await commit(5) is E.INVALID_TXN_STATE, "the group was not added"
+        await accepted(producer.connection, FindCoordinatorRequest(key="g"), 3)
+        assert await producer.commit_offset(5) is E.INVALID_TXN_STATE, "the group was not added"
         assert await producer.add_offsets("g") is E.NONE
-        assert await commit(5) is E.NONE
-        assert await committed() == (E.UNSTABLE_OFFSET_COMMIT, -1)
-        assert await committed(require_stable=False) == (E.NONE, -1)
+        assert await producer.commit_offset(5) is E.NONE
+        assert await producer.committed() == (E.UNSTABLE_OFFSET_COMMIT, -1)
+        assert await producer.committed(require_stable=False) == (E.NONE, -1)
         assert await producer.end(True) is E.NONE
         await producer.settle()
-        assert await committed() == (E.NONE, 5)
+        assert await producer.committed() == (E.NONE, 5)
 
 
 async def test_listing_and_describing(tmp_path: Path) -> None:

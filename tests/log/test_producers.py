@@ -15,6 +15,7 @@ from odradek.log.indexes import AbortedTransaction
 from odradek.log.producers import (
     NO_GUARD,
     CorruptSnapshot,
+    Guard,
     Origin,
     ProducerState,
     ProducerStates,
@@ -376,6 +377,10 @@ def test_a_snapshot_and_the_rest_replayed_give_the_same_state(
         assert loaded.batches == state.batches[len(state.batches) - len(loaded.batches) :]
 
 
+def guard_for(states: ProducerStates, of: BatchHeader) -> Guard | None:
+    return states.guard_for(of.producer_id, of.producer_epoch, of.base_sequence, NOW)
+
+
 class TestGuards:
     """docs/spec/transactions.md section 2.7: a first batch is appended only under a valid guard."""
 
@@ -386,8 +391,8 @@ class TestGuards:
         with pytest.raises(KafkaError) as refused:
             states.check_guard(first, NO_GUARD)
         assert refused.value.error is ErrorCode.INVALID_TXN_STATE
-        guard = states.guard_for(first, NOW)
-        assert guard is not None and states.guard_for(first, NOW) is guard
+        guard = guard_for(states, first)
+        assert guard is not None and guard_for(states, first) is guard
         states.check_guard(first, guard)
         states.check_guard(batch(), NO_GUARD)  # not in a transaction
 
@@ -395,40 +400,42 @@ class TestGuards:
         self, states: ProducerStates
     ) -> None:
         first = batch(transactional=True)
-        guard = states.guard_for(first, NOW)
+        guard = guard_for(states, first)
         append(states, first)
-        assert states.guard_for(batch(1, transactional=True), NOW) is None, "it is open"
+        assert guard_for(states, batch(1, transactional=True)) is None, "it is open"
         states.check_guard(batch(1, transactional=True), NO_GUARD)
         assert guard is not None
 
     def test_a_marker_ends_it(self, states: ProducerStates) -> None:
         """The batch was delayed past the abort of its transaction."""
         first = batch(transactional=True)
-        guard = states.guard_for(first, NOW)
+        guard = guard_for(states, first)
         update = states.begin(Origin.COORDINATOR)
         update.add(
             batch(transactional=True, control=True), 0, TransactionEnd(ControlType.ABORT, 1, NOW)
         )
+        assert guard is not None and states.is_guarded(first.producer_id, guard)
         states.apply(update)
+        assert not states.is_guarded(first.producer_id, guard)
         with pytest.raises(KafkaError) as refused:
             states.check_guard(first, guard)
         assert refused.value.error is ErrorCode.INVALID_TXN_STATE
 
     def test_the_lowest_sequence_comes_first(self, states: ProducerStates) -> None:
         second, first = batch(1, transactional=True), batch(0, transactional=True)
-        guard = states.guard_for(second, NOW)
-        assert states.guard_for(first, NOW) is guard
+        guard = guard_for(states, second)
+        assert guard_for(states, first) is guard
         for verified in (guard, None):
             with pytest.raises(KafkaError) as refused:
                 states.check_guard(second, verified)
             assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         states.check_guard(first, guard)
         newer = batch(0, epoch=1, transactional=True)
-        assert states.guard_for(newer, NOW) is guard
+        assert guard_for(states, newer) is guard
         states.check_guard(newer, guard)
 
     def test_it_expires(self, states: ProducerStates) -> None:
         first = batch(transactional=True)
-        guard = states.guard_for(first, NOW)
+        guard = guard_for(states, first)
         states.remove_expired(NOW + states.expiration_ms)
-        assert states.guard_for(first, NOW) is not guard
+        assert guard_for(states, first) is not guard

@@ -339,21 +339,23 @@ class ProducerStates:
         state = self._producers.get(producer_id)
         return state is not None and state.transaction_start != NONE
 
-    def guard_for(self, header: BatchHeader, now_ms: int) -> Guard | None:
-        """The guard under which this batch may open a transaction once its coordinator says so;
-        None if its producer has one open."""
-        producer_id = header.producer_id
+    def guard_for(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Guard | None:
+        """The guard under which a batch may open a transaction once its coordinator says so; None
+        if its producer has one open."""
         if self.has_open_transaction(producer_id):
             return None
         guard = self._guards.get(producer_id)
         if guard is None:
-            guard = Guard(header.producer_epoch, header.base_sequence, now_ms)
-            self._guards[producer_id] = guard
-        elif header.producer_epoch > guard.epoch:
-            guard.epoch, guard.sequence = header.producer_epoch, header.base_sequence
-        elif header.producer_epoch == guard.epoch:
-            guard.sequence = min(guard.sequence, header.base_sequence)
+            guard = self._guards[producer_id] = Guard(epoch, sequence, now_ms)
+        elif epoch > guard.epoch:
+            guard.epoch, guard.sequence = epoch, sequence
+        elif epoch == guard.epoch:
+            guard.sequence = min(guard.sequence, sequence)
         return guard
+
+    def is_guarded(self, producer_id: int, guard: Guard) -> bool:
+        """Whether a transaction may still begin under this guard, or has begun."""
+        return self._guards.get(producer_id) is guard or self.has_open_transaction(producer_id)
 
     def check_guard(self, header: BatchHeader, guard: Guard | None) -> None:
         """Refuse a batch that would open a transaction its coordinator may not know. Without a

@@ -119,7 +119,9 @@ def _guards(
     for tp, header in transactional.items():
         partition = broker.replicas.partitions.get(tp)
         if partition is not None and isinstance(partition.role, LeaderRole):
-            guard = partition.local_log.producers.guard_for(header, broker.clock())
+            guard = partition.local_log.producers.guard_for(
+                header.producer_id, header.producer_epoch, header.base_sequence, broker.clock()
+            )
             if guard is not None:
                 guards[tp] = guard
     return guards

@@ -18,6 +18,7 @@ from odradek.wire.topics import TopicPartition
 
 TRANSACTION_ABORTABLE_SINCE = 4
 LOAD_IN_PROGRESS_SINCE = 2
+OFFSETS_SEQUENCE = 0  # of every batch of offsets: they are not numbered
 
 Errors = dict[TopicPartition, ErrorCode]
 
@@ -66,23 +67,25 @@ async def _commit(
 
 
 async def _verified(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """Whether the group's partition is in the transaction, unless that is known from its log."""
+    """Whether the group's partition is in the transaction, unless that is known from its log. It
+    must still be when the answer is here: an abort that comes first would leave the offsets in a
+    transaction that no coordinator knows, pending for ever."""
     tp = TopicPartition(OFFSETS_TOPIC, broker.groups.storage.partition_for(request.group_id))
     partition = broker.replicas.partitions.get(tp)
     if not broker.verification.is_enabled or partition is None:
         return ErrorCode.NONE  # whether it is led here was asked before
     producers = partition.local_log.producers
-    state = producers.get(request.producer_id)
-    if (
-        state is not None
-        and state.epoch == request.producer_epoch
-        and producers.has_open_transaction(request.producer_id)
-    ):
-        return ErrorCode.NONE
-    found = await broker.verification.verify(
-        request.transactional_id, request.producer_id, request.producer_epoch, [tp]
-    )
-    return _MEANINGS.get(found[tp], found[tp])
+    id, epoch = request.producer_id, request.producer_epoch
+    guard = producers.guard_for(id, epoch, OFFSETS_SEQUENCE, broker.clock())
+    if guard is None:
+        state = producers.get(id)
+        if state is not None and state.epoch == epoch:
+            return ErrorCode.NONE
+    found = await broker.verification.verify(request.transactional_id, id, epoch, [tp])
+    error = _MEANINGS.get(found[tp], found[tp]) or broker.groups.check(request.group_id)
+    if not error and guard is not None and not producers.is_guarded(id, guard):
+        return ErrorCode.INVALID_TXN_STATE
+    return error
 
 
 _MEANINGS = {
