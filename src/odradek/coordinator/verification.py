@@ -3,11 +3,14 @@
 docs/spec/transactions.md section 2.7 (KIP-890). Without it, a batch that was delayed past the end
 of its transaction opens another one in the log that no coordinator knows of, and none ever ends:
 every read_committed reader of the partition stops there.
+
+A coordinator of Apache Kafka before 3.6 cannot be asked: with it, batches are appended unverified.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
+from odradek.wire.api import ApiKey
 from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError, error_code
 from odradek.wire.messages.add_partitions_to_txn import (
@@ -16,12 +19,14 @@ from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from odradek.wire.negotiation import common_version, served_versions
 from odradek.wire.topics import TopicPartition, numbers_by_topic
 
 __all__ = ["Verification"]
 
 logger = logging.getLogger(__name__)
 
+# The first version that asks and adds nothing.
 VERSION = 4
 
 
@@ -41,6 +46,8 @@ class Verification:
         self._connect = connect
         self.close = close
         self.failures = 0
+        # The connection to each coordinator, and whether that can be asked.
+        self._known: dict[int, tuple[Connection, bool]] = {}
 
     @property
     def is_enabled(self) -> bool:
@@ -85,6 +92,8 @@ class Verification:
         )
         try:
             connection = await self._connect(broker_id)
+            if not await self._can_verify(broker_id, connection):
+                return dict.fromkeys(partitions, ErrorCode.NONE)
             response: AddPartitionsToTxnResponse = await connection.request(request, VERSION)
         except (OSError, TimeoutError, DecodeError, KafkaError) as error:
             logger.info("verification of %s at broker %d: %s", transactional_id, broker_id, error)
@@ -100,3 +109,20 @@ class Verification:
                     if result.transactional_id == transactional_id and tp in found:
                         found[tp] = error_code(one.partition_error_code)
         return found
+
+    async def _can_verify(self, broker_id: int, connection: Connection) -> bool:
+        known = self._known.get(broker_id)
+        if known is not None and known[0] is connection:
+            return known[1]
+        served = await served_versions(connection)
+        version = common_version(
+            served, ApiKey.ADD_PARTITIONS_TO_TXN, ours_max=VERSION, peer=connection.peer
+        )
+        if version < VERSION:
+            logger.warning(
+                "broker %d is too old to verify transactions (AddPartitionsToTxn v%d): a batch that"
+                " is delayed past the end of its transaction can leave another one open",
+                *(broker_id, version),
+            )
+        self._known[broker_id] = connection, version == VERSION
+        return version == VERSION
