@@ -139,6 +139,19 @@ def test_a_commit_that_was_not_stored_is_not_pending() -> None:
     World().run(story)
 
 
+def test_a_commit_that_was_not_stored_leaves_the_one_before_it() -> None:
+    async def story(world: World) -> None:
+        assert await pend(world, {T0: 7, T1: 7}) == {T0: E.NONE, T1: E.NONE}
+        world.log.next_error = E.NOT_ENOUGH_REPLICAS
+        assert await pend(world, {T0: 9}) == {T0: E.COORDINATOR_NOT_AVAILABLE}
+        await mark(world, is_commit=True)
+        assert fetched(world) == {T0: 7, T1: 7}
+        await reload(world, 1)
+        assert fetched(world) == {T0: 7, T1: 7}
+
+    World().run(story)
+
+
 def test_who_may_commit() -> None:
     async def story(world: World) -> None:
         joined = (await world.stable())[0]

@@ -149,6 +149,7 @@ class GroupOffsets:
         if not accepted:
             return errors
         pending = group.pending_offsets.setdefault(producer.id, {})
+        earlier = {tp: pending[tp] for tp in accepted if tp in pending}
         pending.update(accepted)
         stored = self._storage.store_offsets(group, accepted, producer)
         group.appending_pending.add(stored)
@@ -160,6 +161,8 @@ class GroupOffsets:
             one.batch_offset = offset
             if error and pending.get(tp) is one:
                 del pending[tp]
+                if tp in earlier and earlier[tp].batch_offset >= 0:
+                    pending[tp] = earlier[tp]  # acknowledged, and still the transaction's
         if not pending and group.pending_offsets.get(producer.id) is pending:
             del group.pending_offsets[producer.id]
         if not error and group.state is GroupState.DEAD:
