@@ -49,6 +49,7 @@ from odradek.wire.messages.list_partition_reassignments import ListPartitionReas
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.wire.topics import TopicPartition
 
 
 async def create(
@@ -511,6 +512,28 @@ async def test_describe_log_dirs_and_producers(tmp_path: Path) -> None:
         (topic,) = (await connection.request(request, 0)).topics
         codes = [each.error_code for each in topic.partitions]
         assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        request = DescribeProducersRequest(
+            topics=[TopicRequest(name=name, partition_indexes=[0]) for name in ("none", "no/topic")]
+        )
+        response = await connection.request(request, 0)
+        codes = [each.error_code for topic in response.topics for each in topic.partitions]
+        assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+async def test_producers_are_described_by_those_who_have_a_replica(tmp_path: Path) -> None:
+    async with cluster(tmp_path, brokers=2) as made:
+        await made.create_topic("t")
+        leader = made.controller.cache.partitions("t")[0].leader
+        request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+
+        async def answered(broker: int) -> ErrorCode:
+            response = await (await made.connect(broker)).request(request, 0)
+            return ErrorCode(response.topics[0].partitions[0].error_code)
+
+        assert await answered(leader) is ErrorCode.NONE
+        assert await answered(3 - leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        made.brokers[leader].replicas.roles.take_offline(TopicPartition("t", 0))
+        assert await answered(leader) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_reassignment_and_election(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tests.broker.test_produce_and_fetch import values_in
 
 from odradek.broker import http_service
 from odradek.coordinator.state_topic import partition_for
+from odradek.coordinator.transaction_states import TransactionState
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -132,16 +133,16 @@ class Transactional:
             self.sequence += 1
         return error
 
-    async def add_offsets(self, group: str = "g") -> ErrorCode:
+    async def add_offsets(self, group: str = "g", version: int = 3) -> ErrorCode:
         request = AddOffsetsToTxnRequest(
             transactional_id="id",
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             group_id=group,
         )
-        return ErrorCode((await self.connection.request(request, 3)).error_code)
+        return ErrorCode((await self.connection.request(request, version)).error_code)
 
-    async def commit_offset(self, offset: int, group: str = "g") -> ErrorCode:
+    async def commit_offset(self, offset: int, group: str = "g", version: int = 3) -> ErrorCode:
         request = TxnOffsetCommitRequest(
             transactional_id="id",
             group_id=group,
@@ -159,7 +160,7 @@ class Transactional:
             ],
         )
         while True:
-            response = await self.connection.request(request, 3)
+            response = await self.connection.request(request, version)
             error = ErrorCode(response.topics[0].partitions[0].error_code)
             if error is not E.COORDINATOR_LOAD_IN_PROGRESS:
                 return error
@@ -444,6 +445,7 @@ async def test_a_predecessor_is_fenced_by_the_coordinator_and_by_partitions(
             (E.PRODUCER_FENCED, 2, 4),
         ):
             assert await first.add(0, version=version) == [error]
+            assert await first.add_offsets(version=version) is error
             assert await first.end(True, version=version) is error
             assert (await first.init(init_version, **given)).error_code == error
         assert await second.end(True) is E.NONE
@@ -758,6 +760,7 @@ async def test_offsets_in_a_transaction(tmp_path: Path) -> None:
         producer = await Transactional.open(made)
         await accepted(producer.connection, FindCoordinatorRequest(key="g"), 3)
         assert await producer.commit_offset(5) is E.INVALID_TXN_STATE, "the group was not added"
+        assert await producer.commit_offset(5, version=4) is E.TRANSACTION_ABORTABLE
         assert await producer.add_offsets("g") is E.NONE
         assert await producer.commit_offset(5) is E.NONE
         assert await producer.committed() == (E.UNSTABLE_OFFSET_COMMIT, -1)
@@ -781,8 +784,31 @@ async def test_listing_and_describing(tmp_path: Path) -> None:
         assert response.unknown_state_filters == ["Strange"]
         (found,) = response.transaction_states
         assert (found.transactional_id, found.transaction_state) == ("id", "Ongoing")
-        request.duration_filter = 3_600_000
-        assert (await connection.request(request, 1)).transaction_states == []
+        transaction = made.brokers[1].transactions.describe("id")
+        assert not (await producer.init(id="other")).error_code
+        producer_id = found.producer_id
+
+        async def shown(version: int = 1, **filters: Any) -> list[tuple[str, str]]:
+            response = await connection.request(ListTransactionsRequest(**filters), version)
+            assert not response.error_code
+            return sorted(
+                (each.transactional_id, each.transaction_state)
+                for each in response.transaction_states
+            )
+
+        ongoing, other = ("id", "Ongoing"), ("other", "Empty")
+        await until(lambda: not made.brokers[1].transactions.storage.is_loading)
+        assert await shown() == await shown(version=0) == [ongoing, other]
+        assert await shown(producer_id_filters=[producer_id]) == [ongoing]
+        assert await shown(producer_id_filters=[producer_id, producer_id + 1]) == [ongoing, other]
+        assert await shown(producer_id_filters=[producer_id], state_filters=["Empty"]) == []
+        assert await shown(state_filters=["Strange"]) == []
+        assert await shown(state_filters=["Ongoing"], duration_filter=3_600_000) == []
+        transaction.started_ms -= 3_700_000
+        assert await shown(state_filters=["Ongoing"], duration_filter=3_600_000) == [ongoing]
+        transaction.pending = TransactionState.DEAD
+        assert await shown() == [other], "expiring"
+        transaction.pending = None
         describing = DescribeTransactionsRequest(transactional_ids=["id", "", "unknown"])
         response = await connection.request(describing, 0)
         known, *others = response.transaction_states

@@ -10,7 +10,7 @@ from odradek.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from odradek.wire.topics import TopicPartition
+from odradek.wire.topics import TopicPartition, validate_topic_name
 
 ANY_EPOCH = -1
 
@@ -36,6 +36,7 @@ def handle(
 
 def _described(broker: Broker, of: TopicPartition) -> PartitionResponse:
     try:
+        validate_topic_name(of.topic)
         log = broker.replicas.partitions[of].log_for(ANY_EPOCH, leader_only=False)
     except KafkaError as error:
         return _failed(of.partition, error)
