@@ -1,5 +1,6 @@
 """The three indexes: their bytes, a model, and every kind of damaged file."""
 
+import random
 import struct
 from pathlib import Path
 
@@ -247,6 +248,26 @@ def test_aborted_transactions_are_collected_until_nothing_later_can_matter(tmp_p
     assert list(transaction_index(tmp_path).entries()) == [first, second]
     index.reset()
     assert list(index.entries()) == [] and not Path(index.path).exists()
+
+
+def test_each_range_has_the_aborted_transactions_that_touch_it(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    index = transaction_index(tmp_path)
+    aborted: list[AbortedTransaction] = []
+    for last in sorted(rng.sample(range(1000, 1200), 40)):
+        aborted.append(
+            AbortedTransaction(rng.randrange(5), rng.randrange(900, last), last, last + 1)
+        )
+        index.append(aborted[-1])
+    for start in range(990, 1210, 3):
+        for end in range(start + 1, 1210, 7):
+            touching = [
+                each for each in aborted if start <= each.last_offset and each.first_offset < end
+            ]
+            found, _ = index.collect(start, end)
+            # It ends at the first that says that all before the range's end is decided.
+            last = next((each.last_offset for each in aborted if each.last_offset + 1 >= end), 1200)
+            assert found == [each for each in touching if each.last_offset <= last]
 
 
 def test_damaged_transaction_indexes(tmp_path: Path) -> None:

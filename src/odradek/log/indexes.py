@@ -324,7 +324,7 @@ class TransactionIndex:
         self._disk = disk
         self.path = path
         self.base_offset = base_offset
-        self._data: bytes | None = None
+        self._data: bytearray | None = None
 
     def append(self, aborted: AbortedTransaction) -> None:
         data = self._load()
@@ -337,19 +337,25 @@ class TransactionIndex:
             file.append(entry)
         finally:
             file.close()
-        self._data = data + entry
+        data += entry
 
     @property
     def last_offset(self) -> int:
         """Where the last transaction ended; -1 if none did."""
-        data = self._load()
-        if not data:
-            return -1
-        last_offset: int = self._entry.unpack_from(data, len(data) - self._entry.size)[3]
+        count = len(self)
+        return self._last_offset_of(count - 1) if count else -1
+
+    def __len__(self) -> int:
+        return len(self._load()) // self._entry.size
+
+    def _last_offset_of(self, number: int) -> int:
+        last_offset: int = self._entry.unpack_from(self._load(), number * self._entry.size)[3]
         return last_offset
 
-    def entries(self) -> Iterator[AbortedTransaction]:
-        for version, *fields in self._entry.iter_unpack(self._load()):
+    def entries(self, first: int = 0) -> Iterator[AbortedTransaction]:
+        data = self._load()
+        for number in range(first, len(self)):
+            version, *fields = self._entry.unpack_from(data, number * self._entry.size)
             if version > self.VERSION:
                 raise CorruptIndex(f"{self.path} has an entry of version {version}")
             yield AbortedTransaction(*fields)
@@ -357,8 +363,10 @@ class TransactionIndex:
     def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """The aborted transactions that touch [start, end), and whether no later one can."""
         found = []
-        for aborted in self.entries():
-            if aborted.last_offset >= start and aborted.first_offset < end:
+        # They rise by their last offset, and each reader of the segment's end comes through here.
+        first = bisect_left(range(len(self)), start, key=self._last_offset_of)
+        for aborted in self.entries(first):
+            if aborted.first_offset < end:
                 found.append(aborted)
             # A follower of Kafka's can record a stable offset that lies after the marker.
             if min(aborted.last_stable_offset, aborted.last_offset + 1) >= end:
@@ -379,12 +387,12 @@ class TransactionIndex:
                 file.truncate(kept)
             finally:
                 file.close()
-            self._data = data[:kept]
+            del data[kept:]
 
     def reset(self) -> None:
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
-        self._data = b""
+        self._data = bytearray()
 
     def check(self) -> None:
         """Raise CorruptIndex if a transaction ended before the segment, or the one before it."""
@@ -412,9 +420,9 @@ class TransactionIndex:
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
 
-    def _load(self) -> bytes:
+    def _load(self) -> bytearray:
         """Whole entries only: a torn last one was never acknowledged."""
         if self._data is None:
             data = self._disk.read_bytes(self.path) if self._disk.exists(self.path) else b""
-            self._data = data[: len(data) - len(data) % self._entry.size]
+            self._data = bytearray(data[: len(data) - len(data) % self._entry.size])
         return self._data
