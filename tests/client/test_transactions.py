@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -79,6 +80,38 @@ async def test_commit_abort_and_offsets(cluster: Cluster) -> None:
             found = await Groups(client).offsets("copies", [tp], require_stable=True)
             assert found[tp].offset == 9
         assert await committed(client, tp, 8) == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["answer", "request"])
+async def test_a_transaction_is_ended_although_an_answer_was_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    """Else it would be open until it times out, which would fence its producer."""
+    id = f"lost-{arrives}"
+    async with Client(cluster.bootstrap_servers) as client:
+        tp = await create(client, id)
+        async with TransactionalProducer(client, id) as producer:
+            await producer.init_transactions()
+            producer.begin()
+            with monkeypatch.context() as patch:
+                ask = producer._ask
+
+                async def lose(*question: Any) -> Any:
+                    if arrives:
+                        await ask(*question)
+                    raise TimeoutError
+
+                patch.setattr(producer, "_ask", lose)
+                with pytest.raises(TimeoutError):
+                    await producer.send_offsets({tp: 1}, id)
+            await producer.abort()
+            state = (await Transactions(client).describe(id)).state
+            assert state in (("PrepareAbort", "CompleteAbort") if arrives else ("Empty",))
+            producer.begin()
+            await producer.send_offsets({tp: 2}, id)
+            await producer.commit()
+            found = await Groups(client).offsets(id, [tp], require_stable=True)
+            assert found[tp].offset == 2
 
 
 async def test_a_successor_fences(cluster: Cluster) -> None:

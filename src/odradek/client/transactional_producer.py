@@ -71,6 +71,8 @@ class TransactionalProducer(Producer):
         self._granted: Identity | None = None
         self._added: set[TopicPartition] = set()
         self._groups: set[str] = set()
+        # The coordinator has been asked to add something, whether or not it has answered.
+        self._may_have_begun = False
 
     # Transactions
 
@@ -130,6 +132,7 @@ class TransactionalProducer(Producer):
         """Commit a group's offsets as part of the transaction; `metadata` is a note beside them."""
         identity = self._require_open()
         if group not in self._groups:
+            self._may_have_begun = True
             await self._ask(
                 AddOffsetsToTxnRequest(
                     transactional_id=self.transactional_id,
@@ -169,16 +172,21 @@ class TransactionalProducer(Producer):
 
     async def _end(self, is_commit: bool) -> None:
         identity = self._require_open()
-        if self._added or self._groups:
-            await self._ask(
-                EndTxnRequest(
-                    transactional_id=self.transactional_id,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.epoch,
-                    committed=is_commit,
-                ),
-                lambda answer: int(answer.error_code),
-            )
+        if self._may_have_begun:
+            try:
+                await self._ask(
+                    EndTxnRequest(
+                        transactional_id=self.transactional_id,
+                        producer_id=identity.producer_id,
+                        producer_epoch=identity.epoch,
+                        committed=is_commit,
+                    ),
+                    lambda answer: int(answer.error_code),
+                )
+            except KafkaError as error:
+                had_begun = self._added or self._groups
+                if had_begun or error.error is not ErrorCode.INVALID_TXN_STATE:
+                    raise
         self._forget()
 
     def _require_open(self) -> Identity:
@@ -187,7 +195,7 @@ class TransactionalProducer(Producer):
         return self._identity
 
     def _forget(self) -> None:
-        self._is_open = False
+        self._is_open = self._may_have_begun = False
         self._added.clear()
         self._groups.clear()
 
@@ -204,6 +212,7 @@ class TransactionalProducer(Producer):
         identity = self._require_open()
         tp = lane.partition
         if tp not in self._added:
+            self._may_have_begun = True
             response = await self._ask(
                 AddPartitionsToTxnRequest(
                     v3_and_below_transactional_id=self.transactional_id,
