@@ -157,6 +157,12 @@ def test_truncating_leaves_ended_transactions_stable() -> None:
     assert log.last_stable_offset == 2
     log.truncate_to(1)
     assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+    # Without its marker the transaction is open again, and may end otherwise.
+    assert log.producers.has_open_transaction(7)
+    assert log.aborted_transactions(0, 9) == []
+    end(log, ControlType.COMMIT)
+    log.set_high_watermark(log.end_offset)
+    assert (log.last_stable_offset, log.aborted_transactions(0, 9)) == (2, [])
 
 
 def test_a_follower_that_copies_many_transactions_at_once_knows_each_abort() -> None:
