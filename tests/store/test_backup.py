@@ -1,6 +1,8 @@
 """Backups of the metadata: made while brokers run, restored while none does."""
 
+import os
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,19 @@ async def test_a_backup_is_made_while_the_store_is_in_use(tmp_path: Path) -> Non
     kept = await opened(former)
     assert await kept.topics() == ["later", "t"]
     await kept.session.close()
+
+
+async def test_copies_are_their_owners_alone(tmp_path: Path) -> None:
+    """Verifiers of passwords, and tokens, are in them as in the store."""
+    store, copy = tmp_path / "metadata.db", tmp_path / "copy"
+    await (await filled(store)).session.close()
+    before = os.umask(0o022)
+    try:
+        backup(store, copy)
+        restore(copy, store)
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (copy, store)] == [0o600, 0o600]
 
 
 async def test_what_is_elected_after_a_restoration_comes_after_everything(tmp_path: Path) -> None:

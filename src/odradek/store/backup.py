@@ -20,7 +20,7 @@ from pathlib import Path
 
 from odradek.store import paths, payloads
 from odradek.store.api import Set, StoreError, StoreUnavailable
-from odradek.store.sqlite import unavailable
+from odradek.store.sqlite import FILE_MODE, unavailable
 from odradek.store.sqlite_tree import SqliteTree, check_version
 from odradek.wire.topics import TopicPartition
 
@@ -80,9 +80,10 @@ def open_sessions(store: Path) -> list[int]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A whole and checked copy of a store."""
+    """A whole and checked copy of a store, with the credentials in it its owner's alone."""
     if not source.is_file():
         raise StoreUnavailable(str(source), f"{source} does not exist")
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
     try:
         with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
             check_version(old, source)
