@@ -31,6 +31,7 @@ from odradek.security.jaas import Module, jaas_text
 from odradek.wire.api import APIS, ApiKey
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.schema import Message, Struct
 
@@ -321,6 +322,18 @@ async def test_each_api_asks_for_its_permissions(tmp_path: Path) -> None:
             await check_case(case, alice, acls)
             await acls.remove([EVERY_ACL])
             alice.close()
+
+
+async def test_log_directories_are_not_shown_where_the_error_has_no_place(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, **SETTINGS) as made:
+        port = next(
+            each.port for each in made.brokers[1].endpoints if each.listener == "SASL_PLAINTEXT"
+        )
+        alice = await log_in(port)
+        for version in range(3):
+            response = await alice.request(DescribeLogDirsRequest(topics=None), version)
+            assert response.results == []
+        alice.close()
 
 
 async def check_case(case: Case, alice: Connection, acls: AclFollower) -> None:

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -154,6 +155,11 @@ def test_brokers_are_killed_and_come_back(cluster: Cluster, odradek: CommandLine
     cluster.wait_until(
         lambda: odradek.run("status").exit_code == 0, "every replica to be in sync again"
     )
+
+
+def test_its_metrics_are_found(cluster: Cluster) -> None:
+    with urlopen(f"http://{cluster.http_address(1)}/livez", timeout=TIMEOUT_S) as response:
+        assert response.status == 200
 
 
 def test_only_the_owner_reads_the_files(cluster: Cluster) -> None:

@@ -289,8 +289,7 @@ class Cluster:
             configuration_keys=[HTTP_LISTENER],
         )
         request = DescribeConfigsRequest(resources=[resource])
-        port = self._ports[broker]
-        response = ask(HOST, port, request, DESCRIBE_CONFIGS_VERSION, DescribeConfigsResponse)
+        response = self._answer(broker, request, DESCRIBE_CONFIGS_VERSION, DescribeConfigsResponse)
         values = {config.name: config.value for config in response.results[0].configs}
         address = values.get(HTTP_LISTENER)
         if not address:
@@ -494,12 +493,20 @@ class Cluster:
 
     def _ask(self, broker: int, request: MetadataRequest) -> list[MetadataResponse]:
         try:
-            port = self._ports[broker]
-            if self._access is not None:
-                return [self._access.ask(HOST, port, request, METADATA_VERSION, ASK_TIMEOUT_S)]
-            return [ask(HOST, port, request, METADATA_VERSION, MetadataResponse)]
+            return [self._answer(broker, request, METADATA_VERSION, MetadataResponse)]
         except OSError:
             return []
+
+    def _answer(
+        self, broker: int, request: Message, version: int, answer: type[MessageT]
+    ) -> MessageT:
+        """Raises OSError."""
+        port = self._ports[broker]
+        if self._access is None:
+            return ask(HOST, port, request, version, answer)
+        response = self._access.ask(HOST, port, request, version, ASK_TIMEOUT_S)
+        assert isinstance(response, answer)
+        return response
 
 
 def _secure_access(data_dir: Path, store: str) -> "SecureAccess":

@@ -33,8 +33,12 @@ def handle(
 def refuse(
     request: DescribeLogDirsRequest, error: KafkaError, context: RequestContext
 ) -> DescribeLogDirsResponse | None:
-    """The results are directories, which the request does not name; only v3 has another place."""
-    return DescribeLogDirsResponse(error_code=error.error) if context.version >= 3 else None
+    """The results are directories, which the request does not name; only v3 has another place.
+    A client without permission is shown none before, as by Kafka; docs/spec/security.md, 4.5."""
+    if context.version >= 3:
+        return DescribeLogDirsResponse(error_code=error.error)
+    is_forbidden = error.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return DescribeLogDirsResponse() if is_forbidden else None
 
 
 def _directory_result(report: DirectoryReport) -> DescribeLogDirsResult:
