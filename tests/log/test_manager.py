@@ -516,6 +516,21 @@ async def test_upkeep_runs_on_the_loop(world: World, monkeypatch: pytest.MonkeyP
     await manager.close()
 
 
+async def test_a_lost_checkpoint_takes_one_line_however_many_partitions_it_had(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = await started(world)
+    for tp in tps(40):
+        put(manager.get_or_create(tp), 10)
+    await manager.close()
+    world.platter.files[f"{A}/recovery-point-offset-checkpoint"].data[:] = b"0\n0\n"
+    again = await started(world)
+    assert [log.recovery_point for log in again.logs.values()] == [10] * 40
+    (line,) = (each.message for each in caplog.records if each.levelname == "ERROR")
+    assert "of 20 partitions" in line and "recovery-point-offset-checkpoint" in line
+    await again.close()
+
+
 async def test_upkeep_stops_also_when_there_is_work_at_that_moment(world: World) -> None:
     manager = await started(world)
     manager.start()

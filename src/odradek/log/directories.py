@@ -162,25 +162,29 @@ class LogDirectory:
         return self.was_clean and self._records is None
 
     def _compare_offsets(self) -> None:
-        """The record is protected by a checksum, the checkpoints are not."""
-        for name, record in (self._records or {}).items():
-            parsed = parse_name(name)
-            for file, recorded in (
-                (RECOVERY_POINTS, record.end_offset),
-                (HIGH_WATERMARKS, record.high_watermark),
-            ):
-                found = self._offsets[file].get(parsed.topic_partition, ABSENT)
-                if found != recorded and parsed.kind is DirectoryKind.CURRENT:
-                    logger.error(
-                        "%s/%s has offset %d of %s, and had %d when the broker stopped",
-                        self.path,
-                        file,
-                        found,
-                        parsed.topic_partition,
-                        recorded,
-                    )
-                    if recorded != ABSENT:
-                        self._offsets[file][parsed.topic_partition] = recorded
+        """The record is protected by a checksum, the checkpoints are not. One line for a file: it
+        has lost the offsets of thousands of partitions when it has lost any."""
+        for file, field in ((RECOVERY_POINTS, "end_offset"), (HIGH_WATERMARKS, "high_watermark")):
+            different = []
+            offsets = self._offsets[file]
+            for name, record in (self._records or {}).items():
+                parsed = parse_name(name)
+                recorded = getattr(record, field)
+                found = offsets.get(parsed.topic_partition, ABSENT)
+                if found == recorded or parsed.kind is not DirectoryKind.CURRENT:
+                    continue
+                different.append(f"{found} of {parsed.topic_partition} and had {recorded}")
+                if recorded != ABSENT:
+                    offsets[parsed.topic_partition] = recorded
+            if different:
+                logger.error(
+                    "%s/%s has not the offsets that it had when the broker stopped, of %d"
+                    " partitions; they are restored. It has %s",
+                    self.path,
+                    file,
+                    len(different),
+                    different[0],
+                )
 
     def record_of(self, name: str) -> LogRecord | None:
         """What the clean stop recorded of the log in the sub-directory `name`."""
