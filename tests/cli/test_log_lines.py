@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from odradek.cli.log_lines import LENGTH_MAX, LineFormatter
+from odradek.cli.log_lines import LENGTH_MAX, LINES_PER_SECOND, ClientLines, LineFormatter
 from odradek.cli.output import Listing
 
 
@@ -41,6 +41,37 @@ def test_a_long_name_is_cut(log: tuple[logging.Logger, io.StringIO]) -> None:
     logger.info("mechanism %s", "x" * 500_000)
     assert len(written.getvalue()) < LENGTH_MAX + 100
     assert written.getvalue().endswith("(500010 characters)\n")
+
+
+def test_a_flood_of_connections_is_counted() -> None:
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.addFilter(ClientLines())
+    names = "odradek.broker.connections", "odradek.replica.manager"
+    loggers = [logging.getLogger(name) for name in (*names, "odradek.cli.log_lines")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        for second in (100.0, 101.5):
+            for port in range(5000):
+                record = loggers[0].makeRecord(
+                    loggers[0].name, logging.WARNING, "", 0, "%d: closing", (port,), None
+                )
+                record.created = second
+                loggers[0].handle(record)
+        for _ in range(30):
+            loggers[1].warning("an ISR shrinks")
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    lines = written.getvalue().splitlines()
+    assert lines.count("an ISR shrinks") == 30
+    assert lines[LINES_PER_SECOND - 1 : LINES_PER_SECOND + 2] == [
+        f"{LINES_PER_SECOND - 1}: closing",
+        f"{names[0]}: {5000 - LINES_PER_SECOND} times more in a second: %d: closing",
+        "0: closing",
+    ]
+    assert sum(line.endswith(": closing") for line in lines) == 2 * LINES_PER_SECOND + 1
 
 
 def test_a_traceback_keeps_its_lines(log: tuple[logging.Logger, io.StringIO]) -> None:

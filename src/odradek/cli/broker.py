@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from odradek.cli.log_lines import LineFormatter
+from odradek.cli.log_lines import ClientLines, LineFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +83,7 @@ def broker(
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(ClientLines())
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     try:
         written = _written(config, assignments)
