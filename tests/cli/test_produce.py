@@ -1,6 +1,7 @@
 """What `produce` reads and how it ends, without a cluster."""
 
 import asyncio
+import io
 import os
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import odradek.client
+from odradek.cli import produce
 from odradek.cli.main import main
 from odradek.cli.produce import _send, lines
 from odradek.client import Client, ConsumerRecord, Producer
@@ -29,6 +31,14 @@ def nothing() -> Iterator[BinaryIO]:
 async def test_a_device_that_is_no_terminal_is_read_like_a_file(nothing: BinaryIO) -> None:
     async with asyncio.timeout(60):
         assert [line async for line in lines(nothing)] == []
+
+
+async def test_lines_are_put_together_from_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once: with a copy for every chunk, the long one would take an hour."""
+    monkeypatch.setattr(produce, "CHUNK_BYTES", 1024)
+    long = b"x" * 50_000_000
+    file = io.BytesIO(b"one\r\n\n" + long + b"\r\n\r\nthe last")
+    assert [line async for line in lines(file)] == [b"one", b"", long, b"", b"the last"]
 
 
 @pytest.fixture

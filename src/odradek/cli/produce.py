@@ -134,12 +134,14 @@ async def _send(producer: "Producer", topic: str, line: Line, default: Line) -> 
 
 async def lines(file: BinaryIO) -> AsyncIterator[bytes]:
     """The lines of a file, without their ends; those of a pipe or terminal as they come."""
-    rest = b""
+    begun: list[bytes] = []  # of a line of many chunks, which are put together once
     async for chunk in _chunks(file):
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            yield line.removesuffix(b"\r")
-    if rest:
+        end, *others = chunk.split(b"\n")
+        begun.append(end)
+        for line in others:
+            yield b"".join(begun).removesuffix(b"\r")
+            begun = [line]
+    if rest := b"".join(begun):
         yield rest
 
 

@@ -6,8 +6,9 @@ and then stop every consumer of the partition for good. Sizes and offsets are ch
 batch, for 0.4 ms a megabyte of 1 KiB records, about what the rest of an append costs, and a tenth
 of that where records have one size; keys, values and headers, which cost three times that, in
 batches of up to `WHOLE_RECORDS_MAX`. A compressed
-batch is opened only where a topic needs it: for the keys of a compacted topic, and for a codec that
-the topic prescribes. A batch of garbage under gzip is accepted otherwise, unlike by Kafka.
+batch is opened only where a topic needs it: for the keys of a compacted topic, and for another
+codec than the topic prescribes. A batch of garbage under gzip is accepted otherwise, unlike by
+Kafka.
 
 The header's timestamps are believed, and its record count as long as a batch of this size can hold
 so many: each offset counts towards a segment's reach, and a few bytes that claim two thousand
