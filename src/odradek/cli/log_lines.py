@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 LENGTH_MAX = 8192
 LINES_PER_SECOND = 20
-# Modules whose lines need no permission: whoever can reach a port causes them.
+# Modules whose lines need no permission: any client that reaches a port causes them.
 OF_CLIENTS = frozenset(
     f"odradek.broker.{module}"
     for module in ("arrivals", "authentication", "connection", "connections", "control", "http")
