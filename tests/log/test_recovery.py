@@ -453,6 +453,39 @@ def test_epochs_come_back_from_the_batches_after_a_crash_only() -> None:
     assert open_log(disk, clean=True).epochs.entries == [(1, 0), (4, 10), (7, 20)]
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+@pytest.mark.parametrize("damaged_epoch", [0, 35])
+def test_the_epoch_of_one_damaged_batch_is_not_believed(
+    damaged_epoch: int, has_checkpoint: bool
+) -> None:
+    """It is outside the checksum. A replica whose log ends in an epoch that its leader does not
+    know would never follow again."""
+    disk = mounted(sim_disk())
+    log = open_log(disk, ONE_SEGMENT)
+    for epoch in (1, 4, 7):
+        fill(log, 10, epoch=epoch)
+    log.flush()
+    log.close_files()
+    path, epochs = name(0, ".log"), f"{DIRECTORY}/leader-epoch-checkpoint"
+    whole, checkpoint = disk.read_bytes(path), disk.read_bytes(epochs)
+    size, damage = len(whole) // 30, damaged_epoch.to_bytes(4)
+    for number in range(29):  # the last one has nothing behind it that would tell
+        if number == 0 and damaged_epoch == 0:
+            continue  # an earlier epoch
+        if number % 10 == 1 and damaged_epoch == 0 and not has_checkpoint:
+            continue  # of two batches, either may be the damaged one
+        position = number * size + 12
+        overwrite(disk, path, whole[:position] + damage + whole[position + 4 :])
+        overwrite(disk, epochs, checkpoint if has_checkpoint else b"0\n0\n")
+        again = open_log(disk, ONE_SEGMENT, clean=False)
+        begin = [0, 10, 20]
+        if number in begin and not has_checkpoint:
+            begin[number // 10] += 1  # it alone told where its epoch began
+        assert again.epochs.entries == list(zip((1, 4, 7), begin, strict=True)), number
+        assert again.end_offset == 30
+        again.close_files()
+
+
 def test_epochs_beyond_the_end_are_dropped() -> None:
     disk = mounted(sim_disk())
     log = open_log(disk)

@@ -537,3 +537,29 @@ def numbered(offset: int, epoch: int) -> bytearray:
     made[:8] = offset.to_bytes(8, "big")
     made[12:16] = epoch.to_bytes(4, "big")
     return made
+
+
+def test_a_follower_whose_epoch_the_leader_does_not_know_backs_off_and_says_so(
+    simulate: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The epoch of a batch is outside its checksum. It asked again at once, without end."""
+    caplog.set_level("INFO")
+    if simulate.protocol is ProtocolVersion.V2_6_IV0:
+        return  # it fetches without an epoch
+
+    async def story(world: World) -> None:
+        first, second = await world.start(1, 2)
+        await world.elect(1, [1, 2], [1, 2])
+        await first.produce(b"record")
+        await world.until(lambda: second.log().high_watermark == 1)
+        second.log().epochs.assign(35, 1)
+        await world.elect(1, [1, 2])
+        said = "the leader has offsets 0 to 1, and refuses 1 after leader epoch 35"
+        await world.until(lambda: caplog.text.count(said) >= 3)
+        assert "backing off for 0.04 s: " + said in caplog.text
+        # It follows as soon as that is no longer so.
+        second.log().epochs.truncate_from_end(1)
+        await first.produce(b"another")
+        await world.until(lambda: first.contents() == second.contents())
+
+    simulate(story)

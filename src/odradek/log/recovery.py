@@ -310,6 +310,8 @@ class _Recovery:
         self._recovery_point = None if was_clean else log.recovery_point
         self._holes_allowed = holes_allowed
         self._now_ms = now_ms
+        # What the epochs were before the last batch began one, while no other batch has that.
+        self._before_odd: list[tuple[int, int]] | None = None
         # The files of the segments that were scanned.
         self.scanned: list[str] = []
 
@@ -449,14 +451,35 @@ class _Recovery:
 
     def _replay_batch(self, segment: Segment, chunk: bytes, header: BatchHeader) -> None:
         """Take a good batch into the leader epochs, the producers and the transaction index."""
-        latest = self._epochs.latest_epoch
-        if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
-            self._epochs.begin(header.leader_epoch, header.base_offset)
+        self._take_epoch(segment, header)
         update = self._producers.begin(Origin.REPLICATION)
         add_batch(update, chunk, header)
         for transaction in self._producers.apply(update):
             segment.transaction_index.append(transaction)
         self._producers.end_offset = header.next_offset
+
+    def _take_epoch(self, segment: Segment, header: BatchHeader) -> None:
+        """Epochs rise, and no checksum covers them. One that a single batch has and the next falls
+        below is not believed: the leader would know no such epoch, and the replica never follow."""
+        epochs, epoch, before = self._epochs, header.leader_epoch, self._before_odd
+        self._before_odd = None
+        if epoch < 0:
+            return
+        latest = epochs.latest_epoch
+        if before is not None and latest is not None and epoch < latest:
+            logger.error(
+                "%s: the batch before offset %d has leader epoch %d, and the next one %d; the"
+                " first is damaged and passed over",
+                segment.files.log_path,
+                header.base_offset,
+                latest,
+                epoch,
+            )
+            epochs.replace(before)
+            latest = epochs.latest_epoch
+        if latest is None or epoch > latest:
+            self._before_odd = epochs.entries
+            epochs.begin(epoch, header.base_offset)
 
 
 # Producers

@@ -426,6 +426,7 @@ class ReplicaFetcher:
 
     async def _find_range(self, connection: Connection, state: PartitionFetchState) -> None:
         """The leader does not have this offset: truncate to its end, or begin at its start."""
+        log = state.log
         leader_end = await self._leader_offset(connection, state, LATEST)
         if leader_end is None:
             return
@@ -437,9 +438,16 @@ class ReplicaFetcher:
             return
         if leader_start > state.log.end_offset:
             start, replica = leader_start, state.partition.replica
-            if not self._locally(state, lambda: replica.truncate_fully_and_start_at(start)):
-                return
-        self._start_fetching(state)
+            if self._locally(state, lambda: replica.truncate_fully_and_start_at(start)):
+                self._start_fetching(state)
+            return
+        # The leader has moved meanwhile, or it is not the offset that it does not know.
+        state.phase = Phase.FETCHING
+        self._back_off(
+            state,
+            f"the leader has offsets {leader_start} to {leader_end}, and refuses {log.end_offset}"
+            f" after leader epoch {log.epochs.latest_epoch}",
+        )
 
     async def _leader_offset(
         self, connection: Connection, state: PartitionFetchState, timestamp: int
