@@ -9,11 +9,16 @@ from typing import TypedDict
 
 from odradek.console.link import Link
 from odradek.controller.journal import Entry, describe
-from odradek.operations.broker_http import HttpAddress, events, get_text
-from odradek.operations.journal_book import JournalBook, Kept, Place, parse_entries
+from odradek.operations.broker_http import HttpAddress, events
+from odradek.operations.journal_book import (
+    JournalBook,
+    Kept,
+    Place,
+    journal_pages,
+    parse_entries,
+)
 
 RETRY_S = 1.0
-PAGE = 2_000
 
 
 class EntryRow(TypedDict):
@@ -129,18 +134,15 @@ class JournalReader:
         stream of new entries had begun."""
         after = 0
         while True:
-            path = f"/journal?after={after}&limit={PAGE}"
-            lines = (await get_text(address, path, self._link.token)).splitlines()
-            entries = list(parse_entries(lines))
-            for entry in entries:
-                self._add(id, entry)
-            if len(lines) < PAGE or not entries:
-                if id in self.caught_up:
-                    return
-                self.caught_up.add(id)
-                await asyncio.sleep(RETRY_S)
-            after = entries[-1].sequence if entries else after
-            await asyncio.sleep(0)
+            async for entries in journal_pages(address, self._link.token, after):
+                for entry in entries:
+                    self._add(id, entry)
+                after = entries[-1].sequence
+                await asyncio.sleep(0)
+            if id in self.caught_up:
+                return
+            self.caught_up.add(id)
+            await asyncio.sleep(RETRY_S)
 
     def _take(self, id: int, event: str, data: str) -> None:
         if event == "gap":

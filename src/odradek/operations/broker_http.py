@@ -149,8 +149,13 @@ async def _opened(
 
 async def _chunks(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
     if headers.get("transfer-encoding", "").lower() != "chunked":
-        while piece := await reader.read(1 << 16):
+        left = _length(headers)
+        while (left is None or left > 0) and (piece := await reader.read(1 << 16)):
             yield piece
+            left = None if left is None else left - len(piece)
+        if left:
+            # A broker that died while it wrote: half a line may look like a whole one.
+            raise ConnectionError("the broker's answer ended early")
         return
     try:
         while True:
@@ -164,3 +169,13 @@ async def _chunks(reader: asyncio.StreamReader, headers: dict[str, str]) -> Asyn
             yield data
     except (ValueError, asyncio.IncompleteReadError) as error:
         raise ConnectionError("the broker's answer ended early") from error
+
+
+def _length(headers: dict[str, str]) -> int | None:
+    """Of the body; None for a stream, which lasts as long as the connection."""
+    text = headers.get("content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise ConnectionError("the broker's answer has no length")
+    return int(text)

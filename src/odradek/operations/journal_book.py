@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from odradek.controller.journal import (
@@ -27,12 +27,14 @@ from odradek.controller.journal import (
 from odradek.operations.broker_http import HttpAddress, get_text
 from odradek.wire.topics import TopicPartition
 
-__all__ = ["JournalBook", "Kept", "Place", "parse_entries", "read_book"]
+__all__ = ["JournalBook", "Kept", "Place", "journal_pages", "parse_entries", "read_book"]
 
 ENTRIES_MAX = 20_000
 PARTITIONS_KEPT = 200
 LINE_MAX = 64 * 1024
 MARKS_MAX = 300
+# Entries that a broker is asked for at a time.
+PAGE = 2_000
 
 _BROKERS = re.compile(r"(brokers|new|dead|bounced)=\[([\d, ]*)\]")
 
@@ -225,17 +227,33 @@ def parse_entries(lines: Iterable[str]) -> Iterator[Entry]:
         return
 
 
+async def journal_pages(
+    address: HttpAddress, token: str | None = None, after: int = 0
+) -> AsyncIterator[list[Entry]]:
+    """What a broker remembers after an entry, oldest first, to the newest there is when it ends.
+    Raises as `get_text` does."""
+    while True:
+        path = f"/journal?after={after}&limit={PAGE}"
+        lines = (await get_text(address, path, token)).splitlines()
+        entries = list(parse_entries(lines))
+        if entries:
+            yield entries
+            after = entries[-1].sequence
+        if len(lines) < PAGE or not entries:
+            return
+
+
 async def read_book(addresses: Mapping[int, HttpAddress], token: str | None = None) -> JournalBook:
     """What all these brokers remember. One that does not answer is left out."""
     book = JournalBook()
 
     async def read(id: int, address: HttpAddress) -> None:
         try:
-            text = await get_text(address, "/journal", token)
+            async for entries in journal_pages(address, token):
+                for entry in entries:
+                    book.add(id, entry)
         except (OSError, TimeoutError):
             return
-        for entry in parse_entries(text.splitlines()):
-            book.add(id, entry)
 
     await asyncio.gather(*(read(id, address) for id, address in addresses.items()))
     return book
