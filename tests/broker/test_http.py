@@ -179,6 +179,27 @@ async def test_a_stream_that_is_not_read_is_ended(monkeypatch: pytest.MonkeyPatc
         writer.close()
 
 
+async def test_the_end_of_a_stream_that_is_not_read_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or as many clients as there may be connections would keep out all others."""
+    monkeypatch.setattr(http, "UNREAD_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(http, "UNREAD_BYTES_MAX", 2**30)
+
+    async def long() -> AsyncGenerator[str, None]:
+        yield "x" * 2**24
+
+    listener = HttpListener({"/long": HttpRoute(lambda _: HttpResponse(stream=long()))})
+    await listener.start("127.0.0.1", 0)
+    _, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1024)
+    writer.write(b"GET /long HTTP/1.1\r\n\r\n")
+    async with asyncio.timeout(10):
+        while not listener.requests or listener.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    writer.transport.abort()
+    listener.close()
+
+
 async def test_pipelining_without_reading_fills_no_memory() -> None:
     async with listening() as (listener, _):
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1024)

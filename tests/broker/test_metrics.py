@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.journal_feed import QUEUE_MAX, JournalFeed
+from odradek.broker.journal_feed import QUEUE_MAX, TOGETHER, JournalFeed
 from odradek.broker.loop_lag import LoopLag
 from odradek.broker.metrics import METRICS, PARTITION_METRICS, PARTITIONS_MAX
 from odradek.broker.server import Broker
@@ -290,21 +290,49 @@ class TestJournalFeed:
         for number in range(3):
             journal.record(EntryKind.CONTROLLER, after=str(number))
         events = feed.events("5-1")
-        first = await anext(events)
+        first, second = (await anext(events)).removesuffix("\n\n").split("\n\n")
         assert first.startswith("id: 5-2\nevent: entry\ndata: {")
         assert json.loads(first.split("data: ")[1])["to"] == "1"
-        assert (await anext(events)).startswith("id: 5-3\n")
+        assert second.startswith("id: 5-3\n")
         journal.record(EntryKind.CONTROLLER, after="live")
         assert '"live"' in await anext(events)
         assert feed.statistics()["followers"] == 1
         await events.aclose()
         assert feed.statistics()["followers"] == 0
 
+    async def test_catching_up_holds_up_nobody(self) -> None:
+        journal = Journal(lambda: 7)
+        feed = JournalFeed(journal, 5)
+        for number in range(10 * TOGETHER):
+            journal.record(EntryKind.CONTROLLER, after=str(number))
+        turns = [0]
+
+        def turn() -> None:
+            turns[0] += 1
+            asyncio.get_running_loop().call_soon(turn)
+
+        turn()
+        events, sent = feed.events("5-1"), 0
+        while sent < 10 * TOGETHER - 1:
+            chunk = await anext(events)
+            sent += chunk.count("event: entry")
+            assert chunk.count("event: entry") <= TOGETHER
+        assert turns[0] >= 9, "the loop served others in between"
+        follower = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        for _ in range(2 * TOGETHER):
+            journal.record(EntryKind.CONTROLLER)
+        assert (await follower).count("event: entry") == TOGETHER
+        turns[0] = 0
+        assert (await anext(events)).count("event: entry") == TOGETHER
+        assert turns[0] >= 1
+        await events.aclose()
+
     async def test_an_id_of_another_run_is_reset(self) -> None:
         journal = Journal(lambda: 7)
         feed = JournalFeed(journal, 5)
         journal.record(EntryKind.CONTROLLER)
-        for last_id in ("4-1", "nonsense", "5-99", "5-"):
+        for last_id in ("4-1", "nonsense", "5-99", "5-", "5-" + "9" * 5_000):
             events = feed.events(last_id)
             assert await anext(events) == "event: reset\ndata: 1\n\n"
             assert (await anext(events)).startswith("id: 5-1\n")

@@ -313,6 +313,9 @@ class HttpConnection(asyncio.Protocol):
                 logger.info("%s: closing, it does not read its stream", self._host)
                 transport.abort()
             finally:
+                # What is left may not be read either: closing alone would wait for that.
+                if self._is_open:
+                    self._expect(UNREAD_TIMEOUT_S)
                 transport.close()
 
     def _expect(self, seconds: float) -> None:
