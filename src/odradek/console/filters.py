@@ -116,7 +116,7 @@ def _number(field: str, operand: Any) -> int:
         return operand
     if isinstance(operand, str):
         text = operand.strip()
-        if text.lstrip("-").isdecimal() and len(text) < 20:
+        if text.removeprefix("-").isdecimal() and len(text) < 20:
             return int(text)
         if field == "timestamp":
             try:
@@ -397,10 +397,13 @@ class _Parser:
         token = self._peek()
         return token is not None and token.kind == "word" and token.text.lower() == word
 
-    def _any(self) -> dict[str, Any]:
+    def _deeper(self) -> None:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise InvalidFilter(f"a filter is at most {DEPTH_MAX} levels deep")
+
+    def _any(self) -> dict[str, Any]:
+        self._deeper()
         parts = [self._all()]
         while self._is("or"):
             self._next()
@@ -418,8 +421,11 @@ class _Parser:
 
     def _not(self) -> dict[str, Any]:
         if self._is("not"):
+            self._deeper()
             self._next()
-            return {"not": self._not()}
+            tree = {"not": self._not()}
+            self._depth -= 1
+            return tree
         token = self._next()
         if token.text == "(" and token.kind == "paren":
             tree = self._any()
