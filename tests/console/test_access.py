@@ -1,5 +1,6 @@
 """Who gets in, and from where."""
 
+import asyncio
 import stat
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.console.consoles import HOST, ORIGIN, TOKEN, Browser
 
+from odradek.console.access import FAILURES_MAX
 from odradek.console.accounts import Accounts, add_user
 from odradek.console.app import application
 from odradek.console.console import Console
@@ -91,7 +93,8 @@ async def test_every_answer_has_the_headers_that_contain_what_gets_through(tmp_p
         assert headers["x-content-type-options"] == "nosniff", path
         assert "frame-ancestors 'none'" in headers["content-security-policy"], path
         assert headers["x-frame-options"] == "DENY" and headers["referrer-policy"] == "no-referrer"
-    for path in ("/static/../app.py", "/static/..%2fapp.py", "/static//etc/passwd"):
+    traversals = ("/static/../app.py", "/static/..%2fapp.py", "/static//etc/passwd")
+    for path in (*traversals, "/static/a%00b", "/static/" + "a" * 300, "/static/" + "a/" * 3000):
         assert (await browser.ask("GET", path)).status == 404, path
 
 
@@ -102,6 +105,16 @@ async def test_guessing_ends_after_some_wrong_logins(tmp_path: Path) -> None:
         for n in range(25)
     ]
     assert found[:20] == [403] * 20 and found[20:] == [429] * 5
+
+
+async def test_guessing_all_at_once_is_no_way_around_that(tmp_path: Path) -> None:
+    add_user(tmp_path / "users", "alice", "wonderland", "viewer", [])
+    _, browser = browser_of(tmp_path, users=tmp_path / "users")
+    guess = {"user": "alice", "password": "?"}
+    found = await asyncio.gather(
+        *(browser.ask("POST", "/api/v1/login", guess) for _ in range(FAILURES_MAX + 5))
+    )
+    assert sorted(each.status for each in found) == [403] * FAILURES_MAX + [429] * 5
 
 
 async def test_users_have_roles_and_records_of_their_own(tmp_path: Path) -> None:

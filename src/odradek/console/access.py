@@ -65,7 +65,9 @@ class Logins:
         self._token = token
         self.accounts = accounts
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
-        self._failures: deque[float] = deque(maxlen=FAILURES_MAX)
+        self._failures: deque[float] = deque()
+        # Logins that are being checked may turn out wrong, too.
+        self._checking = 0
 
     @property
     def methods(self) -> list[str]:
@@ -74,9 +76,15 @@ class Logins:
     async def log_in(self, body: dict[str, object]) -> tuple[str, Session]:
         """The cookie's value and the session. Raises Problem."""
         now = time.monotonic()
-        if len(self._failures) == FAILURES_MAX and now - self._failures[0] < FAILURES_S:
+        while self._failures and now - self._failures[0] >= FAILURES_S:
+            self._failures.popleft()
+        if len(self._failures) + self._checking >= FAILURES_MAX:
             raise Problem(429, "too many wrong logins; wait a minute")
-        account, login = await self._account(body)
+        self._checking += 1
+        try:
+            account, login = await self._account(body)
+        finally:
+            self._checking -= 1
         if account is None:
             self._failures.append(now)
             raise Problem(403, "this login is not right")

@@ -112,8 +112,12 @@ def _static(console: Console) -> Endpoint:
     root = console.static.resolve()
 
     async def serve(request: Request) -> Response:
-        file = (root / request.path_params["path"]).resolve()
-        if not file.is_relative_to(root) or not file.is_file():
+        try:
+            file = (root / request.path_params["path"]).resolve()
+            is_ours = file.is_relative_to(root) and file.is_file()
+        except (OSError, ValueError):  # a name that no file can have
+            is_ours = False
+        if not is_ours:
             return Problem(404, "there is no such file").response()
         return _file(request, file)
 

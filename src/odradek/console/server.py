@@ -14,6 +14,7 @@ import uvicorn
 
 from odradek.console.accounts import write_private
 from odradek.console.app import application
+from odradek.console.connection import ClientConnection
 from odradek.console.console import Console
 from odradek.console.options import Options
 
@@ -33,11 +34,12 @@ class Server:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 application(console),
-                http="h11",
+                http=ClientConnection,
                 loop="asyncio",
                 ws="none",
                 lifespan="on",
                 log_config=None,
+                log_level="error",  # what strangers send wrong would fill a log
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
