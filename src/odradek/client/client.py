@@ -113,9 +113,11 @@ class Client:
         connection = await self.connection(node)
         return await connection.request(message, timeout=timeout, version_max=version_max)
 
-    async def ask_every_broker(self, message: Message, subject: str) -> dict[int, Any]:
-        """The answer of each broker of the cluster, repeated while it is a retriable error. Raises
-        if one cannot answer; `subject` is what the error is about."""
+    async def ask_every_broker(
+        self, message: Message, subject: str, brokers: Iterable[int] | None = None
+    ) -> dict[int, Any]:
+        """The answer of each broker of the cluster, or of these, repeated while it is a retriable
+        error. Raises if one cannot answer; `subject` is what the error is about."""
 
         async def of(node: int) -> Any:
             budget = self.retry_budget()
@@ -126,7 +128,7 @@ class Client:
                 error = error_code(response.error_code)
                 await budget.back_off(KafkaError(error, f"{subject} of broker {node}"))
 
-        nodes = list((await self.refresh()).nodes)
+        nodes = list((await self.refresh()).nodes if brokers is None else brokers)
         answers = await asyncio.gather(*(of(node) for node in nodes))
         return dict(zip(nodes, answers, strict=True))
 

@@ -93,9 +93,10 @@ class Groups:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def list_groups(self) -> list[Group]:
-        """Every group, asked from every broker. Raises if one cannot answer."""
-        found = await self.client.ask_every_broker(ListGroupsRequest(), "groups")
+    async def list_groups(self, brokers: Iterable[int] | None = None) -> list[Group]:
+        """Every group, asked from every broker, or those that these coordinate. Raises if one
+        cannot answer."""
+        found = await self.client.ask_every_broker(ListGroupsRequest(), "groups", brokers)
         return sorted(
             Group(group.group_id, group.protocol_type, group.group_state, node)
             for node, response in found.items()
@@ -160,16 +161,17 @@ class Groups:
             if part.committed_offset >= 0
         }
 
-    async def lag(self, group: str) -> dict[TopicPartition, Lag]:
+    async def lag(self, group: str, *, led_only: bool = False) -> dict[TopicPartition, Lag]:
         """How far a group is behind in each partition it has committed; topics that were deleted
-        since are left out."""
+        since are left out. One without a leader is waited for, or with `led_only` left out, too."""
         committed = await self.offsets(group)
         metadata = await self.client.refresh({partition.topic for partition in committed})
         known = [
             part
             for part in sorted(committed)
             if part.topic in metadata.topics
-            and part.partition in metadata.topics[part.topic].partitions
+            and (found := metadata.topics[part.topic].partitions.get(part.partition)) is not None
+            and (found.leader in metadata.nodes or not led_only)
         ]
         ends = await offsets_at(self.client, dict.fromkeys(known, LATEST))
         return {part: Lag(committed[part].offset, ends[part].offset) for part in known}

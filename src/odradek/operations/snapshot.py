@@ -8,9 +8,9 @@ from seeing the trouble.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from odradek.client.admin import Admin
 from odradek.client.groups import Groups, Lag
@@ -75,11 +75,11 @@ async def take_snapshot(
             return otherwise
 
     brokers = sorted(metadata.nodes)
-    (min_insync, reassignments, group_lags), log_dirs = await asyncio.gather(
+    (min_insync, reassignments, (group_lags, unread)), log_dirs = await asyncio.gather(
         asyncio.gather(
             attempt("settings of topics", _min_insync(admin, list(metadata.topics)), {}),
             attempt("reassignments", admin.list_reassignments(), {}),
-            attempt("consumer groups", _group_lags(groups), {}),
+            _group_lags(groups, brokers),
         ),
         asyncio.gather(
             *(
@@ -88,6 +88,7 @@ async def take_snapshot(
             )
         ),
     )
+    unanswered += unread
     return ClusterSnapshot(
         time.time_ns() // 1_000_000,
         metadata.controller_id,
@@ -113,12 +114,42 @@ async def _min_insync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
     }
 
 
-async def _group_lags(groups: Groups) -> dict[str, dict[TopicPartition, Lag]]:
-    names = [group.id for group in await groups.list_groups()]
+async def _group_lags(
+    groups: Groups, brokers: Sequence[int]
+) -> tuple[dict[str, dict[TopicPartition, Lag]], list[str]]:
+    """By group, and what is not known: a broker that does not answer, or a group that cannot be
+    read, hides no other."""
     limit = asyncio.Semaphore(GROUPS_AT_ONCE)
 
     async def lag(group: str) -> dict[TopicPartition, Lag]:
         async with limit:
-            return await groups.lag(group)
+            return await groups.lag(group, led_only=True)
 
-    return dict(zip(names, await asyncio.gather(*map(lag, names)), strict=True))
+    listed = await _outcomes(groups.list_groups([broker]) for broker in brokers)
+    unread = [
+        f"consumer groups of broker {broker}: {found}"
+        for broker, found in zip(brokers, listed, strict=True)
+        if isinstance(found, Exception)
+    ]
+    names = [group.id for found in listed if isinstance(found, list) for group in found]
+    read = await _outcomes(map(lag, names))
+    failures = [found for found in read if isinstance(found, Exception)]
+    if failures:
+        unread.append(f"lag of {len(failures)} of {len(names)} consumer groups: {failures[0]}")
+    return {
+        name: found
+        for name, found in zip(names, read, strict=True)
+        if not isinstance(found, Exception)
+    }, unread
+
+
+async def _outcomes(calls: Iterable[Coroutine[Any, Any, T]]) -> "list[T | Exception]":
+    """What each of them brought, or how it failed. What is no failure of the cluster is raised."""
+
+    async def outcome(call: Coroutine[Any, Any, T]) -> T | Exception:
+        try:
+            return await call
+        except (KafkaError, OSError, TimeoutError) as error:
+            return error
+
+    return list(await asyncio.gather(*map(outcome, calls)))
