@@ -9,7 +9,7 @@ export * from "./data.js";
 // Values as text. What is not known is an en dash.
 
 export const UNKNOWN = "–";
-const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 const integers = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 export const count = (value) => (known(value) ? integers.format(value) : UNKNOWN);

@@ -1,6 +1,6 @@
 // What a move would cost, then the move, how far it is, and how to stop it.
 import {
-  Action, BrokerLink, byteRate, bytes, Check, Copy, count, duration, Empty, ErrorNotice, html, Ids, Input, Link, Loaded, may, Meter,
+  Action, BrokerLink, byteRate, bytes, Check, Copy, count, duration, Empty, ErrorNotice, html, Ids, Input, known, Link, Loaded, may, Meter,
   Page, PartitionLink, percent, PlanView, plural, Section, Select, Table, Text, UNKNOWN, useGet, usePlan, useQuery,
 } from "../ui.js";
 
@@ -99,7 +99,7 @@ export function Moves() {
     <${Loaded} state=${state}>${(moves) => moves.items.length === 0
       ? html`<${Empty} title="No replica is moving.">${moves.throttle_bytes_per_s ? `A throttle of ${byteRate(moves.throttle_bytes_per_s)} is still set.` : ""}<//>`
       : html`<div class="progress"><${Meter} wide label="all moves" share=${moves.percent / 100} /><span><b>${percent(moves.percent / 100)}</b></span><span>${bytes(moves.done_bytes)} of ${bytes(moves.total_bytes)}</span>
-          <span>${byteRate(moves.bytes_per_s)}</span><span>${seconds(moves.left_s)} left</span><span>throttle ${moves.throttle_bytes_per_s ? byteRate(moves.throttle_bytes_per_s) : "none"}</span></div>
+          ${known(moves.bytes_per_s) && html`<span>${byteRate(moves.bytes_per_s)}</span>`}${known(moves.left_s) && html`<span>${seconds(moves.left_s)} left</span>`}<span>throttle ${moves.throttle_bytes_per_s ? byteRate(moves.throttle_bytes_per_s) : "none"}</span></div>
         <${Table} label="Moves" rows=${moves.items} keyOf=${(row) => `${row.topic}-${row.p}`} columns=${[
           { id: "partition", name: "partition", cell: (row) => html`<${PartitionLink} topic=${row.topic} p=${row.p} row />` },
           { id: "adding", name: "adding", cell: (row) => html`<${Ids} ids=${row.adding} />` },
