@@ -366,6 +366,26 @@ async def test_the_next_controller_puts_a_throttle_back_and_sets_what_is_missing
     assert await nodes(cluster) == []
 
 
+async def test_the_next_controller_sets_a_throttle_that_was_only_written_down(
+    cluster: Cluster,
+) -> None:
+    await cluster.make("t", (3, 4))
+    await ask(cluster, {T0: (3, 5)}, throttle=1000)
+    wanted = await throttle_of(cluster)
+    # It died after it had written down what the settings were, and before it changed them.
+    await cluster.admin.configs.set(ConfigKind.TOPICS, "t", {})
+    for id in ("3", "4", "5"):
+        await cluster.admin.configs.set(ConfigKind.BROKERS, id, {})
+    await cluster.kill(1)
+    await cluster.settle()
+    assert cluster.active == [2]
+    assert await throttle_of(cluster) == wanted
+    assert await moving(cluster) == {}, "brokers have to hear of it first"
+    await in_force(cluster)
+    await catch_up(cluster, T0)
+    assert await throttle_of(cluster) == {}
+
+
 async def test_a_throttle_stays_until_the_last_step_of_a_stopped_plan_has_ended(
     cluster: Cluster,
 ) -> None:

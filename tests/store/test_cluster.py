@@ -808,3 +808,31 @@ class TestConfigurations:
         later = ClusterStore(late.session, clock=lambda: stat.created_ms + 15 * 60 * 1000 + 1)
         await later.configs.changes.purge()
         assert await cluster.configs.changes.after() == []
+
+    async def test_the_controller_writes_settings_with_their_notifications(
+        self,
+        cluster: ClusterStore,
+        other: ClusterStore,
+        fence: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """One that dies after the first write leaves no setting that brokers do not hear of."""
+        for name in ("t", "u"):
+            await cluster.create_topic(name, TopicNode({0: (1,)}))
+
+        async def dead(changed: str) -> None:
+            raise AssertionError("it is dead")
+
+        monkeypatch.setattr(cluster.configs.changes, "notify", dead)
+        await cluster.configs.update(
+            "topics", ["t", "u", "gone"], lambda name, own: own | {"retention.ms": "1"}, fence
+        )
+        assert await other.configs.get_many("topics", ["t", "u", "gone"]) == {
+            "t": {"retention.ms": "1"},
+            "u": {"retention.ms": "1"},
+            "gone": {},
+        }
+        changed = await other.configs.changes.after()
+        assert [of.changed for of in changed] == ["topics/t", "topics/u"]
+        await other.configs.update("topics", ["t"], lambda name, own: own, fence)
+        assert await other.configs.changes.after() == changed, "nothing has changed"

@@ -75,15 +75,17 @@ class PlanThrottle:
             for owner, settings in wanted.items()
         }
         changed = {owner: of for owner, of in held.items() if of != self._held.get(owner)}
-        if not changed:
+        # An earlier controller may have died between writing down and setting.
+        due = [owner for owner in held if owner in changed or _is_unset(held[owner], own[owner])]
+        if not due:
             return
         await self._store.write(changed, self._held.keys() & changed.keys(), self._term.fence)
         self._held.update(changed)
-        await self._configs.prepare_brokers([of.entity for of in changed if _is_broker(of)])
+        await self._configs.prepare_brokers([of.entity for of in due if _is_broker(of)])
         for kind in (ConfigKind.TOPICS, ConfigKind.BROKERS):
             await self._configs.update(
                 kind,
-                [owner.entity for owner in changed if owner.kind is kind],
+                [owner.entity for owner in due if owner.kind is kind],
                 partial(self._set, kind),
                 self._term.fence,
             )
@@ -187,6 +189,11 @@ class PlanThrottle:
 
 def _is_broker(owner: ConfigOwner) -> bool:
     return owner.kind is ConfigKind.BROKERS
+
+
+def _is_unset(held: Mapping[str, Held], own: Mapping[str, str]) -> bool:
+    """Whether a setting is what it was before it was held."""
+    return any(own.get(name) == of.before != of.value for name, of in held.items())
 
 
 def _joined(was: str | None, value: str) -> str:

@@ -108,22 +108,22 @@ class Configs:
         fence: int,
     ) -> None:
         """For the controller: change the settings of many entities, each under the version it was
-        read at and all behind the fence, and notify brokers of those that are other now. An entity
+        read at and all behind the fence. Brokers are notified of those that are other now in the
+        same transaction: the next controller would see no difference and notify nobody. An entity
         without a node, as that of a deleted topic, is passed over."""
-        changed = []
 
         def decide(entity: str, data: bytes | None, version: int) -> bytes:
             before = payloads.decode_config(data, paths.config(kind, entity))
             after = change(entity, dict(before))
             if before == after:
                 return data or b""
-            changed.append(entity)
             return payloads.encode_config(after)
 
+        def notification(entity: str) -> Operation:
+            return self.changes.notification(f"{kind}/{entity}")
+
         where = {entity: paths.config(kind, entity) for entity in entities}
-        await self._nodes.update(where, decide, fence)
-        for entity in dict.fromkeys(changed):
-            await self.changes.notify(f"{kind}/{entity}")
+        await self._nodes.update(where, decide, fence, notification)
 
     async def prepare_brokers(self, brokers: Collection[str]) -> None:
         """Have a node for the settings of each of these brokers: one without any has none."""

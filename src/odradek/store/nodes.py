@@ -131,9 +131,14 @@ class Nodes:
     # Compare and set
 
     async def update(
-        self, where: Mapping[K, str], decide: Decide[K], fence: int | None
+        self,
+        where: Mapping[K, str],
+        decide: Decide[K],
+        fence: int | None,
+        beside: Callable[[K], Operation] | None = None,
     ) -> dict[K, int | Refused]:
-        """Read these nodes, decide what each should hold, write it under the version that was read.
+        """Read these nodes, decide what each should hold, write it under the version that was read,
+        and `beside` in the same transaction.
 
         Where another writer was faster, read and decide again. Answers for each node the version it
         now has. Data that is decided to stay as it is, is not written.
@@ -142,7 +147,7 @@ class Nodes:
         remaining = list(where)
         for _ in range(ATTEMPTS_MAX):
             nodes = await self.session.get_many([where[key] for key in remaining])
-            writes: dict[K, Set] = {}
+            writes: dict[K, list[Operation]] = {}
             for key, node in zip(remaining, nodes, strict=True):
                 if node is None:
                     outcomes[key] = NO_NODE
@@ -154,16 +159,18 @@ class Nodes:
                 elif decided == data:
                     outcomes[key] = stat.version
                 else:
-                    writes[key] = Set(where[key], decided, stat.version)
+                    writes[key] = [Set(where[key], decided, stat.version)]
+                    if beside is not None:
+                        writes[key].append(beside(key))
             remaining = []
-            results = await self.write_many(([write] for write in writes.values()), fence)
+            results = await self.write_many(writes.values(), fence)
             for key, result in zip(writes, results, strict=True):
                 if isinstance(result, BadVersion):
                     remaining.append(key)
                 elif isinstance(result, StoreError):
                     outcomes[key] = Refused(f"{type(result).__name__}: {result}")
                 else:
-                    (stat_now,) = result
+                    stat_now, *_ = result
                     assert isinstance(stat_now, Stat)
                     outcomes[key] = stat_now.version
             if not remaining:
