@@ -14,7 +14,6 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -400,7 +399,12 @@ def test_no_docstring_points_elsewhere_for_what_it_should_say() -> None:
 # Words that read as metaphors where Kafka or plain English has its own: "active controller", "no
 # replica", "the client", "again".
 UNWANTED_WORDS = re.compile(r"\b(office|nobody|somebody|whoever|anew)\b", re.IGNORECASE)
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+# Classes of ours that are called as something of Spark is, whose members the pages name.
+NAMES_OF_SPARK = {"StructType", "Trigger"}
 
 
 def test_processes_are_not_called_persons() -> None:
@@ -426,14 +430,67 @@ def test_tests_have_names_in_the_same_words() -> None:
 # The repository
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/glossary.md"])
-def test_a_page_names_files_that_exist(page: str) -> None:
+# Scripts of measurements that a specification cites by name, and that are not kept.
+PAGES_OF_MEASUREMENTS = {"docs/spec/tables.md"}
+
+
+def test_pages_name_files_that_exist() -> None:
     """In backquotes, `log/log.py` from any root, or `log.py` where the text is about a package."""
     files = [f"/{path.relative_to(ROOT)}" for path in (*USERS, *ROOT.glob("tests/**/*.py"))]
-    named = re.findall(r"`([\w./]+\.py)\b", (ROOT / page).read_text())
-    missing = [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
-    assert named
-    assert not missing
+    missing = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in PAGES
+        if str(page.relative_to(ROOT)) not in PAGES_OF_MEASUREMENTS
+        for name in re.findall(r"`([\w./]+\.py)\b", page.read_text())
+        if not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert not missing, "\n".join(missing)
+
+
+def test_pages_name_members_that_exist() -> None:
+    """`Partition.lost_tail` in backquotes, where the class is one of ours."""
+    members: dict[str, set[str]] = defaultdict(set)
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                members[node.name].update(names_in(node))
+    missing = [
+        f"{page.relative_to(ROOT)}: {owner}.{name}"
+        for page in PAGES
+        for owner, name in re.findall(r"`([A-Z]\w+)\.(\w+)(?:\(\))?`", page.read_text())
+        if owner in members and owner not in NAMES_OF_SPARK and name not in members[owner]
+    ]
+    assert not missing, "\n".join(missing)
+
+
+def names_in(node: ast.ClassDef) -> Iterator[str]:
+    for child in ast.walk(node):
+        match child:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link may name behind "#", as the site and GitHub make it of headings."""
+    found = set()
+    for heading in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        found.add(re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", plain)))
+    return found
+
+
+def test_links_between_pages_lead_to_headings() -> None:
+    wrong = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]*#[\w-]+)\)", page.read_text()):
+            path, _, anchor = target.partition("#")
+            other = page.parent / path if path else page
+            is_page = "//" not in target and other.suffix == ".md"
+            if is_page and anchor not in anchors_of(other):
+                wrong.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_all_that_is_installed_is_pinned() -> None:
