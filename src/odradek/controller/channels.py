@@ -147,7 +147,9 @@ class Channel:
                 return await attempt()
             except (ConnectionError, TimeoutError, OSError, DecodeError, KafkaError) as error:
                 self.retries += 1
-                logger.info("broker %d was not reached: %s", self.broker_id, error)
+                logger.info(
+                    "broker %d: control request failed, retrying: %s", self.broker_id, error
+                )
                 if self._connection is not None:
                     self._connection.close()
                 await asyncio.sleep(RETRY_PAUSE_S)

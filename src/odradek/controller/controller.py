@@ -270,9 +270,9 @@ class Controller:
             await self._process_or_resign(queued)
         except SessionExpired as error:
             # The term goes with the session; that event is on its way.
-            logger.info("broker %d at %s: %s", self.broker_id, name, error)
+            logger.info("controller %d: session expired during %s: %s", self.broker_id, name, error)
         except Exception as error:
-            logger.exception("the controller failed at %s", name)
+            logger.exception("controller %d failed at %s", self.broker_id, name)
             self.journal.record(EntryKind.FAILURE, why=f"{name}: {error!r}")
         finally:
             self.journal.requester = ""
@@ -283,14 +283,17 @@ class Controller:
         try:
             await self._handle(queued)
         except ControllerMoved as moved:
-            logger.info("broker %d was replaced as controller: %s", self.broker_id, moved)
+            logger.info("controller %d was replaced by another broker: %s", self.broker_id, moved)
             await self.election.check_controller_node()
         except RequestsNotSent as error:
             await self.election.resign(str(error))
         except StoreUnavailable as error:
             # The work is half done, and the watch that asked for it spent: a new term reads all
             # that stands, and sets every watch.
-            logger.warning("broker %d at %s: %s", self.broker_id, name_of(queued.event), error)
+            event = name_of(queued.event)
+            logger.warning(
+                "controller %d resigns: store lost in %s: %s", self.broker_id, event, error
+            )
             await self.election.resign(str(error))
             self.election.pause(str(error))
 

@@ -171,7 +171,9 @@ class _Channel:
                 )
                 found = _errors(response)
             except (OSError, TimeoutError, DecodeError, KafkaError) as error:
-                logger.info("transaction markers for broker %d: %s", self._broker_id, error)
+                logger.info(
+                    "transaction markers for broker %d failed, retrying: %s", self._broker_id, error
+                )
                 found = {}
             for (producer_id, tp), (_, answer) in batch.items():
                 if not answer.done():

@@ -96,7 +96,12 @@ class Verification:
                 return dict.fromkeys(partitions, ErrorCode.NONE)
             response: AddPartitionsToTxnResponse = await connection.request(request, VERSION)
         except (OSError, TimeoutError, DecodeError, KafkaError) as error:
-            logger.info("verification of %s at broker %d: %s", transactional_id, broker_id, error)
+            logger.info(
+                "verification of transactional id %s at broker %d failed: %s",
+                transactional_id,
+                broker_id,
+                error,
+            )
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         if response.error_code:
             return dict.fromkeys(partitions, error_code(response.error_code))

@@ -454,7 +454,7 @@ class SqliteStore(SingleWrites):
                 await self._open_session()
                 return
             except StoreUnavailable as error:
-                logger.error("no new session yet: %s", error)
+                logger.error("cannot open a new session, retrying: %s", error)
             await asyncio.sleep(self._look_interval)
 
     async def _end(self, peer: Peer, why: str) -> None:

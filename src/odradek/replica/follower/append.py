@@ -27,6 +27,6 @@ def append_copied(
         start = log.start_offset
         if log.end_offset != start or not error.first_offset < start <= error.last_offset:
             raise
-        logger.info("%s begins with the batch at %d", log, error.first_offset)
+        logger.info("%s: truncated to start with the batch at offset %d", log, error.first_offset)
         log.truncate_fully_and_start_at(error.first_offset, start_offset=start)
         return log.append_as_follower(records, epoch_max)

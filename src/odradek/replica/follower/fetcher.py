@@ -256,11 +256,11 @@ class ReplicaFetcher:
                 while connection is self._connection and not connection.closed:
                     await self._step(connection)
             except (ConnectionError, TimeoutError, DecodeError, KafkaError, OSError) as error:
-                logger.info("fetcher of broker %d: %s", self.leader_id, error)
+                logger.info("fetcher from broker %d failed, retrying: %s", self.leader_id, error)
                 await self._after_failure()
             except Exception:
                 # Whatever it is, these partitions must not be left without a fetcher.
-                logger.exception("fetcher of broker %d", self.leader_id)
+                logger.exception("fetcher from broker %d failed, retrying", self.leader_id)
                 await self._after_failure()
 
     async def _connect(self) -> Connection:
@@ -557,7 +557,9 @@ class ReplicaFetcher:
             return
         names = [self._session.name_of(topic.topic, topic.topic_id) for topic in response.responses]
         if None in names:
-            logger.warning("broker %d answers with topics not asked for", self.leader_id)
+            logger.warning(
+                "broker %d answers a fetch with topics that were not requested", self.leader_id
+            )
             self._session.restart(keep_id=True)
             return
         self._session.opened(response.session_id)
