@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.group(epilog=examples("odradek brokers drain 4", "odradek brokers add 9"))
 def brokers() -> None:
-    """Plans that empty brokers before they leave, or fill new ones."""
+    """Plan to empty brokers before they leave, or to fill new ones."""
 
 
 ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(0), metavar="ID...")

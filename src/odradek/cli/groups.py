@@ -36,7 +36,7 @@ def list_groups(cluster: "Blocking", as_json: bool) -> None:
 @json_option
 @with_cluster
 def describe(cluster: "Blocking", group: str, as_json: bool) -> None:
-    """Show who reads what in a group, and how far behind it is."""
+    """Show a group's members, their partitions, and the lag of each."""
 
     async def ask() -> tuple["GroupDescription", dict[TopicPartition, "Lag"]]:
         return await asyncio.gather(cluster.groups.describe_group(group), cluster.groups.lag(group))

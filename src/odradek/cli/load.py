@@ -77,8 +77,8 @@ def load(
 ) -> None:
     """Show the current load: the hottest brokers, topics and partitions.
 
-    It is worked out from what brokers publish every few seconds. For brokers that publish nothing
-    it is guessed, and the first line says for how many.
+    It is computed from what brokers publish every few seconds. For brokers that publish nothing
+    it is estimated, and the first line says for how many.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return

@@ -61,7 +61,7 @@ settings_option = click.option(
     )
 )
 def rebalance() -> None:
-    """Level what brokers bear: plan by load, and look at plans."""
+    """Balance brokers by load: make, show, apply and roll back plans."""
 
 
 def span_s(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -359,7 +359,7 @@ def read_plan(file: Path) -> Plan:
 @json_option
 @with_cluster
 def show(cluster: "Blocking", plan: str, why: bool, html: Path | None, as_json: bool) -> None:
-    """What a plan moves, by its id or from a file, and with --why the reason of each move."""
+    """Show what a plan moves, by its id or from a file; with --why, the reason for each move."""
     file = Path(plan)
     if file.is_file():
         found = read_plan(file)

@@ -275,7 +275,7 @@ def _chosen(cluster: "Blocking", id: str | None) -> str:
 @json_option
 @with_cluster
 def status(cluster: "Blocking", id: str | None, every: bool, as_json: bool) -> None:
-    """How far a plan has come, in bytes and time left; default: the one that runs or ran last."""
+    """Show a plan's progress in bytes and time left; default: the one that runs or ran last."""
     from odradek.balance import execution
 
     _warn_if_paused(cluster)
@@ -307,7 +307,7 @@ def status(cluster: "Blocking", id: str | None, every: bool, as_json: bool) -> N
 @json_option
 @with_cluster
 def stop(cluster: "Blocking", id: str | None, at_once: bool, as_json: bool) -> None:
-    """Start nothing more of a plan. Copies under way are finished, unless --now."""
+    """Start no more moves of a plan. Copies under way are finished, unless --now."""
     from odradek.balance import execution
 
     standing = cluster.run(
@@ -337,8 +337,8 @@ def rollback(
     wait: bool,
     as_json: bool,
 ) -> None:
-    """Stop a plan and take back what it moved, as a plan of its own. What others moved since is
-    left alone and listed."""
+    """Stop a plan and move back what it moved, as a plan of its own. Partitions that something
+    else has moved since are left alone and listed."""
     from odradek.balance import execution
 
     chosen = usable_settings(settings)
@@ -435,7 +435,7 @@ def _compile_ahead() -> None:
 @json_option
 @with_cluster
 def pause(cluster: "Blocking", span: float | None, because: str, as_json: bool) -> None:
-    """Let the watcher start nothing by itself. Plans that run go on."""
+    """Keep the watcher from starting anything by itself. Plans that run continue."""
     from odradek.balance.plan_store import Pause
 
     now_ms = _now_ms()
@@ -448,6 +448,6 @@ def pause(cluster: "Blocking", span: float | None, because: str, as_json: bool) 
 @rebalance.command(epilog=examples("odradek rebalance resume"))
 @with_cluster
 def resume(cluster: "Blocking") -> None:
-    """End a pause."""
+    """End a pause of the watcher."""
     cluster.run(_store(cluster).set_pause(None))
     click.echo("healing is not paused")

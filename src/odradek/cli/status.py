@@ -55,10 +55,10 @@ def status(
     cluster: "Blocking", interval: float, disk: int, http_token: str | None, as_json: bool
 ) -> None:
     """Report offline and under-replicated partitions, brokers and log directories that are down,
-    nearly full disks, growing lag, stalled moves and a new controller: since when, and why as the
-    controller's journal has it. Exits with 1 if there is more than a notice.
+    nearly full disks, growing lag, stalled moves and a new controller: since when, and the cause
+    that the controller's journal gives. Exits with 1 if there is more than a notice.
 
-    Apache Kafka's brokers keep no journal: of theirs the time and the cause are not known."""
+    Apache Kafka's brokers keep no journal: for their problems, time and cause are not known."""
     given = click.get_current_context().get_parameter_source("interval")
     always = given is not ParameterSource.DEFAULT
     before, now = cluster.run(_sample(cluster, interval, always, disk / 100))

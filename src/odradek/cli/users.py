@@ -29,7 +29,7 @@ _mechanism_option = click.option(
 
 @click.group(epilog=examples("odradek users add alice", "odradek users list --json"))
 def users() -> None:
-    """Users that log in with a password, and whose credentials the cluster keeps.
+    """Manage users whose password credentials (SCRAM) are kept by the cluster.
 
     The cluster keeps what verifies a password, never the password. Users of PLAIN, OAUTHBEARER and
     of certificates are in the brokers' settings or elsewhere, and are not shown here.
