@@ -23,6 +23,7 @@ from odradek.client.retries import STALE_METADATA, is_retriable
 from odradek.wire.batch import BatchHeader, crc_ok, scan
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError, error_code
 from odradek.wire.messages.fetch import (
+    CONSUMER,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -40,8 +41,6 @@ from odradek.wire.messages.list_offsets import (
 from odradek.wire.records import ControlType, Record, decode_records, decode_transaction_end
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition, group_by_topic
-
-CONSUMER = -1
 
 FETCH_BYTES = 16 * 1024 * 1024
 FETCH_WAIT_MS = 500

@@ -29,9 +29,8 @@ from odradek.store.cluster import NO_STATE
 from odradek.store.nodes import Refused
 from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.alter_partition import UNKNOWN_EPOCH
 from odradek.wire.topics import TopicPartition
-
-UNKNOWN_EPOCH = -1
 
 _WRITTEN_SINCE = Refused("the state has been written since")
 # Refusals of the store; any other is an UNKNOWN_SERVER_ERROR, which the leader tries again.

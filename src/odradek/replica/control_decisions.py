@@ -33,8 +33,7 @@ from enum import Enum
 from types import MappingProxyType
 from uuid import UUID
 
-from odradek.replica.partition import NO_EPOCH
-from odradek.store.payloads import NO_LEADER
+from odradek.store.payloads import NO_EPOCH, NO_LEADER
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
 from odradek.wire.topic_ids import NO_TOPIC_ID

@@ -44,10 +44,10 @@ from odradek.replica.control_decisions import (
 )
 from odradek.replica.follower.role import FollowerRole
 from odradek.replica.hosted_partitions import HostedPartitions
-from odradek.replica.partition import NO_EPOCH, Partition
+from odradek.replica.partition import Partition
 from odradek.replica.replica_logs import ReplicaLogs
 from odradek.replica.role_changes import RoleChanges
-from odradek.store.payloads import EPOCH_DURING_DELETE, NO_LEADER
+from odradek.store.payloads import EPOCH_DURING_DELETE, NO_EPOCH, NO_LEADER
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,

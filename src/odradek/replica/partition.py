@@ -20,15 +20,14 @@ from odradek.replica.follower.role import FollowerRole
 from odradek.replica.leader.fetch_state import FetchItem, Wakeups
 from odradek.replica.leader.role import LeaderContext, LeaderRole
 from odradek.replica.local_replica import LocalReplica
+from odradek.store.payloads import NO_EPOCH
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
 from odradek.wire.messages.list_offsets import EARLIEST, LATEST
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
-__all__ = ["NO_EPOCH", "Partition"]
-
-NO_EPOCH = -1
+__all__ = ["Partition"]
 
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4

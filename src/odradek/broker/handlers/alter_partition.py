@@ -9,6 +9,8 @@ from odradek.controller.events import IsrProposal
 from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_partition import (
+    BROKER_EPOCHS_SINCE,
+    TOPIC_IDS_SINCE,
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
     AlterPartitionResponse,
@@ -20,8 +22,6 @@ CONTROLLER_ONLY = True
 # A leader names every partition that a broker has left in one request.
 ELEMENTS_MAX = 200_000
 
-TOPIC_IDS_SINCE = 2
-BROKER_EPOCHS_SINCE = 3
 RECOVERED, RECOVERING = 0, 1
 
 

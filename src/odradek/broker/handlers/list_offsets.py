@@ -13,6 +13,7 @@ from itertools import islice
 from odradek.broker.handler import Broker, RequestContext
 from odradek.broker.slices import map_in_slices
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.fetch import CONSUMER
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -23,7 +24,6 @@ from odradek.wire.messages.list_offsets import (
 from odradek.wire.reply import Reply
 from odradek.wire.topics import TopicPartition
 
-CONSUMER = -1
 DEBUGGER = -2
 # The first version that knows each of the times with a meaning of their own.
 SPECIAL_SINCE = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}

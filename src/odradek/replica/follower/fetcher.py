@@ -37,10 +37,12 @@ from odradek.replica.leader.fetch_state import Wakeups
 from odradek.replica.partition import Partition
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
 from odradek.replica.traffic import Traffic
+from odradek.store.payloads import NO_EPOCH
 from odradek.wire.batch import header_at
 from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.fetch import (
+    CONSUMER,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -66,8 +68,6 @@ __all__ = ["FetcherContext", "Phase", "ReplicaFetcher"]
 
 logger = logging.getLogger(__name__)
 
-NO_EPOCH = -1
-CONSUMER = -1
 # The first version of Fetch that says which incarnation of a broker it is from (KIP-903).
 INCARNATION_SINCE = 15
 # A leader often learns that it leads a moment after its followers: the first retries come quickly.

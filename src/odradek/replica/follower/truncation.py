@@ -9,9 +9,9 @@ may differ below it (KIP-101, KIP-279).
 
 from typing import NamedTuple, Protocol
 
-__all__ = ["EpochHistory", "LostCommittedRecords", "Truncation", "check_kept", "truncation_for"]
+from odradek.wire.messages.offset_for_leader_epoch import UNDEFINED
 
-UNDEFINED = -1
+__all__ = ["EpochHistory", "LostCommittedRecords", "Truncation", "check_kept", "truncation_for"]
 
 
 class EpochHistory(Protocol):

@@ -23,6 +23,9 @@ from odradek.store.payloads import LeaderAndIsr
 from odradek.wire.api import ApiKey
 from odradek.wire.errors import ErrorCode, error_code
 from odradek.wire.messages.alter_partition import (
+    BROKER_EPOCHS_SINCE,
+    TOPIC_IDS_SINCE,
+    UNKNOWN_EPOCH,
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
@@ -37,9 +40,6 @@ __all__ = ["ControllerIsrPath"]
 
 logger = logging.getLogger(__name__)
 
-TOPIC_IDS_SINCE = 2
-BROKER_EPOCHS_SINCE = 3
-UNKNOWN_EPOCH = -1
 
 REFUSALS: Mapping[ErrorCode, IsrRefusal] = {
     ErrorCode.OPERATION_NOT_ATTEMPTED: IsrRefusal.NOT_APPLIED,

@@ -6,10 +6,9 @@ docs/spec/controller-and-replication.md section 5.2.
 from odradek.log.log import Log
 from odradek.replica.leader.fetch_state import FetchItem
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.offset_for_leader_epoch import UNDEFINED
 
 __all__ = ["divergence", "diverges"]
-
-UNDEFINED = -1
 
 
 def divergence(offset: int, last_fetched_epoch: int, log: Log) -> tuple[int, int] | None:

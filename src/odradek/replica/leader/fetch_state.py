@@ -26,7 +26,7 @@ from uuid import UUID
 from odradek.replica.delayed import Delayed
 from odradek.replica.leader.isr import NEVER
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages.fetch import PartitionData
+from odradek.wire.messages.fetch import CONSUMER, PartitionData
 from odradek.wire.topic_ids import NO_TOPIC_ID
 from odradek.wire.topics import TopicPartition
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
 
 __all__ = [
-    "CONSUMER",
     "DelayedFetch",
     "FetchItem",
     "FetchKey",
@@ -49,9 +48,6 @@ __all__ = [
     "key_of",
     "key_of_answer",
 ]
-
-# Instead of a broker's id. Tools say -2: they read from any replica, up to the log's end.
-CONSUMER = -1
 
 
 class NamedById(NamedTuple):

@@ -11,7 +11,6 @@ from odradek.replica.cluster_metadata import ClusterMetadata
 from odradek.replica.hosted_partitions import HostedPartitions
 from odradek.replica.leader.divergence import divergence
 from odradek.replica.leader.fetch_state import (
-    CONSUMER,
     FetchItem,
     FetchParams,
     FetchSet,
@@ -19,11 +18,17 @@ from odradek.replica.leader.fetch_state import (
 )
 from odradek.replica.leader.replica_selector import Candidate, rack_aware
 from odradek.replica.leader.role import LeaderRole
-from odradek.replica.partition import NO_EPOCH, Partition
+from odradek.replica.partition import Partition
 from odradek.replica.throttle import ReplicationQuota, is_throttled_replica
+from odradek.store.payloads import NO_EPOCH
 from odradek.wire.batch import CorruptBatch, UnsupportedMagic, scan
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from odradek.wire.messages.fetch import (
+    CONSUMER,
+    AbortedTransaction,
+    EpochEndOffset,
+    PartitionData,
+)
 from odradek.wire.schema import Records, size_bytes
 
 __all__ = ["ReadSummary", "Reader"]

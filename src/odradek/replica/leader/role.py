@@ -42,13 +42,12 @@ from odradek.replica.leader.isr_change_queue import IsrChangeQueue
 from odradek.replica.leader.partition_counts import Condition, LeaderCounts
 from odradek.replica.local_replica import LocalReplica
 from odradek.replica.traffic import Traffic
-from odradek.store.payloads import LeaderAndIsr
+from odradek.store.payloads import NO_EPOCH, LeaderAndIsr
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrPartitionState
 
 __all__ = ["LeaderContext", "LeaderRole"]
 
-NO_EPOCH = -1
 # How long a follower that the controller did not let in is not proposed again.
 INELIGIBLE_S = 0.5
 

@@ -6,6 +6,12 @@ from uuid import UUID
 
 from ..schema import Message, Struct, int8, int16, int32, int64, since
 
+# Topics by id, not by name; members of the ISR with the epochs of their registrations.
+TOPIC_IDS_SINCE = 2
+BROKER_EPOCHS_SINCE = 3
+# Of a member whose registration the leader does not know.
+UNKNOWN_EPOCH = -1
+
 
 class BrokerState(Struct):
     broker_id: int32 = since(3)

@@ -6,6 +6,9 @@ from uuid import UUID
 
 from ..schema import Message, Records, Struct, int8, int16, int32, int64, since
 
+# Instead of a broker's id. Tools say -2: they read from any replica, up to the log's end.
+CONSUMER = -1
+
 
 class ReplicaState(Struct):
     replica_id: int32 = since(15, default=-1)

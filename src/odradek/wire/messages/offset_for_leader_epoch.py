@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ..schema import Message, Struct, int16, int32, int64, since
 
+# An epoch or end offset that the leader cannot give.
+UNDEFINED = -1
+
 
 class OffsetForLeaderPartition(Struct):
     partition: int32 = since(0)
