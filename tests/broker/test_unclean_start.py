@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.unclean_start import (
-    MARK,
     leave_isrs_after_data_loss,
     machine_boot_id,
     mark_boot,
     may_have_lost_records,
 )
 from odradek.log.checkpoints import CLEAN_SHUTDOWN
+from odradek.log.directories import BOOT_FILE
 from odradek.log.disk import RealDisk
 from odradek.log.host import LogEnvironment
 from odradek.log.manager import LogManager
@@ -50,31 +50,31 @@ async def test_a_killed_process_has_lost_nothing_and_a_lost_boot_may_have(
     tmp_path: Path,
 ) -> None:
     logs = await started(tmp_path)
-    assert may_have_lost_records(DISK, logs, "first")
-    mark_boot(DISK, logs, "first")
+    assert may_have_lost_records(logs, "first")
+    mark_boot(logs, "first")
     await killed(logs)
 
     logs = await started(tmp_path)
-    assert not may_have_lost_records(DISK, logs, "first")
-    assert may_have_lost_records(DISK, logs, "second")
-    assert may_have_lost_records(DISK, logs, "")
+    assert not may_have_lost_records(logs, "first")
+    assert may_have_lost_records(logs, "second")
+    assert may_have_lost_records(logs, "")
     await logs.close()
 
     logs = await started(tmp_path)
-    assert not may_have_lost_records(DISK, logs, "second"), "it was shut down cleanly"
+    assert not may_have_lost_records(logs, "second"), "it was shut down cleanly"
     await logs.close()
 
 
 async def test_a_new_disk_is_suspect_until_it_has_a_mark(tmp_path: Path) -> None:
     for _ in range(2):
         logs = await started(tmp_path)
-        assert may_have_lost_records(DISK, logs, "boot")
+        assert may_have_lost_records(logs, "boot")
         await logs.close()
     logs = await started(tmp_path)
-    mark_boot(DISK, logs, "boot")
+    mark_boot(logs, "boot")
     await logs.close()
     logs = await started(tmp_path)
-    assert not may_have_lost_records(DISK, logs, "boot")
+    assert not may_have_lost_records(logs, "boot")
     await logs.close()
 
 
@@ -84,21 +84,21 @@ async def test_a_directory_that_kafka_shut_down_has_lost_nothing(tmp_path: Path)
     (tmp_path / SHUTDOWN_RECORD).unlink()
     (tmp_path / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":7}')
     logs = await started(tmp_path)
-    assert not may_have_lost_records(DISK, logs, "boot")
+    assert not may_have_lost_records(logs, "boot")
     await killed(logs)
     logs = await started(tmp_path)
-    assert may_have_lost_records(DISK, logs, "boot"), "killed: which boot it was used in is unknown"
+    assert may_have_lost_records(logs, "boot"), "killed: which boot it was used in is unknown"
     await logs.close()
 
 
 async def test_one_new_disk_among_several_is_enough(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     logs = await started(one, other)
-    mark_boot(DISK, logs, "boot")
+    mark_boot(logs, "boot")
     await killed(logs)
-    (other / MARK).unlink()
+    (other / BOOT_FILE).unlink()
     logs = await started(one, other)
-    assert may_have_lost_records(DISK, logs, "boot")
+    assert may_have_lost_records(logs, "boot")
     await logs.close()
 
 

@@ -198,6 +198,26 @@ def test_a_hole_between_segments_ends_the_log_unless_it_is_compacted() -> None:
     assert len(everything(log)) == len(contents) - 1
 
 
+@pytest.mark.parametrize("machine_lost", [False, True], ids=["process killed", "power lost"])
+def test_a_hole_of_a_compacted_log_may_be_a_lost_end_after_a_power_loss(machine_lost: bool) -> None:
+    _, disk, contents = filled(COMPACTED)
+    log = open_log(disk, COMPACTED, clean=True)
+    segments = bases(log)
+    log.close_files()
+    second = disk.read_bytes(name(segments[1], ".log"))
+    overwrite(disk, name(segments[1], ".log"), second[: -len(contents[0])])
+    lost = segments[2] - 2
+    flushed = open_log(disk, COMPACTED, recovery_point=segments[2], machine_lost=machine_lost)
+    assert bases(flushed) == segments, "an end that was synced is not lost"
+    flushed.close_files()
+    log = open_log(disk, COMPACTED, recovery_point=segments[1], machine_lost=machine_lost)
+    kept = [data for data in contents if header_at(data).base_offset != lost]
+    if machine_lost:
+        kept = [data for data in kept if header_at(data).base_offset < lost]
+        assert log.end_offset == lost
+    assert everything(log) == kept
+
+
 @pytest.mark.parametrize("apart", [False, True], ids=["one append", "several"])
 @pytest.mark.parametrize("config", [ONE_SEGMENT, SMALL, COMPACTED])
 def test_holes_that_a_leaders_cleaner_made_outlive_the_topics_policy(

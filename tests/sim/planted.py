@@ -5,6 +5,7 @@ seeds it takes to find each; the table in docs/simulation.md is made of that. Th
 are in `planted_transactions`.
 """
 
+import asyncio
 import posixpath
 import random
 import statistics
@@ -36,6 +37,9 @@ from odradek.controller.plan_scheduler import PlanScheduler
 from odradek.controller.reassigner import Reassigner
 from odradek.coordinator.storage import GroupReplay
 from odradek.log import recovery, retention, tail
+from odradek.log.cleaner import _Cleaning
+from odradek.log.flush import Flush
+from odradek.log.flusher import Flusher
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.producers import Origin, ProducerStates
@@ -399,6 +403,19 @@ def behind(seed: int) -> Plan:
     return replace(plan, offload_s=0.5, latency_s=0.01, settings=settings)
 
 
+def slow_flushes(seed: int) -> Plan:
+    """Segments are rolled and flushed all the time, and machines lose power meanwhile."""
+    plan = _of_small_segments(seed, _power_losses(seed, Kind.POWER_LOSS))
+    settings = {**plan.settings, "log.flush.offset.checkpoint.interval.ms": "200"}
+    return replace(plan, offload_s=0.5, settings=settings)
+
+
+def slow_syncs(seed: int) -> Plan:
+    """A compacted topic on machines that lose power, whose work off the loop takes its time."""
+    plan = replace(cleaned(seed), faults=_power_losses(seed, Kind.POWER_LOSS), seconds=SECONDS)
+    return replace(plan, offload_s=0.5, settings={"log.cleaner.backoff.ms": "1000"})
+
+
 def two_blackouts(seed: int) -> Plan:
     """Two machines of three lose power at once, and are back before the cluster missed them."""
     return _of_three(seed, _power_losses(seed, Kind.TWO_POWER_LOSSES), 0.0002, {})
@@ -460,6 +477,33 @@ def _of_three(
         faults=faults,
         load=replace(plan.load, producers=producers, admin=False),
     )
+
+
+def replace_segments_before_they_are_synced() -> Patches:
+    """A cleaned segment takes the place of its originals while it is being synced."""
+    original = _Cleaning._clean_group
+
+    async def clean_group(self: _Cleaning, *arguments: Any) -> None:
+        offload, started = self._cleaner.offload, []
+
+        async def begin(work: Callable[[], Any], /) -> None:
+            started.append(asyncio.create_task(offload(work)))
+
+        with mock.patch.object(self._cleaner, "offload", begin):
+            await original(self, *arguments)
+
+    return attribute(_Cleaning, "_clean_group", clean_group)
+
+
+def count_flushes_when_they_begin() -> Patches:
+    """The recovery point moves before what is below it has been synced."""
+    original = Flusher._sync
+
+    async def sync(self: Flusher, log: Log, flush: Flush) -> bool:
+        log.finish_flush(flush)
+        return await original(self, log, flush)
+
+    return attribute(Flusher, "_sync", sync)
 
 
 def move_a_part() -> Patches:
@@ -1029,6 +1073,8 @@ NEWER = (
     cleaned,
     jumped,
     behind,
+    slow_flushes,
+    slow_syncs,
     two_blackouts,
     late_messages,
 )
@@ -1292,6 +1338,20 @@ BUGS = [
         see_no_holes,
         2,
         behind,
+    ),
+    Bug(
+        "a flush counts as done when it has begun, and power is lost",
+        frozenset({"DamageHasACause"}),
+        count_flushes_when_they_begin,
+        1001,
+        slow_flushes,
+    ),
+    Bug(
+        "a cleaned segment replaces its originals before it is synced, and power is lost",
+        frozenset({"LatestValueKept"}),
+        replace_segments_before_they_are_synced,
+        2,
+        slow_syncs,
     ),
     Bug(
         "brokers are trusted by their ids, and two lose power at once",

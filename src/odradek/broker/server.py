@@ -125,8 +125,7 @@ class Broker:
         # Done when the broker cannot continue; the result says why.
         loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[str] = loop.create_future()
-        self._environment = LogEnvironment(disk, clock, offload, rng)
-        self._boot_id = boot_id
+        self._environment = LogEnvironment(disk, clock, offload, rng, boot_id)
         self.security = BrokerSecurity(
             config, clock=clock, rng=rng, read_file=disk.read_bytes, offload=offload
         )
@@ -329,7 +328,7 @@ class Broker:
     async def _register_first(self) -> None:
         """Where records may be lost, leave the ISRs with it: before the controller can elect us."""
         damaged = self.logs.damaged.found
-        if may_have_lost_records(self._environment.disk, self.logs, self._boot_id):
+        if may_have_lost_records(self.logs, self._environment.boot_id):
             last = await self._register(leaving=ALL_PARTITIONS)
             self.replicas.replica_logs.lost = lost_logs(self.logs, last)
         else:
@@ -344,7 +343,7 @@ class Broker:
         if not self.replicas.replica_logs.lost:
             # Else the next start must look again: no checkpoint knows these logs before they are
             # created.
-            mark_boot(self._environment.disk, self.logs, self._boot_id)
+            mark_boot(self.logs, self._environment.boot_id)
 
     async def _register(
         self, leaving: Collection[TopicPartition] | None = ()

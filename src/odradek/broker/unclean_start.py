@@ -28,7 +28,6 @@ import logging
 from collections.abc import Collection, Iterable
 
 from odradek.controller.leader_and_isr_rules import without_replica
-from odradek.log.disk import Disk
 from odradek.log.manager import LogManager
 from odradek.store.cluster import ClusterStore
 from odradek.store.payloads import BrokerRegistration, LeaderAndIsr
@@ -44,7 +43,6 @@ __all__ = [
 ]
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-MARK = ".odradek_boot"
 ALL_PARTITIONS = None
 
 logger = logging.getLogger(__name__)
@@ -59,31 +57,20 @@ def machine_boot_id() -> str:
         return ""
 
 
-def may_have_lost_records(disk: Disk, logs: LogManager, boot_id: str) -> bool:
+def may_have_lost_records(logs: LogManager, boot_id: str) -> bool:
     """To be called once the directories are loaded."""
-    unclean = set(logs.dirs.unclean)
-    marks = {path: _mark(disk, path) for path in logs.dirs.live if path not in logs.dirs.from_kafka}
     return any(
-        mark is None or (path in unclean and (not boot_id or mark != boot_id))
-        for path, mark in marks.items()
+        directory.last_boot is None
+        or (not directory.was_clean and (not boot_id or directory.last_boot != boot_id))
+        for directory in logs.dirs.live.values()
+        if not directory.is_from_kafka
     )
 
 
-def mark_boot(disk: Disk, logs: LogManager, boot_id: str) -> None:
+def mark_boot(logs: LogManager, boot_id: str) -> None:
     """Everything written from now on is written in this boot."""
-    for path in list(logs.dirs.live):
-        if _mark(disk, path) != boot_id:
-            try:
-                disk.write_atomically(f"{path}/{MARK}", boot_id.encode())
-            except OSError as error:
-                logs.dirs.fail(path, error)
-
-
-def _mark(disk: Disk, path: str) -> str | None:
-    try:
-        return disk.read_bytes(f"{path}/{MARK}").decode("ascii", "replace")
-    except OSError:
-        return None
+    dirs = logs.dirs
+    dirs.on_each(list(dirs.live), lambda path: dirs.live[path].mark_boot(boot_id))
 
 
 async def leave_isrs_after_data_loss(

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAME_BYTES_MAX = 255
+# Holds the id of the boot of the machine in which the directory was last used.
+BOOT_FILE = ".odradek_boot"
 # Sub-directories of other parts of Kafka, which a log manager passes over.
 FOREIGN_NAMES = ("remote-log-index-cache",)
 FOREIGN_TOPICS = ("__cluster_metadata",)
@@ -143,11 +145,16 @@ class LogDirectory:
         self.log_count = 0
         self.was_clean = False
         self.is_loaded = False
+        # None is one that Apache Kafka used, or that is new.
+        self.last_boot: str | None = None
 
     def read(self) -> None:
         """Take the clean-shutdown marker and read the checkpoints, before any log is loaded."""
         record = take_clean_shutdown(self._disk, self.path)
         self.was_clean = record is not None
+        if self._disk.exists(f"{self.path}/{BOOT_FILE}"):
+            mark = self._disk.read_bytes(f"{self.path}/{BOOT_FILE}")
+            self.last_boot = mark.decode("ascii", "replace")
         for name, checkpoint in self._checkpoints.items():
             self._offsets[name] = checkpoint.read_or_report(_WITHOUT[name])
         if record:
@@ -160,6 +167,18 @@ class LogDirectory:
     def is_from_kafka(self) -> bool:
         """Whether it was shut down cleanly by Apache Kafka, which leaves no record of the logs."""
         return self.was_clean and self._records is None
+
+    def lost_machine(self, boot_id: str) -> bool:
+        """Whether the machine is known to have gone down with a process that used the directory:
+        what that one wrote and did not sync may be gone."""
+        was_known = bool(boot_id and self.last_boot)
+        return was_known and not self.was_clean and self.last_boot != boot_id
+
+    def mark_boot(self, boot_id: str) -> None:
+        """Everything written from now on is written in this boot."""
+        if self.last_boot != boot_id:
+            self._disk.write_atomically(f"{self.path}/{BOOT_FILE}", boot_id.encode())
+            self.last_boot = boot_id
 
     def _compare_offsets(self) -> None:
         """The record is protected by a checksum, the checkpoints are not. One line for a file: it

@@ -39,6 +39,8 @@ class LogEnvironment:
     # Runs blocking work off the loop.
     offload: Offload
     rng: Random
+    # Of this machine; empty where the system has no name for it.
+    boot_id: str = ""
 
     async def sync_files(self, paths: list[str]) -> OSError | None:
         """All files of many logs together, which is one transaction for the file system; returns

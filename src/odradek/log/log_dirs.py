@@ -46,11 +46,6 @@ class LogDirs:
         """Those that were not shut down cleanly."""
         return [path for path, directory in self.live.items() if not directory.was_clean]
 
-    @property
-    def from_kafka(self) -> list[str]:
-        """Those that Apache Kafka used last, and shut down cleanly."""
-        return [path for path, directory in self.live.items() if directory.is_from_kafka]
-
     def open(self) -> None:
         """Create and lock the directories. Raises DirectoryInUse, or NoDirectoryLeft."""
         for path in self.configured:

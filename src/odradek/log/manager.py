@@ -235,6 +235,7 @@ class LogManager:
                 recovery_point=directory.offsets(RECOVERY_POINTS).get(tp, 0),
                 clean=is_first_load and directory.is_clean(name),
                 record=directory.record_of(name) if is_first_load else None,
+                machine_lost=is_first_load and directory.lost_machine(self._environment.boot_id),
                 cleaned=self.cleaner.has_cleaned(directory.path, tp),
                 to_sync=to_sync,
             ),

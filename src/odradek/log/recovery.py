@@ -69,6 +69,8 @@ class Checkpointed:
     clean: bool = False
     # What the clean stop recorded, if it was ours.
     record: LogRecord | None = None
+    # Whether the machine went down with the process that used the log.
+    machine_lost: bool = False
     # Whether `cleaner-offset-checkpoint` names the log.
     cleaned: bool = False
     # For the files that must be synced before the log is used; without it they are synced here.
@@ -123,6 +125,7 @@ def load_log(
         log,
         was_clean=clean,
         holes_allowed=has_holes or checkpointed.cleaned or config.compact,
+        ends_are_trusted=not checkpointed.machine_lost,
         now_ms=now_ms,
     )
     recovery.run(differences, scan_all=epochs_lost, sizes_are_known=record is not None)
@@ -299,6 +302,7 @@ class _Recovery:
         *,
         was_clean: bool,
         holes_allowed: bool,
+        ends_are_trusted: bool,
         now_ms: int,
     ) -> None:
         self._disk = disk
@@ -309,6 +313,9 @@ class _Recovery:
         # None after a clean stop: then all of the log was on disk.
         self._recovery_point = None if was_clean else log.recovery_point
         self._holes_allowed = holes_allowed
+        # Else the end of a segment that was not flushed may be gone although the next one is there,
+        # and what looks as if compaction had removed it ends the log.
+        self._ends_are_trusted = ends_are_trusted
         self._now_ms = now_ms
         # What the epochs were before the last batch began one, while no other batch has that.
         self._before_odd: list[tuple[int, int]] | None = None
@@ -341,7 +348,8 @@ class _Recovery:
             if not removed and not unflushed:
                 self._check_gap(segment, end_offset, following)
                 continue
-            hole = following is not None and end_offset < following and not self._holes_allowed
+            is_known_hole = self._holes_allowed and (self._ends_are_trusted or not unflushed)
+            hole = following is not None and end_offset < following and not is_known_hole
             if removed or hole:
                 if self._recovery_point is not None and end_offset < self._recovery_point:
                     self._check_gap(segment, end_offset, following)

@@ -495,6 +495,27 @@ class OneDirectoryPerReplica(Checker):
                         found[of] = directory
 
 
+class DamageHasACause(Checker):
+    """No broker finds a log damaged, or shorter than what was synced, unless its disk was damaged:
+    what kills, failures of disks and power losses leave, a start puts right by itself."""
+
+    name = "DamageHasACause"
+
+    def __init__(self, world: World, history: History) -> None:
+        super().__init__(world, history)
+        self._seen: set[str] = set()
+
+    def look(self, hosted: Hosted) -> None:
+        for broker in self.world.brokers():
+            if self.world.hosts[broker.id].disk.was_damaged or not hasattr(broker, "logs"):
+                continue
+            for tp, damage in broker.logs.damaged.found.items():
+                what = f"broker {broker.id}: {tp}: {damage.reason}"
+                if what not in self._seen:
+                    self._seen.add(what)
+                    self.violated(what)
+
+
 class CountsAgree(Checker):
     """What a broker counts as it goes is what a walk over its partitions finds, and no counter
     of its traffic ever falls."""
@@ -638,6 +659,7 @@ CHECKERS: Sequence[type[Checker]] = (
     OrderKept,
     DeletedIsGone,
     OneDirectoryPerReplica,
+    DamageHasACause,
     CountsAgree,
     MovesWithinLimits,
     MovesKeepReplicas,

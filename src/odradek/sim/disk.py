@@ -106,6 +106,8 @@ class SimDisk:
         self.directories: dict[str, set[str]] = {"/": set()}
         self.locks: dict[str, Process] = {}
         self.failed: set[str] = set()
+        # Whether a file of this disk, or the whole of it, was ever damaged by hand.
+        self.was_damaged = False
         self.used_bytes = 0
         self.syncs = 0
         self.opens = 0
@@ -124,6 +126,7 @@ class SimDisk:
         self.files.clear()
         self.directories = {"/": set()}
         self.used_bytes = 0
+        self.was_damaged = True
 
     def damage(self, rng: random.Random, directory: str) -> str | None:
         """Damage one file of a log directory that is not in use; says how, or None if there
@@ -136,6 +139,7 @@ class SimDisk:
         segments = [path for path in candidates if path.endswith(".log")]
         if not candidates:
             return None
+        self.was_damaged = True
         path = rng.choice(segments if segments and rng.random() < 0.6 else candidates)
         data = self.files[path].data
         later = [other for other in segments if posixpath.dirname(other) == posixpath.dirname(path)]
