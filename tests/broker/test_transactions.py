@@ -515,6 +515,25 @@ async def test_without_enough_replicas_of_its_topic_nothing_is_begun_or_ended(
         assert await producer.end(True) is E.PRODUCER_FENCED
 
 
+async def test_who_counts_on_other_partitions_of_the_topic_coordinates_nothing(
+    tmp_path: Path,
+) -> None:
+    """It would answer for ids that have another coordinator. Restarted, it counts what is there."""
+    async with cluster(tmp_path) as made:
+        await made.create_topic("t")
+        await made.create_topic(TOPIC, partitions=3)  # the setting says 2
+        producer = Transactional(made, await made.connect(1))
+        await until(lambda: len(made.brokers[1].transactions.storage.owned) == 3)
+        for id in ("a", "b", "c", "id"):
+            assert (await producer.init(id=id)).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        await made.stop(1)
+        await made.start(1)
+        producer.connection = await made.connect(1)
+        storage = made.brokers[1].transactions.storage
+        await until(lambda: len(storage.owned) == 3 and not storage.is_loading)
+        assert (await producer.init()).error_code == E.NONE
+
+
 async def asked(producer: Transactional) -> set[ErrorCode]:
     """The answers to everything that a coordinator is asked about one id."""
     return {

@@ -31,6 +31,9 @@ class LongLog:
     def partition_count(self) -> int:
         return PARTITIONS
 
+    async def check_partition_count(self) -> None:
+        pass
+
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Any:
         raise NotImplementedError
 

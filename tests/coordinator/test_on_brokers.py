@@ -12,7 +12,7 @@ from odradek.client.admin import Admin
 from odradek.client.client import Client
 from odradek.client.groups import Groups
 from odradek.client.values import NewTopic
-from odradek.coordinator.replicated import READ_BYTES, ReplicatedState
+from odradek.coordinator.replicated import READ_BYTES
 from odradek.coordinator.state_topic import partition_for
 from odradek.coordinator.storage import OFFSETS_TOPIC
 from odradek.security.principal import ANONYMOUS
@@ -177,7 +177,7 @@ def test_the_offsets_topic_is_read_in_small_pieces() -> None:
         await Groups(client).alter_offsets("g", {T0: 1})
         host = world.hosts[await coordinator_of(client, world, "g")]
         assert host.broker is not None
-        offsets_log = ReplicatedState(OFFSETS_TOPIC, host.broker.replicas, lambda: 3)
+        offsets_log = host.broker.state_topics.replicated(OFFSETS_TOPIC, host.broker.replicas)
         partition = partition_for("g", 3)
         for size_bytes in (100_000, 20_000, 20_000, 300_000, 1_000):
             batch = encode_batch([Record(-1, 0, b"\x7f\xff", bytes(size_bytes))])

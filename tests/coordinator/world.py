@@ -41,6 +41,9 @@ class MemoryLog:
     def partition_count(self) -> int:
         return 1
 
+    async def check_partition_count(self) -> None:
+        pass
+
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Any:
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         error, self.next_error = self.next_error, ErrorCode.NONE

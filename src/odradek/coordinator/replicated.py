@@ -1,7 +1,7 @@
 """State topics as this broker's replicas hold them: what the coordinators' memory stands on."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 from odradek.coordinator.state_topic import Appended
@@ -23,11 +23,19 @@ class ReplicatedState:
     """`state_topic.StateLog` on a replica manager."""
 
     def __init__(
-        self, topic: str, replicas: ReplicaManager, partition_count: Callable[[], int]
+        self,
+        topic: str,
+        replicas: ReplicaManager,
+        partition_count: Callable[[], int],
+        check_partition_count: Callable[[], Awaitable[None]],
     ) -> None:
         self._topic = topic
         self._replicas = replicas
         self.partition_count = partition_count
+        self._check_partition_count = check_partition_count
+
+    async def check_partition_count(self) -> None:
+        await self._check_partition_count()
 
     def append(
         self, partition: int, batch: bytearray, timeout_ms: int

@@ -40,6 +40,10 @@ class StateLog(Protocol):
     def partition_count(self) -> int:
         """How many partitions the topic has, or will have."""
 
+    async def check_partition_count(self) -> None:
+        """Raise KafkaError if the topic has another number of partitions by now: others hash the
+        names over that."""
+
     def append(
         self, partition: int, batch: bytearray, timeout_ms: int
     ) -> "asyncio.Future[Appended]":
@@ -162,6 +166,7 @@ class StatePartitions(Generic[T]):
     ) -> None:
         partition = owned.partition
         try:
+            await self._log.check_partition_count()
             async with self._one_load:
                 replay = self._replay(partition)
                 for piece in self._log.read(partition) if self.is_current(owned) else ():
