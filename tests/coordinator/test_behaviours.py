@@ -61,6 +61,8 @@ BEHAVIOURS: dict[int, list[str]] = {
     12: [
         "coordinator/test_transaction_coordinator.py"
         "::test_a_decided_transaction_is_finished_by_the_next_coordinator",
+        "coordinator/test_transaction_coordinator.py"
+        "::test_no_marker_is_sent_of_a_decision_that_not_every_replica_has",
         "broker/test_transactions.py::test_markers_are_answered_for_every_partition",
     ],
     13: [
@@ -93,6 +95,7 @@ BEHAVIOURS: dict[int, list[str]] = {
         "broker/test_transactions.py::test_listing_and_describing",
         "broker/test_transactions.py::test_a_follower_serves_what_is_committed",
         "broker/test_admin.py::test_describe_log_dirs_and_producers",
+        "broker/test_admin.py::test_producers_are_described_by_those_who_have_a_replica",
         "interop/test_tools.py::test_tools_print_the_same",
     ],
     # Offsets
@@ -161,6 +164,7 @@ BEHAVIOURS: dict[int, list[str]] = {
     32: [
         "broker/test_transactions.py::test_a_batch_of_a_partition_that_was_not_added",
         "broker/test_transactions.py::test_a_batch_that_comes_after_the_abort",
+        "broker/test_transactions.py::test_an_abort_that_comes_between_the_answer_and_the_batch",
         "log/test_producers.py::test_a_marker_ends_it",
     ],
     # Mixed
@@ -176,8 +180,9 @@ BEHAVIOURS: dict[int, list[str]] = {
         "interop/test_transactions.py::test_a_transaction_outlives_the_moves_of_its_coordinator",
     ],
     37: [
+        "coordinator/test_verification.py::test_a_coordinator_that_cannot_be_asked_is_believed",
         "interop/test_transactions.py"
-        "::test_every_other_transaction_is_aborted_with_each_kind_in_each_role"
+        "::test_every_other_transaction_is_aborted_with_each_kind_in_each_role",
     ],
     # Simulator and Spark
     38: [
