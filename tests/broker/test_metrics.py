@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from odradek.broker.config import BrokerConfig
 from odradek.broker.journal_feed import QUEUE_MAX, TOGETHER, JournalFeed
 from odradek.broker.loop_lag import LoopLag
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.metrics import METRICS, PARTITION_METRICS, PARTITIONS_MAX
 from odradek.broker.server import Broker
 from odradek.controller.journal import EntryKind, Journal
@@ -261,6 +262,9 @@ class TestEverythingElse:
             assert json.loads((await get(broker, "/statistics"))[1])["replicas"]["leaders"] == 2
             assert await get(broker, "/topics") == (200, "a\nb\n")
             assert (await get(broker, "/topics", host="evil.example"))[0] == 401
+            # As one that has just started: that it knows no topic does not mean that there is none.
+            broker.cache = MetadataCache()
+            assert (await get(broker, "/topics"))[0] == 503
 
     async def test_the_journal_from_a_number_on(self, tmp_path: Path) -> None:
         async with cluster(tmp_path) as made:

@@ -219,6 +219,8 @@ class HttpService:
         return HttpResponse(json.dumps(statistics) + "\n", content_type=JSON)
 
     def _topics(self, request: HttpRequest) -> HttpResponse:
+        if not self._broker.cache.is_known:
+            return HttpResponse("not informed by the controller yet\n", 503)
         names = sorted(self._broker.cache.topics())
         return HttpResponse("".join(f"{name}\n" for name in names))
 

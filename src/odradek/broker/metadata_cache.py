@@ -157,6 +157,11 @@ class MetadataCache:
         partitions = self._topics.get(tp.topic)
         return partitions is not None and tp.partition in partitions
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a controller has said anything yet."""
+        return self._updates > 0
+
     def has_topic(self, topic: str) -> bool:
         return topic in self._topics
 
