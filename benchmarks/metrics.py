@@ -16,7 +16,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -86,9 +86,8 @@ def print_cost(what: str, cost_ms: float) -> None:
 
 
 @contextmanager
-def scraped(server: Server) -> Iterator[None]:
+def scraped(connection: http.client.HTTPConnection) -> Iterator[None]:
     stopped = threading.Event()
-    connection = http.client.HTTPConnection(*address(server), timeout=30)
 
     def run() -> None:
         while not stopped.wait(1.0):
@@ -106,12 +105,15 @@ def use(name: str) -> Used:
     try:
         server.create_topic("t")
         start_s, memory_mb = cpu_s(server), server.memory_mb()
-        if name == NAMES[2]:
-            with scraped(server):
-                produce(server.bootstrap, "t", RECORDS, RECORD_BYTES, 5)
-        else:
+        with ExitStack() as scraping:
+            if name == NAMES[2]:
+                # Found and asked once before the clock runs: neither is what a scrape costs.
+                connection = http.client.HTTPConnection(*address(server), timeout=30)
+                scrape(connection)
+                scraping.enter_context(scraped(connection))
+            before_s = cpu_s(server)
             produce(server.bootstrap, "t", RECORDS, RECORD_BYTES, 5)
-        used_s = cpu_s(server) - start_s
+            used_s = cpu_s(server) - before_s
         return Used(start_s, memory_mb, used_s * 1000 / (RECORDS * RECORD_BYTES / 1e6))
     finally:
         server.stop()
