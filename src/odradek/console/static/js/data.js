@@ -123,6 +123,9 @@ const RESTORED_MS = 10000; // what is not there until then has become another li
 let restoring = null;
 
 function firstRow(box) {
+  // Of a long list the rows that a jump brings into sight are drawn after this; all are as high.
+  const drawn = box.classList.contains("virtual") && box.querySelector("tbody tr[aria-rowindex]");
+  if (drawn) return Math.floor((box.scrollTop + 1) / drawn.getBoundingClientRect().height);
   const head = box.querySelector("thead")?.getBoundingClientRect().bottom ?? box.getBoundingClientRect().top;
   const row = [...box.querySelectorAll("tr.row")].find((each) => each.getBoundingClientRect().bottom > head + 1);
   return row ? rowNumber(row) : 0;
