@@ -28,12 +28,13 @@ TAIL_FETCH_BYTES = 4 * 1024 * 1024
 # A batch that opens to more than this is not opened.
 OPENED_BYTES_MAX = 160 * 1024 * 1024
 ROW_PREVIEW_BYTES = 2 * 1024
+HEADERS_MAX, HEADER_NAME_MAX, HEADER_LETTERS_MIN = 100, 1_000, 16
 STEPS_BACK_MAX = 10
 # A tab gets at most four messages a second: with this a report comes within half a second.
 PROGRESS_S = 0.2
 TAIL_S = 0.25
 TAIL_RECORDS_PER_S = 200
-FOUND_PER_MESSAGE = 200
+FOUND_PER_MESSAGE = 100
 RAW_BYTES_MAX = 16 * 1024 * 1024
 
 Say = Callable[[dict[str, Any]], None]
@@ -497,10 +498,6 @@ def row_of(
 ) -> dict[str, Any]:
     """A record as the API shows it."""
     append = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    headers = [
-        {"name": _name(name), "value": _TEXT_OR_HEX.field(data, preview_bytes)}
-        for name, data in list(record.headers)[:100]
-    ]
     return {
         "topic": tp.topic,
         "p": tp.partition,
@@ -511,16 +508,26 @@ def row_of(
         "size_bytes": len(record.key or b"") + len(record.value or b""),
         "key": key.field(record.key, preview_bytes),
         "value": value.field(record.value, preview_bytes),
-        "headers": headers,
+        "headers": _headers_of(record, preview_bytes),
     }
 
 
 _TEXT_OR_HEX = Decoder("auto")
 
 
+def _headers_of(record: Record, preview_bytes: int) -> list[dict[str, Any]]:
+    """All of them together as long as a value: what is over is shown by its first letters."""
+    found, left = [], preview_bytes
+    for name, data in list(record.headers)[:HEADERS_MAX]:
+        room = max(left, HEADER_LETTERS_MIN)
+        shown = _name(name)[: min(room, HEADER_NAME_MAX)]
+        found.append({"name": shown, "value": _TEXT_OR_HEX.field(data, room)})
+        left -= len(shown) + len(data or b"")
+    return found
+
+
 def _name(name: Any) -> str:
-    text = name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
-    return text[:1000]
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
 
 
 def _short(data: bytes | None) -> str | None:

@@ -15,7 +15,11 @@ from typing import Any
 
 from odradek.console.web import Problem
 
+# The answer with a whole value; and a message of a search or tail, of which twice as much waits in
+# memory while a tab does not read: then its child is held up.
 LINE_BYTES_MAX = 64 * 1024 * 1024
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+BOUNDED = ("search", "tail")
 READY_S = 30.0
 CHILDREN_MAX = 16
 
@@ -31,7 +35,7 @@ class Worker:
         self._process = process
 
     @classmethod
-    async def start(cls, connect: Mapping[str, Any]) -> "Worker":
+    async def start(cls, connect: Mapping[str, Any], line_bytes_max: int) -> "Worker":
         """Raises WorkerEnded, or OSError if no process can be started."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -40,7 +44,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            limit=LINE_BYTES_MAX,
+            limit=line_bytes_max,
         )
         worker = cls(process)
         try:
@@ -138,8 +142,9 @@ class Workers:
 
     async def _start(self, purpose: str) -> Worker:
         client_id = self._connect["client_id"] + (f"-{purpose}" if purpose else "")
+        limit = MESSAGE_BYTES_MAX if purpose in BOUNDED else LINE_BYTES_MAX
         try:
-            return await Worker.start({**self._connect, "client_id": client_id})
+            return await Worker.start({**self._connect, "client_id": client_id}, limit)
         except (WorkerEnded, OSError, TimeoutError) as error:
             raise Problem(503, f"no worker can be started: {error}") from None
 
