@@ -25,7 +25,7 @@ class ClientConnection(H11Protocol):
     _late: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
         if len(self.connections) > CONNECTIONS_MAX:
             self.transport.abort()
@@ -33,8 +33,8 @@ class ClientConnection(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._late = _stopped(self._late)
-        self._unread = _stopped(self._unread)
+        self._stop_waiting()
+        self._stop_unread()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -50,18 +50,23 @@ class ClientConnection(H11Protocol):
         self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._unread = _stopped(self._unread)
+        self._stop_unread()
         super().resume_writing()
 
     def _watch(self) -> None:
         """Unless a whole request is being answered, one must come in time."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete and not cycle.more_body:
-            self._late = _stopped(self._late)
+            self._stop_waiting()
         elif self._late is None and not self.transport.is_closing():
             self._late = self.loop.call_later(REQUEST_S, self.transport.abort)
 
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
-def _stopped(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
