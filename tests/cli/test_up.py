@@ -14,11 +14,14 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from tests.cli.conftest import CommandLine
 from tests.conftest import assert_no_traceback
 
+from odradek.cli import up as up_module
 from odradek.cli.up import BROKER_HEADINGS, _racks, broker_rows, fitting
 from odradek.operations import BrokerSummary, Overview
+from odradek.testing import cluster as cluster_module
 from odradek.testing.cluster import _free_ports
 
 pytestmark = pytest.mark.process
@@ -88,6 +91,24 @@ def test_ctrl_c_stops_in_order_and_nothing_is_lost(tmp_path: Path, number: signa
         assert odradek("consume", "t") == "kept\n"
         cluster.send_signal(number)
         assert cluster.wait(60) == 0
+
+
+def test_brokers_may_take_their_time_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when they recover many logs after a kill: giving up, `up` would never get them up."""
+    monkeypatch.setattr(cluster_module, "START_TIMEOUT_S", 0.001)
+    monkeypatch.setattr(up_module, "REMINDER_S", 0.001)
+    monkeypatch.setattr(up_module, "_serve", lambda *_: None)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ports = ["--brokers", "1", "--port", str(free_ports_in_a_row(1))]
+        result = CliRunner().invoke(up_module.up, ["--data", str(tmp_path), *ports])
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert result.exit_code == 0, result.output
+    assert f"brokers are starting; what each of them does is in {tmp_path}" in result.output
+    assert "1 broker up" in result.output
 
 
 def test_a_broker_that_dies_is_not_restarted(tmp_path: Path) -> None:

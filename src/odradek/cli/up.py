@@ -1,11 +1,13 @@
 """`odradek up`: a cluster of broker processes on this machine, with a live view of it."""
 
+import math
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 ASK_TIMEOUT_S = 3.0
+REMINDER_S = 30.0
 PORT_MAX = 65535
 ZOOKEEPER_SCHEME = "zookeeper://"
 COLUMN_GAP = 2
@@ -122,7 +125,9 @@ def up(
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
     started = time.monotonic()
     try:
-        with cluster:
+        with ExitStack() as stack:
+            with _reminded(cluster):
+                stack.enter_context(cluster)
             click.echo(
                 f"{plural(brokers, 'broker')} up after {time.monotonic() - started:.1f} s: "
                 f"{cluster.bootstrap_servers}\n"
@@ -134,6 +139,27 @@ def up(
         raise click.ClickException(str(error)) from None
     except PermissionError as error:  # of a log in a directory that is not ours
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+
+
+@contextmanager
+def _reminded(cluster: "Cluster") -> Iterator[None]:
+    """While brokers start, which takes as long as it takes: after a kill they read what they did
+    not flush, of any number of logs. One that cannot start says so and ends."""
+    cluster.start_timeout_s = math.inf
+    is_over = threading.Event()
+
+    def remind() -> None:
+        while not is_over.wait(REMINDER_S):
+            where = cluster.data_dir / "broker-N.log"
+            click.echo(f"brokers are starting; what each of them does is in {where}", err=True)
+
+    reminder = threading.Thread(target=remind, daemon=True)
+    reminder.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        reminder.join()
 
 
 def _racks(brokers: int, racks: str | None, hosts: int | None) -> list[str] | None:

@@ -132,6 +132,8 @@ class Cluster:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._paused: set[int] = set()
         self._access = _secure_access(self.data_dir, self.store) if secure else None
+        # For all brokers together, when the cluster is entered.
+        self.start_timeout_s = START_TIMEOUT_S
 
     # The whole cluster
 
@@ -177,7 +179,8 @@ class Cluster:
         try:
             for broker in self.ids:
                 self._spawn(broker)
-            self.wait_until(self._is_complete, f"{len(self.ids)} brokers and a controller")
+            what = f"{len(self.ids)} brokers and a controller"
+            self.wait_until(self._is_complete, what, self.start_timeout_s)
         except BaseException:
             self.close()
             raise
