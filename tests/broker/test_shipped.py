@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -106,6 +107,8 @@ def test_the_command_lists_and_writes_them(tmp_path: Path) -> None:
     CliRunner().invoke(main, ["metrics", "--files", str(tmp_path)], catch_exceptions=False)
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written == {path.name: path.read_text() for path in SHIPPED.iterdir()}
+    refused = CliRunner().invoke(main, ["metrics", "--files", f"{os.devnull}/x"])
+    assert refused.output == f"Error: {os.devnull}/x: Not a directory\n"
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: install prometheus")

@@ -81,6 +81,8 @@ def test_lines_are_json_and_can_be_read_back() -> None:
     }
     assert list(read_lines(lines)) == list(journal.entries())
     assert list(read_lines([*lines[:2], lines[2][:20]])) == list(journal.entries())[:2]
+    damaged = ["\ufffd", "5", "[]", "null", "{}", lines[0].replace('"kind":', '"kind":0,"x":')]
+    assert list(read_lines([*damaged, lines[2]])) == list(journal.entries())[2:3]
     torn = [lines[0], lines[1][:20] + "\n", *lines[2:]]
     assert list(read_lines(torn)) == [*list(journal.entries())[:1], *list(journal.entries())[2:]]
 

@@ -135,3 +135,9 @@ async def test_from_the_shell(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "metadata.db.replaced-1" in done.output
     again = run(main, ["store", "backup", "--data", str(data), str(copy)])
     assert again.exit_code == 1 and "exists" in again.output
+    # A directory that is to be made, and the file by its own name.
+    for place in (tmp_path / "new", tmp_path / "other" / "metadata.db"):
+        done = run(main, ["store", "restore", "--data", str(place), str(copy), "--yes"])
+        assert done.exit_code == 0
+    assert (tmp_path / "new" / "metadata.db").is_file()
+    assert (tmp_path / "other" / "metadata.db").is_file()

@@ -1,6 +1,7 @@
 """A secure cluster of processes, and today's clients on it."""
 
 import asyncio
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,3 +201,6 @@ def test_init_makes_everything_once_and_prints_no_secret(tmp_path: Path) -> None
         line for line in kept["admin.librdkafka.properties"].splitlines() if "password" in line
     )
     assert line.partition("=")[2] not in first.output
+    arguments[-1] = f"{os.devnull}/data"
+    refused = CliRunner().invoke(main, arguments)
+    assert refused.output == f"Error: {os.devnull}/data: Not a directory\n"

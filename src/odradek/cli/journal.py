@@ -117,7 +117,7 @@ def _read(positions: dict[Path, int]) -> "Iterator[Entry]":
             continue  # rotated away between two looks
         whole = text[: text.rfind(b"\n") + 1]
         positions[path] = position + len(whole)
-        yield from read_lines(whole.decode().splitlines())
+        yield from read_lines(whole.decode(errors="replace").splitlines())
 
 
 def _print(entry: "Entry", as_json: bool) -> None:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def metrics(files: Path | None, as_json: bool) -> None:
     """List every metric that brokers export at /metrics, with its type and labels."""
     if files is not None:
-        files.mkdir(parents=True, exist_ok=True)
-        for shipped in sorted(_shipped(), key=lambda each: each.name):
-            (files / shipped.name).write_text(shipped.read_text())
-            click.echo(files / shipped.name)
+        try:
+            _write_files(files)
+        except OSError as error:
+            raise click.ClickException(f"{error.filename}: {error.strerror}") from None
         return
     from odradek.broker.metrics import METRICS, PARTITION_METRICS
 
@@ -48,6 +48,13 @@ def metrics(files: Path | None, as_json: bool) -> None:
     else:
         rows = [(each.name, each.type.value, ",".join(each.labels), each.help) for each in table]
         print_table(("name", "type", "labels", "help"), rows)
+
+
+def _write_files(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for shipped in sorted(_shipped(), key=lambda each: each.name):
+        (directory / shipped.name).write_text(shipped.read_text())
+        click.echo(directory / shipped.name)
 
 
 def _shipped() -> "list[Traversable]":

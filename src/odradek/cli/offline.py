@@ -72,5 +72,8 @@ def store_address(data: str | None, store: str | None) -> str:
     if data is None:
         raise click.UsageError("--offline needs --data DIR or --store ADDRESS")
     directory = os.path.abspath(data)
-    os.makedirs(directory, mode=DIRECTORY_MODE, exist_ok=True)
+    try:
+        os.makedirs(directory, mode=DIRECTORY_MODE, exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
     return f"sqlite:{directory}/{STORE_FILE}"

@@ -70,4 +70,6 @@ def restore(data: Path, source: Path, yes: bool) -> None:
 
 
 def _file(data: Path) -> Path:
-    return data / STORE_FILE if data.is_dir() else data
+    """What does not exist is a directory, unless it is called as the file in one is."""
+    is_file = data.is_file() or data.name == STORE_FILE
+    return data if is_file and not data.is_dir() else data / STORE_FILE

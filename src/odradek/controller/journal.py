@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice, pairwise
 from json.encoder import encode_basestring as quoted
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odradek.log.disk import Disk, File
 from odradek.store.payloads import LeaderAndIsr
@@ -186,26 +186,29 @@ def line_of(entry: Entry) -> str:
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[Entry]:
-    """The entries of a journal file, without the line that a crash tore."""
+    """The entries of a journal file, without lines that a crash tore or that are none."""
     for line in lines:
         try:
-            value = json.loads(line)
-        except ValueError:
+            yield _entry_of(json.loads(line))
+        except (ValueError, LookupError, TypeError, AttributeError):
             continue
-        partition = value.get("partition")
-        yield Entry(
-            value["time"],
-            value["epoch"],
-            EntryKind(value["kind"]),
-            value["why"],
-            value.get("from", ""),
-            value.get("to", ""),
-            None if partition is None else _partition_of(partition),
-            value.get("broker"),
-            value.get("topic"),
-            tuple(map(_partition_of, value.get("partitions", ()))),
-            value.get("sequence", 0),
-        )
+
+
+def _entry_of(value: Any) -> Entry:
+    partition = value.get("partition")
+    return Entry(
+        value["time"],
+        value["epoch"],
+        EntryKind(value["kind"]),
+        value["why"],
+        value.get("from", ""),
+        value.get("to", ""),
+        None if partition is None else _partition_of(partition),
+        value.get("broker"),
+        value.get("topic"),
+        tuple(map(_partition_of, value.get("partitions", ()))),
+        value.get("sequence", 0),
+    )
 
 
 def describe(entry: Entry) -> str:

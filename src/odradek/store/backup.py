@@ -20,7 +20,7 @@ from pathlib import Path
 
 from odradek.store import paths, payloads
 from odradek.store.api import Set, StoreError, StoreUnavailable
-from odradek.store.sqlite import FILE_MODE, unavailable
+from odradek.store.sqlite import DIRECTORY_MODE, FILE_MODE, unavailable
 from odradek.store.sqlite_tree import SqliteTree, check_version
 from odradek.wire.topics import TopicPartition
 
@@ -58,7 +58,7 @@ def restore(source: Path, store: Path) -> Path | None:
     part = store.with_name(f"{store.name}.part")
     for name in (part, *(Path(f"{part}{suffix}") for suffix in COMPANIONS)):
         name.unlink(missing_ok=True)
-    store.parent.mkdir(parents=True, exist_ok=True)
+    store.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     _copy(source, part)
     _renew(part)
     former = _keep(store)
