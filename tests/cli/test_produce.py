@@ -1,10 +1,10 @@
-"""What `produce` reads and how it ends, without a cluster."""
+"""What `produce` reads and how it ends, and how `consume` writes, without a cluster."""
 
 import asyncio
 import io
 import os
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
 import pytest
@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import odradek.client
 from odradek.cli import produce
+from odradek.cli.consume import write_all
 from odradek.cli.main import main
 from odradek.cli.produce import _send, lines
 from odradek.client import Client, ConsumerRecord, Producer
@@ -20,6 +21,9 @@ from odradek.client.producer import DELIVERY_TIMEOUT_S
 from odradek.operations.formats import Line, reader, writer
 from odradek.wire.errors import KafkaError
 from odradek.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 @pytest.fixture
@@ -39,6 +43,16 @@ async def test_lines_are_put_together_from_chunks(monkeypatch: pytest.MonkeyPatc
     long = b"x" * 50_000_000
     file = io.BytesIO(b"one\r\n\n" + long + b"\r\n\r\nthe last")
     assert [line async for line in lines(file)] == [b"one", b"", long, b"", b"the last"]
+
+
+def test_what_an_output_takes_in_parts_is_written_whole() -> None:
+    class Parts(io.BytesIO):
+        def write(self, data: "ReadableBuffer", /) -> int:
+            return super().write(memoryview(data)[:3])
+
+    output = Parts()
+    write_all(output, b"a record of many bytes")
+    assert output.getvalue() == b"a record of many bytes"
 
 
 @pytest.fixture

@@ -98,6 +98,13 @@ def test_a_wrong_password_is_refused(cluster: Cluster) -> None:
     assert errors[0].code() == KafkaError._AUTHENTICATION
 
 
+def test_a_command_without_settings_is_told_to_give_them(cluster: Cluster) -> None:
+    plain = CommandLine(cluster.bootstrap_servers)
+    result = plain.run("topics", "list", "--timeout", "2")
+    assert result.exit_code == 1
+    assert "is closed); if the cluster is secured, give --command-config" in result.stderr
+
+
 def test_kafka_python_logs_in(cluster: Cluster, odradek: CommandLine) -> None:
     odradek("topics", "create", "python", "--partitions", "1")
     assert cluster.security_files is not None

@@ -124,10 +124,18 @@ async def _copy(
         # A bar would tear the records apart where they go to the same terminal.
         task = shown.add_task("records", visible=not output.isatty())
         async for records, remaining in source:
-            output.write(b"".join(write(record) + b"\n" for record in records))
+            write_all(output, b"".join(write(record) + b"\n" for record in records))
             output.flush()
             shown.advance(task, len(records))
             shown.update(task, total=shown.tasks[0].completed + remaining)
+
+
+def write_all(output: BinaryIO, data: bytes) -> None:
+    """Without a buffer, as under PYTHONUNBUFFERED, a write may take a part and say no more: where
+    the disk is nearly full, or the reader of a pipe is gone."""
+    left = memoryview(data)
+    while left:
+        left = left[output.write(left) :]
 
 
 class _Budget:

@@ -62,8 +62,9 @@ def produce(
     """Write the lines of FILE, or of standard input, to a topic, a record each.
 
     A line is a value, a key and a value (--format keyed), or a JSON object with key, value,
-    headers, partition and timestamp (--format json). Each record must be acknowledged within
-    --timeout seconds of being read, two minutes by default; the first that is not ends the command.
+    headers, partition and timestamp (--format json). A line that cannot be read ends the command
+    when those before it are written. Each record must be acknowledged within --timeout seconds of
+    being read, two minutes by default; the first that is not ends the command.
     """
     from odradek.client import Producer
     from odradek.wire.compression import Codec
@@ -87,7 +88,11 @@ def produce(
                     try:
                         await _send(producer, topic, read(line), default)
                     except ValueError as error:
-                        raise click.ClickException(f"line {records + 1}: {error}") from None
+                        await producer.flush()
+                        written = "; the lines before it are written" if records else ""
+                        raise click.ClickException(
+                            f"line {records + 1}: {error}{written}"
+                        ) from None
                     records += 1
                     size_bytes += len(line)
                     read_bytes += len(line) + 1

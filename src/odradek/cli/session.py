@@ -199,9 +199,13 @@ def explained() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             raise click.ClickException(f"{error.filename}: {error.strerror}") from None
-        raise click.ClickException(
-            f"{error}; start a cluster with `odradek up`, or name one with --bootstrap-server"
-        ) from None
+        # As a listener that waits for TLS or a login does to a client that begins with neither.
+        advice = (
+            "if the cluster is secured, give --command-config"
+            if "is closed" in str(error)
+            else "start a cluster with `odradek up`, or name one with --bootstrap-server"
+        )
+        raise click.ClickException(f"{error}; {advice}") from None
 
 
 def explain(error: KafkaError) -> str:
