@@ -381,6 +381,25 @@ def test_a_logger_is_called_logger() -> None:
     assert not wrong, wrong
 
 
+# Tests of what is beside untyped libraries: clients of others, Spark.
+UNTYPED = {"compatibility", "demo", "interop", "spark"}
+# A test that says `Any` is one in which the type checker finds nothing. Lower it with each one that
+# gets its type.
+ANY_IN_TESTS_MAX = 415
+
+
+def test_tests_have_types() -> None:
+    """How often `Any` stands in tests, outside the edge to untyped libraries."""
+    found = {
+        str(path.relative_to(ROOT)): count
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.relative_to(ROOT).parts[1] not in UNTYPED
+        and (count := references(tree_of(path))["Any"] - 1) > 0  # its import is no use of it
+    }
+    most = sorted(found.items(), key=lambda each: -each[1])[:10]
+    assert sum(found.values()) <= ANY_IN_TESTS_MAX, most
+
+
 def test_every_module_says_what_it_is_for() -> None:
     silent = [where(path, 1) for path in MODULES if not ast.get_docstring(tree_of(path))]
     assert not silent, "no docstring: " + ", ".join(silent)

@@ -24,6 +24,7 @@ from odradek.log.disk import RealDisk
 from odradek.log.host import LogEnvironment
 from odradek.log.log import Log
 from odradek.log.manager import LogManager, LogManagerConfig
+from odradek.log.offload import on_the_spot
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.leader.fetch_state import FetchParams, FetchSet, NamedById, PartitionAnswer
 from odradek.replica.manager import Produced, ReplicaManager
@@ -93,10 +94,6 @@ def batch(*values: bytes, timestamp: int = 0) -> bytearray:
     return encode_batch([Record(i, timestamp, None, value, ()) for i, value in enumerate(values)])
 
 
-async def offload(work: Callable[[], Any]) -> Any:
-    return work()
-
-
 class Served(Protocol):
     """What answers the requests that arrive at a port, and keeps them for the test to look at."""
 
@@ -164,7 +161,7 @@ class Node:
         await self.store.prepare()
         self.logs = LogManager(
             [str(path) for path in self.dirs],
-            LogEnvironment(RealDisk(), world.clock, offload, random.Random(self.id)),
+            LogEnvironment(RealDisk(), world.clock, on_the_spot, random.Random(self.id)),
             LogManagerConfig(topic_defaults=world.log_config),
             lambda *failure: self.replicas.directory_failed(*failure),
         )

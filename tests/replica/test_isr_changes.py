@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -606,7 +607,7 @@ def test_a_proposal_of_a_deleted_partition_is_not_written(simulate: Simulation) 
     simulate(story)
 
 
-async def test_on_the_embedded_store_over_real_sockets(reality: Any, tmp_path: Any) -> None:
+async def test_on_the_embedded_store_over_real_sockets(reality: Any, tmp_path: Path) -> None:
     lag = replace(CONFIG, replica_lag_time_max_ms=400)
     async with reality(config=lag) as world:
         world.open_store = lambda: open_store(f"sqlite:{tmp_path}/metadata.db")

@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.replica.conftest import CONFIG, Node, Simulation, World
@@ -116,7 +117,7 @@ class Story:
 )
 def test_what_is_committed_stays(
     simulate: Simulation,
-    tmp_path_factory: Any,
+    tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, Any]],
     seed: int,
     protocol: ProtocolVersion,

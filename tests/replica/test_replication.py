@@ -418,7 +418,7 @@ def test_partitions_that_come_one_after_the_other_do_not_wait_for_each_other(
 
 
 def test_a_fetcher_survives_what_it_did_not_expect(
-    simulate: Simulation, caplog: Any, monkeypatch: pytest.MonkeyPatch
+    simulate: Simulation, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(world: World) -> None:
         leader, follower = await world.start(1, 2)

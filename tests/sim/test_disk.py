@@ -1,8 +1,8 @@
 """One contract for the simulated disk and the real one; then what only the simulated one does."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,14 +17,14 @@ def platter() -> SimDisk:
 
 
 @pytest.fixture
-def loop() -> Any:
+def loop() -> Iterator[SimLoop]:
     loop = SimLoop()
     yield loop
     loop.close()
 
 
 @pytest.fixture(params=["real", "simulated"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, loop: Any) -> tuple[Disk, str]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, loop: SimLoop) -> tuple[Disk, str]:
     if request.param == "real":
         return RealDisk(), str(tmp_path)
     disk = SimDisk(clock=lambda: 1_000).mounted(loop.process("a"))
@@ -97,7 +97,7 @@ def test_write_atomically_replaces_and_leaves_nothing_behind(place: tuple[Disk, 
     assert disk.list_dir(root) == ["f"]
 
 
-def test_power_loss_leaves_a_prefix_of_the_unsynced_writes(platter: SimDisk, loop: Any) -> None:
+def test_power_loss_leaves_a_prefix_of_the_unsynced_writes(platter: SimDisk, loop: SimLoop) -> None:
     disk = platter.mounted(loop.process("a"))
     outcomes = set()
     for seed in range(200):
@@ -118,7 +118,9 @@ def test_power_loss_leaves_a_prefix_of_the_unsynced_writes(platter: SimDisk, loo
     assert b"syncedAA" in outcomes, "a torn write"
 
 
-def test_a_synced_truncation_stays_and_an_unsynced_one_may_not(platter: SimDisk, loop: Any) -> None:
+def test_a_synced_truncation_stays_and_an_unsynced_one_may_not(
+    platter: SimDisk, loop: SimLoop
+) -> None:
     disk = platter.mounted(loop.process("a"))
     outcomes = set()
     for seed in range(50):
@@ -132,7 +134,7 @@ def test_a_synced_truncation_stays_and_an_unsynced_one_may_not(platter: SimDisk,
     assert outcomes == {b"0123456789", b"0123"}
 
 
-def test_a_full_disk_takes_what_fits_and_forgets_nothing(platter: SimDisk, loop: Any) -> None:
+def test_a_full_disk_takes_what_fits_and_forgets_nothing(platter: SimDisk, loop: SimLoop) -> None:
     disk = platter.mounted(loop.process("a"))
     platter.capacity_bytes = 10
     file = disk.open("/f", create=True)
@@ -150,7 +152,7 @@ def test_a_full_disk_takes_what_fits_and_forgets_nothing(platter: SimDisk, loop:
     assert disk.space("/") == (10, 5)
 
 
-def test_a_failed_directory_fails_alone(platter: SimDisk, loop: Any) -> None:
+def test_a_failed_directory_fails_alone(platter: SimDisk, loop: SimLoop) -> None:
     disk = platter.mounted(loop.process("a"))
     disk.make_dirs("/one")
     disk.make_dirs("/two")
@@ -162,7 +164,7 @@ def test_a_failed_directory_fails_alone(platter: SimDisk, loop: Any) -> None:
             attempt()
 
 
-def test_a_lock_is_held_until_its_process_dies(platter: SimDisk, loop: Any) -> None:
+def test_a_lock_is_held_until_its_process_dies(platter: SimDisk, loop: SimLoop) -> None:
     first, second = loop.process("a"), loop.process("a")
     platter.mounted(first).lock("/.lock")
     with pytest.raises(BlockingIOError):
@@ -171,7 +173,7 @@ def test_a_lock_is_held_until_its_process_dies(platter: SimDisk, loop: Any) -> N
     platter.mounted(second).lock("/.lock")
 
 
-def test_damage_is_done_to_one_file_of_a_log_directory(platter: SimDisk, loop: Any) -> None:
+def test_damage_is_done_to_one_file_of_a_log_directory(platter: SimDisk, loop: SimLoop) -> None:
     disk = platter.mounted(loop.process("a"))
     disk.make_dirs("/data/t-0")
     assert platter.damage(random.Random(1), "/data") is None

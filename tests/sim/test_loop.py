@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import warnings
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from odradek.sim.loop import Deadlock, SimLoop
 
 
 @pytest.fixture
-def loop() -> Any:
+def loop() -> Iterator[SimLoop]:
     loop = SimLoop()
     yield loop
     loop.close()
