@@ -109,7 +109,7 @@ class Configs:
     ) -> None:
         """For the controller: change the settings of many entities, each under the version it was
         read at and all behind the fence. Brokers are notified of those that are other now in the
-        same transaction: the next controller would see no difference and notify nobody. An entity
+        same transaction: the next controller would see no difference and notify none. An entity
         without a node, as that of a deleted topic, is passed over."""
 
         def decide(entity: str, data: bytes | None, version: int) -> bytes:
