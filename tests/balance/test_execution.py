@@ -162,6 +162,17 @@ def test_the_way_back_leaves_alone_what_others_moved() -> None:
     assert way_back(PLAN, BEFORE, {}, "x", 9)[0].moves == ()
 
 
+def test_moves_of_others_are_no_progress_of_a_plan_that_was_never_started() -> None:
+    ongoing = {T1: Ongoing((1, 2, 3), (3,), (1,))}
+    where = BEFORE | {T1: ((1, 2, 3), 1)}
+    sizes = {T1: {3: 100}}
+    started = standing_of(PLAN, RUN, where, ongoing, sizes, 11_000)
+    assert (started.moving, started.done_bytes) == (1, 100)
+    planned = standing_of(PLAN, Run(), where, ongoing, sizes, 11_000)
+    assert (planned.moving, planned.done_bytes, planned.seconds_left) == (0, 0, None)
+    assert not planned.is_active
+
+
 @given(st.lists(st.sampled_from(["before", "step", "after"]), min_size=3, max_size=3))
 def test_stop_and_roll_back_is_where_it_was(states: list[str]) -> None:
     where = dict(BEFORE)

@@ -9,10 +9,11 @@ from click.testing import CliRunner
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa
 from tests.balance.clusters import Node, Part, tables
 
 from odradek.balance.bound import least_bytes
-from odradek.balance.current import in_places
+from odradek.balance.current import as_stored, in_places
 from odradek.balance.explain import Facts
 from odradek.balance.healing import Waits
 from odradek.balance.load import LoadModel
@@ -295,3 +296,27 @@ def test_a_plan_is_shown_as_text_and_as_one_page(
     assert "&lt;b&gt;t&amp;-0" in text and "<b>t" not in text
     assert "http" not in text and "<script" not in text, "it needs nothing else"
     assert text.count("<svg") == 9, "three brokers, three resources that are borne"
+
+
+def test_a_copy_has_the_bytes_of_now_and_a_disk_what_it_will_hold() -> None:
+    """A replica of 2 GB that is to be 10 GB in some hours is copied as 2 GB."""
+    parts = [Part("t", n, (n % 2,), 10 * GB) for n in range(40)]
+    parts += [Part("idle", 0, (2, 3), 1)]
+    replicas, brokers = tables(parts, [Node(id) for id in range(4)])
+    sizes = [*[2 * GB] * 39, -1, 7, -1]
+    placement = replicas.set_column(
+        replicas.column_names.index("size"), "size", pa.array(sizes, pa.int64())
+    )
+    stored = as_stored(replicas, placement)
+    assert stored["stored"].to_pylist() == [*[2 * GB] * 39, 10 * GB, 7, 7]
+    load = LoadModel(stored, brokers, as_of_ms=1, coverage=1.0)
+    plan = propose(load, Settings(), Budget(), Facts("20261118-1", 1, 1, 1.0))
+    assert {move.bytes for move in plan.moves} <= {2 * GB, 10 * GB}, "10 GB where none is known"
+    disk = [broker.resources["disk"] for broker in plan.brokers]
+    assert [span.before for span in disk] == [200 * GB, 200 * GB, 1, 1]
+    copied = sum(move.bytes for move in plan.moves)
+    assert plan.cost.bytes == copied < 60 * GB
+    assert plan.cost.seconds < 60 * GB / plan.cost.rate
+    # What lies above the bands of two brokers is 91 GB each, of which a fifth is there now.
+    assert plan.bound == pytest.approx(36.4 * GB, rel=0.001)
+    assert plan.bound <= copied

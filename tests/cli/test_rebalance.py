@@ -13,7 +13,9 @@ pytest.importorskip("pyarrow")
 
 from odradek.balance import proposal, search
 from odradek.balance.model import Cluster
+from odradek.balance.plan_store import PlanStore, Run, RunState
 from odradek.balance.search import Budget, Outcome
+from odradek.client import Blocking
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("planner_kernels")]
 
@@ -33,6 +35,11 @@ def interrupted_in_search(
     with monkeypatch.context() as patch:
         patch.setattr(proposal, "find", interrupted)
         return odradek.run(*arguments)
+
+
+def set_run(odradek: CommandLine, id: str, run: Run) -> None:
+    with Blocking(odradek.environment["ODRADEK_BOOTSTRAP"]) as cluster:
+        cluster.run(PlanStore(cluster.admin).set_run(id, run))
 
 
 def test_a_crowded_broker_is_levelled(
@@ -58,6 +65,11 @@ def test_a_crowded_broker_is_levelled(
     assert odradek("rebalance", "show", so_far["id"]), "it is kept"
     assert json.loads(file.read_text())["moves"] == so_far["moves"], "and written"
     assert "broker 1: " in odradek("rebalance", "show", str(file), "--why")
+
+    set_run(odradek, plan["id"], Run(RunState.RUNNING, is_fed=True))
+    meanwhile = odradek.run("rebalance", "plan", "--check").stderr
+    assert f"note: plan {plan['id']} is being carried out" in meanwhile
+    set_run(odradek, plan["id"], Run())
 
     odradek("reassign", "execute", str(file))
     assert odradek.json("rebalance", "plan", "--check")["moves"] == [], "it is level now"

@@ -118,6 +118,9 @@ def test_a_plan_outlives_the_terminal_and_the_controller(
     assert middle["waiting"] + middle["moving"] > 0
     assert middle["moving"] <= 1, "the limit of a broker"
     assert rates(odradek, here) != before
+    rival = plan_file(tmp_path, "20261117-2", [("loaded", 3, [here], [controller])])
+    refused = odradek.refused("rebalance", "apply", rival)
+    assert "stop it with `odradek rebalance stop 20261117-1`" in refused
     cluster.kill(controller)
     cluster.wait_until(
         lambda: where(cluster, "loaded") == [[there]] * 4, "the next controller finished it"
@@ -173,7 +176,7 @@ def test_a_pause_is_shown_until_it_is_over(odradek: CommandLine) -> None:
     paused = odradek.json("rebalance", "pause", "--for", "2h", "--because", "new switches")
     assert paused["until_ms"] - paused["at_ms"] == 7_200_000
     assert "new switches" in odradek.run("rebalance", "status", "--all").stderr
-    odradek("rebalance", "resume")
+    assert odradek.json("rebalance", "resume") == {"pause": None}
     assert odradek.run("rebalance", "status", "--all").stderr == ""
     odradek.refused("rebalance", "pause", "--for", "soon", "--because", "x", code=2)
 

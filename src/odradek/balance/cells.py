@@ -240,7 +240,7 @@ def _as_cluster(f: Problem, share: Array) -> Cluster:
     brokers = Brokers(np.arange(count), [None] * count, [LIVE] * count, share, [()] * count)
     bounds = Limits(share, f.low, f.high, f.wall)
     excluded = np.ones(len(f.frozen), np.uint8)
-    return Cluster(f, [], np.zeros(0), brokers, bounds, [], Thresholds(), excluded, {})
+    return Cluster(f, [], np.zeros(0), brokers, bounds, [], Thresholds(), excluded, {}, f.size)
 
 
 def unpacked(answer: bytes) -> Solved:

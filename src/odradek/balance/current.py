@@ -1,16 +1,18 @@
 """The load of a running cluster, in the order that its assignment has: what a plan is made from.
 
 What brokers publish and what the cluster says of itself make the load model (`load`). A plan needs
-one thing more of each replica: its place among those of its partition, the preferred leader first.
+two things more of each replica: its place among those of its partition, the preferred leader first,
+and the bytes that a copy of it has, while the model's size is that of a few hours later.
 Without telemetry there are sizes alone, and a plan levels disk and counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from odradek.balance.cluster import read_frames, read_placement
+from odradek.balance.cluster import UNKNOWN, read_frames, read_placement
 from odradek.balance.frames import decode_frames
 from odradek.balance.load import LoadModel, load_table
 from odradek.client.admin import Admin
@@ -32,7 +34,7 @@ async def current_load(
         for partition in topic.partitions.values()
     }
     model = load_table(decode_frames(values), placement, brokers)
-    return replace(model, replicas=in_places(model.replicas, assignment))
+    return replace(model, replicas=as_stored(in_places(model.replicas, assignment), placement))
 
 
 def in_places(replicas: pa.Table, assignment: Mapping[tuple[str, int], Iterable[int]]) -> pa.Table:
@@ -43,9 +45,28 @@ def in_places(replicas: pa.Table, assignment: Mapping[tuple[str, int], Iterable[
         for partition, brokers in assignment.items()
         for at, broker in enumerate(brokers)
     }
-    keys = zip(
-        *(replicas[name].to_pylist() for name in ("topic", "partition", "broker")), strict=True
-    )
-    found = pa.array([place.get(key) for key in keys], pa.int32())
+    found = pa.array([place.get(key) for key in _keys(replicas)], pa.int32())
     placed = replicas.append_column("place", found)
     return placed.filter(found.is_valid())
+
+
+def as_stored(replicas: pa.Table, placement: pa.Table) -> pa.Table:
+    """The rows with a column `stored`, the size that the placement has. A silent broker's replica
+    has the size of its partition's largest; where none is known, that of the model."""
+    sizes = dict(zip(_keys(placement), placement["size"].to_pylist(), strict=True))
+    largest: dict[tuple[str, int], int] = {}
+    for (topic, partition, _), size in sizes.items():
+        largest[topic, partition] = max(size, largest.get((topic, partition), UNKNOWN))
+
+    def known(topic: str, partition: int, broker: int) -> int | None:
+        size = sizes.get((topic, partition, broker), UNKNOWN)
+        size = size if size >= 0 else largest.get((topic, partition), UNKNOWN)
+        return size if size >= 0 else None
+
+    stored = pa.array([known(*key) for key in _keys(replicas)], pa.int64())
+    return replicas.append_column("stored", pc.coalesce(stored, replicas["size"]))
+
+
+def _keys(table: pa.Table) -> Iterator[tuple[str, int, int]]:
+    topics, partitions, brokers = (table[name] for name in ("topic", "partition", "broker"))
+    return zip(topics.to_pylist(), partitions.to_pylist(), brokers.to_pylist(), strict=True)

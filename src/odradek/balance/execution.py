@@ -135,7 +135,10 @@ def standing_of(
     sizes: Sizes,
     now_ms: int,
 ) -> Standing:
-    """How each move stands, in bytes and in time. The time is that of the rate so far."""
+    """How each move stands, in bytes and in time. The time is that of the rate so far. What moves
+    although the plan was never started, moves for something else."""
+    if run.state is RunState.PLANNED:
+        ongoing = {}
     done = moving = waiting = done_bytes = 0
     unmoved = []
     total = sum(move.bytes for move in plan.moves)
@@ -301,7 +304,9 @@ async def apply(
     for other in stored.running():
         if other != plan.id:
             raise KafkaError(
-                ErrorCode.REASSIGNMENT_IN_PROGRESS, f"plan {other} is being carried out"
+                ErrorCode.INVALID_REQUEST,
+                f"plan {other} is being carried out; wait for it, or stop it with "
+                f"`odradek rebalance stop {other}`",
             )
     before = stored.run(plan.id)
     fits = compare(plan, await find(admin, plan), was_started=bool(before.started_ms))

@@ -135,6 +135,7 @@ def _change(
     f = cluster.problem
     slots = range(f.start[p], f.start[p + 1])
     size_on = {int(found.broker[slot]): int(f.size[slot]) for slot in slots}
+    stored_on = {int(found.broker[slot]): int(cluster.stored[slot]) for slot in slots}
     size_was = {int(f.home[slot]): int(f.size[slot]) for slot in slots}
     brokers = sorted({*before, *after})
     delta = np.zeros((len(brokers), len(DIMENSIONS)), np.int64)
@@ -147,7 +148,7 @@ def _change(
         after=after,
         brokers=np.array(brokers),
         delta=delta,
-        bytes=sum(size for broker, size in size_on.items() if broker not in before),
+        bytes=sum(size for broker, size in stored_on.items() if broker not in before),
         hard_rule=_hard_rule(cluster, p, slots, before, after),
     )
 

@@ -105,6 +105,7 @@ class Cluster:
     thresholds: Thresholds
     excluded: Array  # of each topic whether it stays where it is
     leaders_min: Mapping[int, int]  # of some topics, by index
+    stored: Array  # of each slot the bytes that a copy of it has; `size` has its growth, too
 
     def broker_id(self, index: int) -> int:
         return int(self.brokers.ids[index])
@@ -125,6 +126,7 @@ class Replicas:
     size: Array
     rates: Array  # of each partition
     in_failed_directory: Array
+    stored: Array | None = None  # where it is another than `size`
 
 
 def build(
@@ -142,7 +144,8 @@ def read_replicas(table: pa.Table, brokers: Brokers) -> Replicas:
     """Put the rows of a load table in order.
 
     The place of a replica in its partition's assignment is in the column `place`; without it the
-    leader comes first, then the others by broker.
+    leader comes first, then the others by broker. Its bytes without growth are in the column
+    `stored`; without it there is no growth.
     """
     column = table["topic"].combine_chunks().dictionary_encode()
     names = column.dictionary.to_pylist()
@@ -182,6 +185,7 @@ def read_replicas(table: pa.Table, brokers: Brokers) -> Replicas:
         size=np.maximum(table["size"].to_numpy()[order], 0).astype(np.int64),
         rates=rates,
         in_failed_directory=_in_failed_directory(table, brokers, index, order),
+        stored=table["stored"].to_numpy()[order] if "stored" in table.column_names else None,
     )
 
 
@@ -229,11 +233,8 @@ def assemble(
     partition = np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start))
     group, allowed = _groups(replicas.topics, brokers, receives, scope)
     frozen = np.array([name in scope.excluded for name in replicas.topics], np.uint8)
-    leaders_min = {
-        at: scope.leaders_min[name]
-        for at, name in enumerate(replicas.topics)
-        if scope.leaders_min.get(name)
-    }
+    least = scope.leaders_min
+    leaders_min = {at: least[name] for at, name in enumerate(replicas.topics) if least.get(name)}
     bounds = limits(_totals(replicas), brokers.capacity, receives, thresholds)
     share = np.maximum(bounds.share, 1).astype(np.float64)
     live = receives[:, None]
@@ -283,6 +284,7 @@ def assemble(
         thresholds,
         frozen,
         leaders_min,
+        replicas.size if replicas.stored is None else replicas.stored,
     )
 
 

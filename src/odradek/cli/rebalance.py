@@ -191,6 +191,7 @@ def plan_for(
     which gives what it has found so far."""
     from odradek.balance.compilation import compile_apart, is_compiled
     from odradek.balance.current import current_load
+    from odradek.balance.execution import settle
     from odradek.balance.explain import Facts
     from odradek.balance.model import InvalidModel
     from odradek.balance.plan_store import PlanStore
@@ -199,11 +200,17 @@ def plan_for(
 
     compiler = None if is_compiled() else compile_apart()
     now_ms = time.time_ns() // 1_000_000
-    load = cluster.run(current_load(cluster.admin, now_ms))
+    with console(stderr=True).status("reading the load"):
+        load = cluster.run(current_load(cluster.admin, now_ms))
     if compiler is not None:
         with console(stderr=True).status("compiling the planner, once on this machine"):
             compiler.wait()
-    stored = cluster.run(PlanStore(cluster.admin).read())
+    store = PlanStore(cluster.admin)
+    stored = cluster.run(store.read())
+    if stored.running():
+        stored = cluster.run(settle(cluster.admin, store, stored, now_ms))
+    for id in stored.running():
+        click.echo(f"note: plan {id} is being carried out; make this plan again after it", err=True)
     facts = Facts(stored.new_id(now_ms), now_ms, load.as_of_ms or now_ms, load.coverage)
     limit = Budget(evaluations, None if seconds is None else _until(seconds))
     try:
@@ -407,9 +414,11 @@ def print_moves(plan: Plan, *, why: bool) -> None:
 def in_short(plan: Plan) -> str:
     """What a plan costs, in one line."""
     cost = plan.cost
+    # A plan that leaves brokers outside their bands may copy less than one that levels all.
+    bound = "bound" if plan.bound <= cost.bytes else "to level all:"
     text = (
         f"{plural(cost.leaderships, 'leadership')}, then {cost.copies} "
-        f"{'copy' if cost.copies == 1 else 'copies'}: {size(cost.bytes)} (bound "
+        f"{'copy' if cost.copies == 1 else 'copies'}: {size(cost.bytes)} ({bound} "
         f"{size(plan.bound)}), ~{duration(cost.seconds)} at {size(cost.rate)}/s"
     )
     if cost.busiest is not None:

@@ -275,7 +275,8 @@ def _chosen(cluster: "Blocking", id: str | None) -> str:
 @json_option
 @with_cluster
 def status(cluster: "Blocking", id: str | None, every: bool, as_json: bool) -> None:
-    """Show a plan's progress in bytes and time left; default: the one that runs or ran last."""
+    """Show a plan's progress in bytes and time left; default: the one that runs, or else was
+    started or made last."""
     from odradek.balance import execution
 
     _warn_if_paused(cluster)
@@ -446,8 +447,9 @@ def pause(cluster: "Blocking", span: float | None, because: str, as_json: bool) 
 
 
 @rebalance.command(epilog=examples("odradek rebalance resume"))
+@json_option
 @with_cluster
-def resume(cluster: "Blocking") -> None:
+def resume(cluster: "Blocking", as_json: bool) -> None:
     """End a pause of the watcher."""
     cluster.run(_store(cluster).set_pause(None))
-    click.echo("healing is not paused")
+    print_json({"pause": None}) if as_json else click.echo("healing is not paused")
