@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -15,6 +16,7 @@ from odradek.cli import produce
 from odradek.cli.consume import write_all
 from odradek.cli.main import main
 from odradek.cli.produce import _send, lines
+from odradek.cli.session import explained
 from odradek.client import Client, ConsumerRecord, Producer
 from odradek.client.metadata import Metadata, Partition, Topic
 from odradek.client.producer import DELIVERY_TIMEOUT_S
@@ -53,6 +55,14 @@ def test_what_an_output_takes_in_parts_is_written_whole() -> None:
     output = Parts()
     write_all(output, b"a record of many bytes")
     assert output.getvalue() == b"a record of many bytes"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_is_not_taken_for_a_missing_cluster() -> None:
+    said = "^the output cannot be written: No space left on device$"
+    refused = pytest.raises(click.ClickException, match=said)
+    with open("/dev/full", "wb", 0) as output, refused, explained():
+        write_all(output, b"a record")
 
 
 @pytest.fixture

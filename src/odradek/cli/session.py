@@ -3,6 +3,7 @@
 Exit codes: 0 success; 1 something was not done; 2 a usage error; 130 interrupted by Ctrl-C.
 """
 
+import errno
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -199,6 +200,8 @@ def explained() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise click.ClickException(f"the output cannot be written: {error.strerror}") from None
         # As a listener that waits for TLS or a login does to a client that begins with neither.
         advice = (
             "if the cluster is secured, give --command-config"
