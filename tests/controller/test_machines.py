@@ -3,7 +3,8 @@
 What the legal ones do can be read in the scenarios; here is what must not happen.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from tests.controller.bench import sent_by, term_on
@@ -16,17 +17,11 @@ from odradek.controller.journal import EntryKind
 from odradek.controller.partition_state_machine import PartitionStateMachine
 from odradek.controller.replica_state_machine import ReplicaStateMachine
 from odradek.controller.term import RequestsNotSent, Term
-from odradek.store.api import ConnectionLost, Node, Watch
+from odradek.store.api import ConnectionLost, Operation, Result, StoreError
 from odradek.store.cluster import ClusterStore
 from odradek.store.memory import MemoryServer, MemoryStore
 from odradek.store.nodes import ControllerMoved, Refused
-from odradek.store.payloads import (
-    BrokerRegistration,
-    Endpoint,
-    LeaderAndIsr,
-    TopicNode,
-    decode_state,
-)
+from odradek.store.payloads import BrokerRegistration, Endpoint, LeaderAndIsr, TopicNode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.topics import TopicPartition
 
@@ -197,25 +192,20 @@ async def test_a_replica_that_leaves_is_stopped_and_the_others_learn_the_leader(
 
 
 async def test_races_with_the_leader_are_decided_again(bench: Bench) -> None:
-    """The leader shrinks the ISR between our read and our write, twice."""
+    """The leader shrinks the ISR before our write, and again before we write what we read then."""
     (partition,) = await bench.born("t", (1, 2, 3))
     session, shrinks = bench.store.session, [(1,), (1, 3)]
-    read = session.get_many
+    write = session.multi_many
 
-    async def raced(paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
-        nodes = await read(paths, watch)
+    async def raced(multis: Iterable[Sequence[Operation]]) -> list[list[Result] | StoreError]:
         if shrinks:
-            node = nodes[0]
-            assert node is not None
-            seen = decode_state(partition.tp, node[0], node[1].version)
+            seen = await bench.store.partition_state(partition.tp)
             assert seen is not None
-            smaller = LeaderAndIsr(
-                seen.leader, seen.leader_epoch, shrinks.pop(), 1, seen.partition_epoch
-            )
+            smaller = replace(seen, isr=shrinks.pop())
             assert await bench.store.update_isr(partition.tp, smaller) is not None
-        return nodes
+        return await write(multis)
 
-    session.get_many = raced  # type: ignore[method-assign]
+    session.multi_many = raced  # type: ignore[method-assign]
     await bench.replicas.move([(partition.tp, 1)], replica_states.OFFLINE)
     assert partition.leader_and_isr == LeaderAndIsr(-1, 1, (1,), 1, 3)
     assert bench.context.replicas.state(partition.tp, 1) is replica_states.OFFLINE

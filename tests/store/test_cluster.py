@@ -344,6 +344,9 @@ class TestTheController:
             cluster.update_partition_states(
                 [T0], lambda tp, found: LeaderAndIsr(2, 1, (2,), 1), old
             ),
+            cluster.update_partition_states(
+                [T0], lambda tp, found: LeaderAndIsr(2, 1, (2,), 1), old, {T0: state}
+            ),
             cluster.requests.drop_deletions(["t"], old),
             cluster.requests.set_reassignment({T0: [2]}, old),
             cluster.requests.queue_reassignments({0: {T0: [2]}}, old),
@@ -583,6 +586,42 @@ class TestPartitionStates:
             T0: LeaderAndIsr(2, 1, (1,), 1, partition_epoch=2),
             T1: LeaderAndIsr(2, 1, (1, 2), 1, partition_epoch=1),
         }
+
+    async def test_a_known_state_is_written_without_being_read(
+        self, cluster: ClusterStore, fence: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await cluster.create_topic("t", TopicNode({0: (1, 2)}))
+        first = LeaderAndIsr(1, 0, (1, 2), 1)
+        await cluster.create_partition_states({T0: first}, fence)
+        monkeypatch.setattr(cluster.session, "get_many", None)
+        updated = await cluster.update_partition_states(
+            [T0], lambda tp, state: LeaderAndIsr(2, 1, (2,), 1), fence, {T0: first}
+        )
+        monkeypatch.undo()
+        assert updated == {T0: LeaderAndIsr(2, 1, (2,), 1, partition_epoch=1)}
+        assert await cluster.partition_states([T0]) == updated
+
+    async def test_what_is_known_no_longer_holds_for_a_state_that_has_changed(
+        self, cluster: ClusterStore, other: ClusterStore, fence: int
+    ) -> None:
+        """One is decided again; and of one that was not to be written it is asked again whether it
+        still is not."""
+        await cluster.create_topic("t", TopicNode({0: (1, 2), 1: (1, 2)}))
+        first = LeaderAndIsr(1, 0, (1, 2), 1)
+        known = await cluster.create_partition_states({T0: first, T1: first}, fence)
+        for tp in (T0, T1):
+            await other.update_isr(tp, LeaderAndIsr(1, 0, (1,), 1, partition_epoch=0))
+
+        def decide(tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | Refused:
+            if tp == T1 and len(state.isr) > 1:
+                return Refused("not yet")
+            return LeaderAndIsr(1, state.leader_epoch + 1, state.isr, 1)
+
+        updated = await cluster.update_partition_states(
+            [T0, T1], decide, fence, dict.fromkeys(known, first)
+        )
+        again = LeaderAndIsr(1, 1, (1,), 1, partition_epoch=2)
+        assert updated == {T0: again, T1: again}
 
     async def test_races_that_are_never_won_end(
         self,

@@ -44,6 +44,15 @@ class Partition:
         return f"<{self.tp} {self.state.name} {self.assignment} {self.leader_and_isr}>"
 
 
+def known_states(partitions: Iterable[Partition]) -> dict[TopicPartition, LeaderAndIsr]:
+    """What the store held of these when it was last read or written here."""
+    return {
+        partition.tp: partition.leader_and_isr
+        for partition in partitions
+        if partition.leader_and_isr is not None
+    }
+
+
 class InconsistentTopicId(Exception):
     """Two topics with one id, or two ids for one topic."""
 

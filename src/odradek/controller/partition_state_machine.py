@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from odradek.controller import leader_and_isr_rules, partition_states, replica_states
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.context import Partition
+from odradek.controller.context import Partition, known_states
 from odradek.controller.control_request_batch import RequestBatch
 from odradek.controller.elections import Strategy
 from odradek.controller.journal import EntryKind
@@ -126,6 +126,7 @@ class PartitionStateMachine:
 
         def decide(tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | Refused:
             partition = electing[tp]
+            hopeless.pop(tp, None)
             if (refused := self._of_later_controller(state)) is not None:
                 return refused
             state = self._assigned_isr_only(tp, state)
@@ -146,7 +147,9 @@ class PartitionStateMachine:
             return election.leader_and_isr
 
         store, fence = self._term.store, self._term.fence
-        outcomes: Outcomes = dict(await store.update_partition_states(electing, decide, fence))
+        outcomes: Outcomes = dict(
+            await store.update_partition_states(electing, decide, fence, known_states(partitions))
+        )
         if strategy is Strategy.OFFLINE and hopeless:
             accepting_loss = await self._topics_accepting_loss({tp.topic for tp in hopeless})
             again = [tp for tp in hopeless if tp.topic in accepting_loss]
@@ -239,7 +242,7 @@ class PartitionStateMachine:
 
         async with self._term.control_requests() as requests:
             outcomes = await self._term.store.update_partition_states(
-                raising, decide, self._term.fence
+                raising, decide, self._term.fence, known_states(raising.values())
             )
             for tp, partition in raising.items():
                 outcome = outcomes[tp]

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 
 from odradek.controller import leader_and_isr_rules, replica_states
 from odradek.controller.assignment import ReplicaAssignment
-from odradek.controller.context import ControllerContext, Partition, Replica, grouped_by_broker
+from odradek.controller.context import (
+    ControllerContext,
+    Partition,
+    Replica,
+    grouped_by_broker,
+    known_states,
+)
 from odradek.controller.control_request_batch import RequestBatch
 from odradek.controller.journal import EntryKind
 from odradek.controller.replica_states import ReplicaEffect, ReplicaState
@@ -178,7 +184,10 @@ class ReplicaStateMachine:
             return state
 
         outcomes = await self._term.store.update_partition_states(
-            [partition.tp for partition in partitions], decide, self._term.fence
+            [partition.tp for partition in partitions],
+            decide,
+            self._term.fence,
+            known_states(partitions),
         )
         for partition in partitions:
             outcome = outcomes[partition.tp]

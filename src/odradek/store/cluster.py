@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from odradek.store import paths, payloads
 from odradek.store.acls import Acls
@@ -59,6 +60,7 @@ logger = logging.getLogger(__name__)
 # What a partition's state should become, given what it is; the same value if it should stay.
 DecideState = Callable[[TopicPartition, LeaderAndIsr], LeaderAndIsr | Refused]
 NO_STATE = Refused("there is no state node")
+NOTHING_KNOWN: Mapping[TopicPartition, LeaderAndIsr] = MappingProxyType({})
 
 # A ZooKeeper request is at most 1 MB, and the longest topic name has 249 characters.
 STATES_PER_TRANSACTION = 1000
@@ -414,7 +416,11 @@ class ClusterStore:
         }
 
     async def update_partition_states(
-        self, tps: Iterable[TopicPartition], decide: DecideState, fence: int | None
+        self,
+        tps: Iterable[TopicPartition],
+        decide: DecideState,
+        fence: int | None,
+        known: Mapping[TopicPartition, LeaderAndIsr] = NOTHING_KNOWN,
     ) -> dict[TopicPartition, LeaderAndIsr | Refused]:
         """The one way to change states that others write too: read, decide, write under the version
         that was read, and again where a leader or the controller was faster.
@@ -422,7 +428,12 @@ class ClusterStore:
         Answers the state as it now stands, with its partition epoch, or why it was not written. A
         state that is decided to stay as it is, is not written. Without a fence for a broker that
         changes its own place in the ISR.
+
+        What is `known` is not read first: it is written under the version it had. Only a decision
+        not to write is made from what the node holds now.
         """
+        states = await self._update_known(known, decide, fence)
+        where = {tp: paths.partition_state(tp) for tp in tps if tp not in states}
         decided: dict[TopicPartition, LeaderAndIsr] = {}
 
         def rewrite(tp: TopicPartition, data: bytes | None, version: int) -> bytes | Refused:
@@ -435,15 +446,45 @@ class ClusterStore:
             decided[tp] = new
             return data if new is state and data is not None else payloads.encode_state(new)
 
-        where = {tp: paths.partition_state(tp) for tp in tps}
-        outcomes = await self._nodes.update(where, rewrite, fence)
-        states: dict[TopicPartition, LeaderAndIsr | Refused] = {}
+        outcomes = await self._nodes.update(where, rewrite, fence) if where else {}
         for tp, outcome in outcomes.items():
             if isinstance(outcome, Refused):
                 states[tp] = NO_STATE if outcome is NO_NODE else outcome
             else:
                 states[tp] = replace(decided[tp], partition_epoch=outcome)
         return states
+
+    async def _update_known(
+        self, known: Mapping[TopicPartition, LeaderAndIsr], decide: DecideState, fence: int | None
+    ) -> dict[TopicPartition, LeaderAndIsr | Refused]:
+        """Those that were written: they still were as they are known."""
+        decided: dict[TopicPartition, LeaderAndIsr] = {}
+        for tp, state in known.items():
+            new = decide(tp, state)
+            if isinstance(new, LeaderAndIsr) and new is not state:
+                decided[tp] = new
+        if not decided:
+            return {}
+        results = await self._nodes.write_many(
+            (
+                [
+                    Set(
+                        paths.partition_state(tp),
+                        payloads.encode_state(new),
+                        known[tp].partition_epoch,
+                    )
+                ]
+                for tp, new in decided.items()
+            ),
+            fence,
+        )
+        written: dict[TopicPartition, LeaderAndIsr | Refused] = {}
+        for (tp, new), result in zip(decided.items(), results, strict=True):
+            if not isinstance(result, StoreError):
+                (stat,) = result
+                assert isinstance(stat, Stat)
+                written[tp] = replace(new, partition_epoch=stat.version)
+        return written
 
     async def update_isr(self, tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | None:
         """A leader's own write, under ``partition_epoch``; None if the controller was faster.

@@ -5,6 +5,7 @@ back: so a controller is made late, and what happened meanwhile is seen all at o
 """
 
 import asyncio
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from random import Random
@@ -45,7 +46,7 @@ class Crash(BaseException):
 
 
 class HeldStore:
-    """A store whose watch events can be held back, and whose reads can be raced.
+    """A store whose watch events can be held back, and whose user can be raced.
 
     With them any other news (`holding`): a member that is held learns nothing at all.
     """
@@ -54,7 +55,8 @@ class HeldStore:
         self.store = store
         self._held: list[Callable[[], None]] | None = None
         self._wrapped: dict[Watch, Watch] = {}
-        self._races: dict[str, Callable[[], Awaitable[object]]] = {}
+        self._after_read: dict[str, Callable[[], Awaitable[object]]] = {}
+        self._before_write: dict[str, Callable[[], Awaitable[object]]] = {}
 
     def hold(self) -> None:
         self._held = []
@@ -77,7 +79,11 @@ class HeldStore:
 
     def race(self, path: str, action: Callable[[], Awaitable[object]]) -> None:
         """Do this right after the next bulk read of this node, before the reader knows."""
-        self._races[path] = action
+        self._after_read[path] = action
+
+    def race_to_write(self, path: str, action: Callable[[], Awaitable[object]]) -> None:
+        """Do this right before the next bulk write of this node."""
+        self._before_write[path] = action
 
     def _wrap(self, watch: Watch | None) -> Watch | None:
         if watch is None:
@@ -130,14 +136,18 @@ class HeldStore:
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
         nodes = await self.store.get_many(paths, self._wrap(watch))
         for path in paths:
-            if path in self._races:
-                await self._races.pop(path)()
+            if path in self._after_read:
+                await self._after_read.pop(path)()
         return nodes
 
     async def multi_many(
         self, multis: Iterable[Sequence[Operation]]
     ) -> list[list[Result] | StoreError]:
-        return await self.store.multi_many(multis)
+        writing = [list(multi) for multi in multis]
+        for operation in itertools.chain.from_iterable(writing):
+            if operation.path in self._before_write:
+                await self._before_write.pop(operation.path)()
+        return await self.store.multi_many(writing)
 
     def unwatch(self, watch: Watch) -> None:
         if watch in self._wrapped:

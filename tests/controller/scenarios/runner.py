@@ -17,8 +17,7 @@ from node 1, and let them go
     expire 1                              end node 1's store session (memory store only)
     isr t-0 1,2 [silently]                the leader writes an ISR (and notifies the controller)
     decide t-0 1,2 ... land t-0           the same, with something in between
-    race t-0 isr 1,2                      the same, right after the controller has read the state
-    race t-0 isr 1,2 second               the same, after it has read it once more
+    race t-0 isr 1,2                      the same, right before the controller writes the state
     break 2 t-0, mend 2 t-0               the disk of a replica fails, or is replaced
     undeletable 2 t-0, deletable 2 t-0    a broker answers StopReplica with an error
     shutdown 2                            ask for a controlled shutdown
@@ -186,15 +185,7 @@ class Runner:
         leader = self.cluster.leader_of(key)
         held = self.cluster.members[self.cluster.controller().broker_id].held
         land = await leader.decide_later(key, ids_of(words[2]))
-        path = paths.partition_state(key)
-
-        async def after_the_next() -> None:
-            held.race(path, land)
-
-        if "second" in words:
-            held.race(path, after_the_next)
-        else:
-            await after_the_next()
+        held.race_to_write(paths.partition_state(key), land)
 
     async def do_break(self, words: list[str], named: dict[str, str]) -> None:
         await self.cluster.members[int(words[0])].puppet.fail_directory(key_of(words[1]))
