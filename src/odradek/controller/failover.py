@@ -2,6 +2,7 @@
 
 The order is docs/spec/controller-and-replication.md section 4.2. Watches come before reads, so that
 nothing that happens meanwhile is missed; brokers hear who is alive before they hear whom to follow.
+Partitions without a leader come before all else that is to be announced: clients wait for them.
 """
 
 from odradek.controller import (
@@ -27,9 +28,14 @@ async def failover(active: ActiveController) -> None:
     await _watch(term)
     repairs = await load(term)
     await active.deletion.take_over()
+    repairs = {
+        partition: repair
+        for partition, repair in repairs.items()
+        if not context.is_queued_for_deletion(partition.tp.topic)
+    }
     await term.announce(list(context.brokers))
+    await start_partitions(active, repairs)
     await start_replicas(active, repairs)
-    await start_partitions(active)
     await _resume_reassignments(active)
     await active.deletion.go_on()
     await elect_leaders.legacy_preferred_election(active)
@@ -87,41 +93,58 @@ async def load(term: Term) -> dict[Partition, IsrRepair]:
     return repairs
 
 
-async def start_replicas(active: ActiveController, repairs: dict[Partition, IsrRepair]) -> None:
-    """The replica machine: the live go online, the rest offline.
+async def start_partitions(active: ActiveController, repairs: dict[Partition, IsrRepair]) -> None:
+    """The partition machine: everything without a live leader gets an election.
 
-    Those that restarted while no controller was watching come first: they must not hear of a
-    leadership that they may have lost.
+    Replicas that restarted while no controller was watching leave the ISRs first: they must not be
+    elected, nor hear of a leadership that they may have lost.
     """
     term = active.term
     context = term.context
+    for partition in context.partitions():
+        tp = partition.tp
+        for replica in partition.assignment.replicas:
+            is_online = context.brokers.is_replica_online(tp, replica)
+            context.replicas.set_state(tp, replica, replica_states.initial(is_online))
+    if repairs:
+        term.note(f"replicas restarted unseen in {len(repairs)} partitions")
+        await active.replicas.move(
+            [
+                (partition.tp, replica)
+                for partition, repair in repairs.items()
+                for replica in repair.leaving
+                if replica in partition.assignment.replicas
+            ],
+            replica_states.OFFLINE,
+        )
+    for partition in context.partitions():
+        leader_and_isr = partition.leader_and_isr
+        state = partition_states.initial(
+            leader_and_isr is not None,
+            leader_and_isr is not None
+            and context.brokers.is_replica_online(partition.tp, leader_and_isr.leader),
+        )
+        context.set_partition_state(partition, state)
+    await brokers.retry_offline(active)
+
+
+async def start_replicas(active: ActiveController, repairs: dict[Partition, IsrRepair]) -> None:
+    """The replica machine: those that are gone go offline, and the live hear, once, whom to
+    follow."""
+    context = active.term.context
     online: list[Replica] = []
     offline: list[Replica] = []
     for partition in context.partitions():
         tp = partition.tp
         for replica in partition.assignment.replicas:
             is_online = context.brokers.is_replica_online(tp, replica)
-            context.replicas.set_state(tp, replica, replica_states.initial(is_online))
             (online if is_online else offline).append((tp, replica))
-    judged = {
-        partition: repair
-        for partition, repair in repairs.items()
-        if not context.is_queued_for_deletion(partition.tp.topic)
-    }
-    leaving = [
-        (partition.tp, replica)
-        for partition, repair in judged.items()
-        for replica in repair.leaving
-        if replica in partition.assignment.replicas
-    ]
-    if judged:
-        term.note(f"replicas restarted unseen in {len(judged)} partitions")
-        await active.replicas.move(leaving, replica_states.OFFLINE)
-    await active.replicas.move(offline, replica_states.OFFLINE)
-    await _raise_epochs(
-        active, [partition for partition, repair in judged.items() if repair.raise_epoch]
-    )
-    await active.replicas.move(online, replica_states.ONLINE)
+    async with active.term.control_requests():
+        await active.replicas.move(offline, replica_states.OFFLINE)
+        await _raise_epochs(
+            active, [partition for partition, repair in repairs.items() if repair.raise_epoch]
+        )
+        await active.replicas.move(online, replica_states.ONLINE)
 
 
 async def _raise_epochs(active: ActiveController, partitions: list[Partition]) -> None:
@@ -132,20 +155,6 @@ async def _raise_epochs(active: ActiveController, partitions: list[Partition]) -
         if partition.leader_and_isr is not None
         and partition.leader_and_isr.controller_epoch != active.term.context.epoch
     )
-
-
-async def start_partitions(active: ActiveController) -> None:
-    """The partition machine: everything without a live leader gets an election."""
-    context = active.term.context
-    for partition in context.partitions():
-        leader_and_isr = partition.leader_and_isr
-        state = partition_states.initial(
-            leader_and_isr is not None,
-            leader_and_isr is not None
-            and context.brokers.is_replica_online(partition.tp, leader_and_isr.leader),
-        )
-        context.set_partition_state(partition, state)
-    await brokers.retry_offline(active)
 
 
 async def _resume_reassignments(active: ActiveController) -> None:

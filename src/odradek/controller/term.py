@@ -125,6 +125,8 @@ class Term:
             self._on_response,
             host.on_reach,
         )
+        # Of the operation that is under way.
+        self._requests: RequestBatch | None = None
         # Partitions being reassigned whose state was written and not yet looked at.
         self.changed_states: set[TopicPartition] = set()
         # ISRs that shrank, the leader and who was lost: what the moves of plans are paced by.
@@ -166,17 +168,20 @@ class Term:
 
     @asynccontextmanager
     async def control_requests(self) -> AsyncIterator[RequestBatch]:
-        """The control requests of one operation: sent when it succeeds, as one batch.
+        """The control requests of one operation: sent when it succeeds, as one batch. What is done
+        within another operation goes out with that.
 
         If it fails before it has decided anything, its error goes to the caller; if after, the
         controller must resign.
         """
-        requests = RequestBatch(
+        outer = self._requests
+        requests = outer or RequestBatch(
             self.broker_id,
             self.context,
             self.config.inter_broker_listener_name,
             self.config.protocol,
         )
+        self._requests = requests
         try:
             yield requests
         except (ControllerMoved, StoreUnavailable):
@@ -185,7 +190,10 @@ class Term:
             if requests.is_empty:
                 raise
             raise RequestsNotSent(f"control requests were decided and not sent: {error}") from error
-        self._send(requests)
+        finally:
+            self._requests = outer
+        if outer is None:
+            self._send(requests)
 
     def _send(self, requests: RequestBatch) -> None:
         for message in requests.build():
