@@ -188,11 +188,15 @@ class DecoderSource:
         if not fields:
             self.add("pos = skip_tagged(buf, pos - 1)")
             return
-        self.add(f"t{level}, pos = varint(buf, pos - 1)")
-        self.add(f"for _ in range(t{level}):")
+        self.add("if n > 127:")
+        self.add("  n, pos = varint(buf, pos - 1)")
+        self.add("for _ in range(n):")
         self.depth += 1
-        self.add("tag, pos = varint(buf, pos)")
-        self.add("n, pos = varint(buf, pos)")
+        self.add("tag, n = buf[pos], buf[pos + 1]")
+        self.add("pos += 2")
+        self.add("if tag > 127 or n > 127:")
+        self.add("  tag, pos = varint(buf, pos - 2)")
+        self.add("  n, pos = varint(buf, pos)")
         self.add(f"end{level} = pos + n")
         self.refuse(f"end{level} > limit", "a tagged field that ends beyond the message")
         word = "if"

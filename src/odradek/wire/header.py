@@ -112,7 +112,7 @@ def decode_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
         (correlation_id,) = CORRELATION_ID.unpack_from(frame)
         position = CORRELATION_ID.size
         if has_tagged_response_header(cls, version):
-            position = skip_tagged(frame, position)
+            position = skip_tagged(frame, position) if frame[position] else position + 1
     except (UnpackError, IndexError) as error:
         raise DecodeError(f"response header: {error}") from error
     body = memoryview(frame)[position:]

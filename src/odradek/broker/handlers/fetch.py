@@ -8,7 +8,6 @@ listens. docs/spec/controller-and-replication.md section 5.5,
 docs/spec/interchange-with-apache-kafka.md section A.3, docs/spec/protocol-ladder.md section 2.6.
 """
 
-from itertools import groupby
 from uuid import UUID
 
 from odradek.broker.fetch_sessions import FetchSession
@@ -222,15 +221,20 @@ def _count(replicas: ReplicaManager, answers: list[PartitionAnswer], is_follower
 
 
 def _by_topic(answers: list[PartitionAnswer]) -> list[FetchableTopicResponse]:
-    def topic_of(answer: PartitionAnswer) -> tuple[str, UUID]:
-        """By name or by id, never both: a version has room for one."""
-        named = answer[0]
-        return ("", named.topic_id) if isinstance(named, NamedById) else (named.topic, NO_TOPIC_ID)
-
-    return [
-        FetchableTopicResponse(topic=name, topic_id=id, partitions=[data for _, data in group])
-        for (name, id), group in groupby(answers, topic_of)
-    ]
+    """The answers in their order. Topics are named by name or by id, never both: a version has room
+    for one."""
+    topics: list[FetchableTopicResponse] = []
+    last: tuple[str, UUID] | None = None
+    for named, data in answers:
+        topic = ("", named.topic_id) if isinstance(named, NamedById) else (named.topic, NO_TOPIC_ID)
+        if topic == last:
+            topics[-1].partitions.append(data)
+        else:
+            last = topic
+            topics.append(
+                FetchableTopicResponse(topic=topic[0], topic_id=topic[1], partitions=[data])
+            )
+    return topics
 
 
 def _withheld(
