@@ -484,10 +484,11 @@ def replace_segments_before_they_are_synced() -> Patches:
     original = _Cleaning._clean_group
 
     async def clean_group(self: _Cleaning, *arguments: Any) -> None:
-        offload, started = self._cleaner.offload, []
+        offload = self._cleaner.offload
+        started: list[asyncio.Future[Any]] = []
 
         async def begin(work: Callable[[], Any], /) -> None:
-            started.append(asyncio.create_task(offload(work)))
+            started.append(asyncio.ensure_future(offload(work)))
 
         with mock.patch.object(self._cleaner, "offload", begin):
             await original(self, *arguments)
