@@ -40,7 +40,7 @@ MOMENTS: dict[str, tuple[Callable[[], None], int]] = {
     "staged": (lambda: die_after(Staging, "_stage"), 0),
     "placed": (lambda: die_after(Staging, "_place"), 0),
     "put": (lambda: die_before(Table, "_make_durable"), 1),
-    "merged": (lambda: die_before(merging, "_sync_added"), 1),
+    "merged": (lambda: die_before(merging, "sync_added"), 1),
     "rewritten": (lambda: die_after(compaction, "_merged"), 1),
     "compacted": (lambda: die_after(compaction, "_rewrite"), 1),
 }

@@ -3,13 +3,16 @@
 import itertools
 import json
 import os
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 from tests.spark.tables.rows import NUMBERS, found, land, numbers, schema_of, written
 
@@ -17,8 +20,19 @@ from odradek.spark.errors import TableError
 from odradek.spark.tables import table as module
 from odradek.spark.tables.append import append
 from odradek.spark.tables.compaction import compact
+from odradek.spark.tables.inspection import check
 from odradek.spark.tables.location import Location
-from odradek.spark.tables.table import LAST_CHECKPOINT, TORN, Batch, Table, entries, mend
+from odradek.spark.tables.merge import merge
+from odradek.spark.tables.source import added_between
+from odradek.spark.tables.table import (
+    LAST_CHECKPOINT,
+    TORN,
+    Batch,
+    Table,
+    entries,
+    entry_name,
+    mend,
+)
 
 BATCHES = int(os.environ.get("ODRADEK_BATCHES", "36"))
 
@@ -226,19 +240,63 @@ def test_a_torn_entry_that_is_not_the_last_is_refused_by_name(tmp_path: Path, te
         numbers(tmp_path / "t")
 
 
-def test_a_torn_checkpoint_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tear", ["emptied", "cut", "zeroed"])
+@pytest.mark.parametrize("pointer", ["there", "torn", "absent"])
+def test_a_torn_checkpoint_is_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tear: str, pointer: str
+) -> None:
+    """Readers look for checkpoints by their names too, not only in the file that names the last."""
+    monkeypatch.setattr(module, "CHECKPOINT_VERSIONS", 3)
+    table = numbers(tmp_path / "t")
+    for batch in range(7):
+        land(table, batch, [batch])
+    log = tmp_path / "t" / "_delta_log"
+    earlier, torn = sorted(log.glob("0*.checkpoint.parquet"))
+    whole = torn.read_bytes()
+    torn.write_bytes({"emptied": b"", "cut": whole[:100], "zeroed": bytes(len(whole))}[tear])
+    if pointer == "torn":
+        (log / LAST_CHECKPOINT).write_bytes(b"{")
+    elif pointer == "absent":
+        (log / LAST_CHECKPOINT).unlink()
+    assert f"{torn}: torn, put aside" in str(mend(table.location))
+    assert list(log.glob("0*.checkpoint.parquet")) == [earlier]
+    assert not (log / LAST_CHECKPOINT).exists()
+    assert mend(table.location) is None
+    assert land(numbers(tmp_path / "t"), 7, [7]).version == 8
+    assert found(tmp_path / "t") == list(range(8))
+
+
+def test_a_checkpoint_that_is_gone_is_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_VERSIONS", 3)
     table = numbers(tmp_path / "t")
     for batch in range(4):
         land(table, batch, [batch])
-    assert table.location.log is not None
-    (checkpoint,) = table.location.log.glob("*.checkpoint.parquet")
-    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
-    assert "_last_checkpoint: torn" in str(mend(table.location))
-    assert not (table.location.log / LAST_CHECKPOINT).exists()
+    log = tmp_path / "t" / "_delta_log"
+    (checkpoint,) = log.glob("0*.checkpoint.parquet")
     checkpoint.unlink()
+    assert f"{LAST_CHECKPOINT}: torn, put aside" in str(mend(table.location))
     assert land(numbers(tmp_path / "t"), 4, [4]).version == 5
     assert found(tmp_path / "t") == list(range(5))
+
+
+def test_mending_takes_an_entry_that_a_writer_removes_meanwhile_for_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verb mends while a pipeline cleans up what its history does not need."""
+    table = numbers(tmp_path / "t")
+    for batch in range(2):
+        land(table, batch, [batch])
+    listed = module.entries
+
+    def removed_after(log: Path) -> list[Path]:
+        found = listed(log)
+        (log / f"{0:020d}.json").unlink()
+        return found
+
+    monkeypatch.setattr(module, "entries", removed_after)
+    assert mend(table.location) is None
 
 
 def test_a_whole_table_needs_no_mending(tmp_path: Path) -> None:
@@ -367,6 +425,76 @@ def test_data_is_synced_before_the_put_and_the_entry_before_the_acknowledgement(
     directories = {file.parent.stat().st_ino for file in root.rglob("*.parquet")}
     assert placed | directories | {root.stat().st_ino} <= before
     assert after == [entry.stat().st_ino, entry.parent.stat().st_ino]
+
+
+def test_a_batch_that_is_found_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its driver may have been killed between the put and the sync, and Spark will not bring it
+    again. Nor has the killed one synced what a merge wrote."""
+    root = tmp_path / "t"
+    table = numbers(root)
+    with monkeypatch.context() as killed:
+        killed.setattr(module, "sync", lambda path: None)
+        land(table, 0, [1])
+        merge(table, Batch("r/s", 0), pa.table({"x": [2]}), ["x"])
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    log = root / "_delta_log"
+    for writer, version in (("q/s", 1), ("r/s", 2)):
+        (file,) = added_between(table.location, version - 1, version)
+        synced.clear()
+        assert land(table, 0, [9], writer=writer) == (None, 0)
+        assert synced == [
+            one.stat().st_ino for one in (root / file.path, root, log / entry_name(version), log)
+        ]
+        synced.clear()
+        assert merge(table, Batch(writer, 0), pa.table({"x": [9]}), ["x"]) == (None, 0)
+        assert len(synced) == 4
+
+
+@contextmanager
+def full_disk(bytes_left: int) -> Iterator[None]:
+    """No file grows beyond so many bytes: the system refuses the write, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("bytes_left", [0, 100, 3000])
+def test_a_full_disk_fails_the_batch_and_its_repetition_lands(
+    tmp_path: Path, bytes_left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While data files are written, while the entry is, and while the checkpoint after it is."""
+    monkeypatch.setattr(module, "CHECKPOINT_VERSIONS", 2)
+    root = tmp_path / "t"
+    table = numbers(root)
+    land(table, 0, [1])
+    staged = written(root, pa.table({"x": [2]}))
+
+    def write() -> list[module.DataFile]:
+        return [staged if bytes_left else written(root, pa.table({"x": [2]}))]
+
+    with full_disk(bytes_left), pytest.raises((OSError, DeltaError)):
+        append(table, Batch("q/s", 1), NUMBERS, write)
+    # The checkpoint comes after the commit.
+    rows = [1, 2] if bytes_left == 3000 else [1]
+    assert found(root) == rows
+    again = numbers(root)
+    assert land(again, 1, [2]).rows == 2 - len(rows)
+    with full_disk(100), pytest.raises((OSError, DeltaError)):
+        merge(again, Batch("q/s", 2), pa.table({"x": [3]}), ["x"])
+    assert found(root) == [1, 2]
+    assert merge(numbers(root), Batch("q/s", 2), pa.table({"x": [3]}), ["x"]).rows == 1
+    assert found(root) == [1, 2, 3]
+    assert not check(table.location).faults
 
 
 def test_hundreds_of_batches_keep_few_files_and_a_short_log(

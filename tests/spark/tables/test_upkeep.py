@@ -189,6 +189,16 @@ def test_an_upsert_replaces_what_has_its_keys(tmp_path: Path) -> None:
         merge(table, Batch("q/s", 2), repeated, keys)
 
 
+def test_an_upsert_does_not_lose_a_column_that_was_dropped_meanwhile(tmp_path: Path) -> None:
+    numbers(tmp_path / "t", schema_of(k="string"))
+    table = numbers(tmp_path / "t", schema_of(k="string", n="long"), new_columns="add")
+    rows = pa.table({"k": ["a"], "n": [1]})
+    assert merge(table, Batch("q/s", 0), rows, ["k"]).version == 2
+    restore(Table(table.location), 0)
+    with pytest.raises(TableError, match="t: column n was dropped meanwhile"):
+        merge(table, Batch("q/s", 1), rows, ["k"])
+
+
 def test_a_merge_never_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trap 9 of docs/spec/tables.md: with `max_spill_size` the library can hang for ever."""
     given: list[dict[str, object]] = []

@@ -8,14 +8,18 @@ failure tore in between.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from odradek.spark.errors import TableError
 from odradek.spark.tables.append import Landed
-from odradek.spark.tables.location import sync
-from odradek.spark.tables.table import Batch, Change, Table, actions_of, entry_name
+from odradek.spark.tables.table import (
+    Batch,
+    Change,
+    Table,
+    actions_of,
+    entry_name,
+    sync_added,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +48,8 @@ def merge(table: Table, batch: Batch, rows: "pa.Table", keys: Sequence[str]) -> 
                 source, matched, source_alias="s", target_alias="t", **properties
             )
             merger.when_matched_update_all().when_not_matched_insert_all().execute()
-            _sync_added(table, table.delta.version())
+            if (log := table.location.log) is not None:
+                sync_added(table.location, actions_of(log / entry_name(table.delta.version())))
 
         return change
 
@@ -74,22 +79,11 @@ def _as_table_has(table: Table, rows: "pa.Table") -> "pa.Table":
 
     schema = pa.schema(table.delta.schema().to_arrow())
     names = set(rows.column_names)
+    # Another may have changed the columns since the sink was started.
+    if dropped := sorted(names - set(schema.names)):
+        raise TableError(f"{table.location.uri}: column {', '.join(dropped)} was dropped meanwhile")
     columns = [
         rows[one.name].cast(one.type) if one.name in names else pa.nulls(rows.num_rows, one.type)
         for one in schema
     ]
     return pa.table(columns, names=schema.names)
-
-
-def _sync_added(table: Table, version: int) -> None:
-    root, log = table.location.root, table.location.log
-    if root is None or log is None:
-        return
-    added = [one["add"]["path"] for one in actions_of(log / entry_name(version)) if "add" in one]
-    directories: set[Path] = set()
-    for path in added:
-        file = root / unquote(path)
-        sync(file)
-        directories.add(file.parent)
-    for directory in directories:
-        sync(directory)

@@ -20,6 +20,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,9 +138,28 @@ class Table:
         return data_files(self.delta)
 
     def has(self, batch: Batch) -> bool:
-        """Whether the batch, or a later one of its writer, is in the version last seen."""
+        """Whether the batch, or a later one of its writer, is in the version last seen.
+
+        Then it is synced: who put it may have been killed before that, and by this answer Spark
+        will not bring it again."""
         seen = self.delta.transaction_version(batch.writer)
-        return seen is not None and seen >= batch.number
+        if seen is None or seen < batch.number:
+            return False
+        if self.location.log is not None:
+            self._sync_last_of(batch.writer, self.location.log)
+        return True
+
+    def _sync_last_of(self, writer: str, log: Path) -> None:
+        for entry in reversed(entries(log)):
+            try:
+                actions = actions_of(entry)
+            except FileNotFoundError:
+                return  # too old, and removed only since a later checkpoint is on disk
+            if any(action.get("txn", {}).get("appId") == writer for action in actions):
+                sync_added(self.location, actions)
+                sync(entry)
+                sync(log)
+                return
 
     # The one way to change it
 
@@ -287,7 +307,8 @@ def mend(location: Location) -> str | None:
     """Put aside the last log entry if a power failure tore it; says what was done.
 
     TableError for a torn entry that is not the last: what came after it was built on it. A living
-    writer's entry is never half there: it is linked from a finished file."""
+    writer's entry is never half there: it is linked from a finished file. So is a checkpoint, and
+    the entries that a torn one stands for are still there (rule 4)."""
     log = location.log
     if log is None or not log.is_dir():
         return None
@@ -298,17 +319,16 @@ def mend(location: Location) -> str | None:
                 f"{entry}: this log entry is torn, and it is not the last one; restore the file "
                 "from a copy"
             )
-    said = None
+    done = []
     if found and (why := _tear(location, found[-1])) is not None:
-        said = f"{found[-1]}: {why}; put aside, its batch was never acknowledged"
+        done.append(f"{found[-1]}: {why}; put aside, its batch was never acknowledged")
         _put_aside(found[-1])
-    pointer = log / LAST_CHECKPOINT
-    if pointer.exists() and not _names_a_checkpoint(pointer):
-        said = said or f"{pointer}: torn, put aside"
-        _put_aside(pointer)
-    if said is not None:
-        logger.warning("%s", said)
-    return said
+    for file in _torn_checkpoint(log):
+        done.append(f"{file}: torn, put aside")
+        _put_aside(file)
+    for line in done:
+        logger.warning("%s", line)
+    return "\n".join(done) or None
 
 
 def entries(log: Path) -> list[Path]:
@@ -331,11 +351,22 @@ def actions_of(entry: Path) -> list[dict[str, Any]]:
 
 
 def is_whole(entry: Path) -> bool:
-    """Whether every line of an entry says something."""
+    """Whether every line of an entry says something; or a writer has just removed it as too old."""
     try:
         return all(isinstance(action, dict) for action in actions_of(entry))
+    except FileNotFoundError:
+        return True
     except ValueError:
         return False
+
+
+def sync_added(location: Location, actions: Iterable[Mapping[str, Any]]) -> None:
+    """Sync the data files that a version added, and the names of them."""
+    assert location.root is not None
+    files = [location.root / unquote(one["add"]["path"]) for one in actions if "add" in one]
+    for path in (*files, *{file.parent for file in files}):
+        with suppress(FileNotFoundError):  # rewritten by a later version, and vacuumed
+            sync(path)
 
 
 def _tear(location: Location, entry: Path) -> str | None:
@@ -360,15 +391,32 @@ def _ends_whole(file: Path) -> bool:
         return data.read() == b"PAR1"
 
 
-def _names_a_checkpoint(pointer: Path) -> bool:
+def _torn_checkpoint(log: Path) -> list[Path]:
+    """What is torn of the newest checkpoint, which readers look for with and without the file that
+    names it; and that file, if there is no such checkpoint."""
+    checkpoints = list(log.glob("[0-9]*.checkpoint*.parquet"))
+    newest = max((file.name[:20] for file in checkpoints), default="")
+    torn = [file for file in checkpoints if file.name.startswith(newest) and not _is_parquet(file)]
+    pointer = log / LAST_CHECKPOINT
+    try:
+        named = f"{json.loads(pointer.read_text())['version']:020d}"
+    except FileNotFoundError:
+        return torn
+    except (ValueError, KeyError, TypeError):
+        return [*torn, pointer]
+    is_there = any(file.name.startswith(named) for file in checkpoints if file not in torn)
+    return torn if is_there else [*torn, pointer]
+
+
+def _is_parquet(file: Path) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        version = json.loads(pointer.read_text())["version"]
-        parts = list(pointer.parent.glob(f"{version:020d}.checkpoint*.parquet"))
-        return bool(parts) and all(pq.read_metadata(part) is not None for part in parts)
-    except (ValueError, KeyError, TypeError, pa.ArrowException, OSError):
+        return pq.read_metadata(file) is not None
+    except FileNotFoundError:
+        return True  # a writer has just removed it as too old
+    except (pa.ArrowException, OSError):
         return False
 
 
