@@ -1,6 +1,7 @@
 """`odradek table`: what each verb says, to people and to programs."""
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,45 @@ for verb in {VERBS}:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("show --storage X", "'X' is not of the form NAME=VALUE"),
+        ("show --limit 0", "0 is not in the range x>=1"),
+        ("show --version 1 --at 2026-01-01", "--version and --at exclude each other"),
+        ("compact --target-mb 0", "0 is not in the range x>=1"),
+        ("compact --min-files 1", "1 is not in the range x>=2"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(root: Path, verb: str, said: str) -> None:
+    name, *options = verb.split()
+    done = run(name, root, *options)
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_a_path_that_cannot_be_a_table(root: Path) -> None:
+    file = root / "file"
+    file.touch()
+    for path, said in ((file, "is a file"), ("s3://", "names no bucket")):
+        done = run("info", path)
+        assert done.exit_code == 1
+        assert done.output.startswith(f"Error: {path}")
+        assert said in done.output
+
+
+def test_a_full_disk_is_one_line(root: Path) -> None:
+    # No file grows: the system refuses the write, as on a full disk.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        refused = [run("compact", root), run("restore", root, "--version", 1)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    for done in refused:
+        assert done.exit_code == 1
+        assert done.output.startswith("Error: ")
+        assert "File too large" in done.output
+    assert run("check", root).exit_code == 0

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from odradek.cli.table import amount, compacted, compaction_options
+
 if TYPE_CHECKING:
     from odradek.spark.pipeline.runner import Run
     from odradek.spark.pipeline.spec import Pipeline
@@ -183,11 +185,11 @@ def _summarise(running: "Run") -> None:
 @pipeline.command(epilog="Example: odradek pipeline compact clicks.toml")
 @FILE
 @click.option("--sink", "sinks", multiple=True, help="Only this table; may be repeated.")
-@click.option("--target-mb", default=128, show_default=True, help="The size of a file to aim at.")
-@click.option("--min-files", default=8, show_default=True, help="Rewrite no fewer than this.")
+@compaction_options
 def compact(file: Path, sinks: tuple[str, ...], target_mb: int, min_files: int) -> None:
     """Rewrite the small files of a pipeline's tables as few, while it may be running."""
-    from odradek.cli.table import amount, compacted
+    from deltalake.exceptions import DeltaError
+
     from odradek.spark.errors import TableError
     from odradek.spark.tables.location import Location
     from odradek.spark.tables.table import Table, mend
@@ -202,11 +204,12 @@ def compact(file: Path, sinks: tuple[str, ...], target_mb: int, min_files: int) 
             click.echo(f"{name}: nothing has landed in {location.uri} yet")
             continue
         try:
-            mend(location)
+            if (said := mend(location)) is not None:
+                click.echo(said, err=True)
             table = Table(location)
             before = table.data_files()
             compacted(table, target_mb, min_files)
             table.refresh()
             click.echo(f"{name}: {amount(before)} became {amount(table.data_files())}")
-        except (TableError, OSError) as error:
+        except (TableError, DeltaError, OSError) as error:
             raise click.ClickException(str(error)) from None

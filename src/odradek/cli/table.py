@@ -1,6 +1,7 @@
 """`odradek table`: look at Delta tables and keep them in order, without Spark."""
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,43 @@ MEGABYTE = 1024 * 1024
 INSTALL = 'tables need more than a broker does: pip install "odradek[table]"'
 ROWS_SHOWN = 20
 PATH = click.argument("path")
+
+
+def _settings(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    for value in values:
+        if not re.fullmatch(r"[^=]+=.*", value):
+            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", context, option)
+    return dict(value.split("=", 1) for value in values)
+
+
 STORAGE = click.option(
-    "--storage", multiple=True, metavar="NAME=VALUE", help="A setting of the store, for s3://."
+    "--storage",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_settings,
+    help="A setting of the store, for s3://.",
 )
+
+
+def compaction_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The size of a file to aim at, and how few are left alone."""
+    least = click.option(
+        "--min-files",
+        type=click.IntRange(min=2),
+        default=8,
+        show_default=True,
+        help="Rewrite no fewer than this.",
+    )
+    target = click.option(
+        "--target-mb",
+        type=click.IntRange(min=1),
+        default=128,
+        show_default=True,
+        help="The size of a file to aim at.",
+    )
+    return target(least(command))
 
 
 @click.group(epilog=examples("odradek table info lake/clicks"))
@@ -34,21 +69,20 @@ def _verb(command: Callable[..., None]) -> Callable[..., None]:
     @STORAGE
     @json_option
     @functools.wraps(command)
-    def run(path: str, storage: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    def run(path: str, storage: dict[str, str], as_json: bool, **options: Any) -> None:
+        from odradek.spark.tables.location import Location
+
+        try:
+            import pyarrow  # noqa: F401  # what data files are read with
+            from deltalake.exceptions import DeltaError
+        except ModuleNotFoundError:
+            raise click.ClickException(INSTALL) from None
         from odradek.spark.errors import TableError
 
         try:
-            from odradek.spark.tables.location import Location
-
-            settings = dict(one.split("=", 1) for one in storage)
-            command(Location.of(path, settings), as_json, **options)
-        except TableError as error:
-            raise click.ClickException(str(error)) from None
-        except ModuleNotFoundError as error:
-            if error.name not in ("deltalake", "pyarrow"):
-                raise
-            raise click.ClickException(INSTALL) from None
-        except ValueError as error:
+            command(Location.of(path, storage), as_json, **options)
+        except (TableError, DeltaError, OSError, ValueError) as error:
+            # The library's own errors: a disk that is full, a directory that may not be written.
             raise click.ClickException(str(error)) from None
 
     return run
@@ -121,7 +155,13 @@ def history(location: "Location", as_json: bool, limit: int | None) -> None:
 @table.command(epilog=examples("odradek table show lake/clicks --version 12 --limit 5"))
 @click.option("--version", type=int, help="As it was in this version.")
 @click.option("--at", metavar="TIME", help="As it was at this time, such as 2026-01-31T12:00:00Z.")
-@click.option("--limit", default=ROWS_SHOWN, show_default=True, help="Print at most so many rows.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=ROWS_SHOWN,
+    show_default=True,
+    help="Print at most so many rows.",
+)
 @_verb
 def show(
     location: "Location", as_json: bool, version: int | None, at: str | None, limit: int
@@ -131,6 +171,8 @@ def show(
 
     from odradek.spark.tables.inspection import at_version
 
+    if version is not None and at is not None:
+        raise click.UsageError("--version and --at exclude each other")
     found = at_version(location, version, at)
     rows = _rows(found, limit)
     if as_json:
@@ -156,8 +198,7 @@ def _rows(table: "Table", limit: int) -> list[dict[str, Any]]:
 
 
 @table.command(epilog=examples("odradek table compact lake/clicks --sort-by user"))
-@click.option("--target-mb", default=128, show_default=True, help="The size of a file to aim at.")
-@click.option("--min-files", default=8, show_default=True, help="Rewrite no fewer than this.")
+@compaction_options
 @click.option("--sort-by", multiple=True, metavar="COLUMN", help="Sort within each file.")
 @_verb
 def compact(

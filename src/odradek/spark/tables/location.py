@@ -15,6 +15,7 @@ from odradek.spark.errors import TableError
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 S3 = "s3"
+WHERE = "a table is a local directory or s3://bucket/prefix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,14 @@ class Location:
         scheme = SCHEME.match(text)
         if scheme is None or scheme[1].lower() == "file":
             local = re.sub(r"^file:(//)?", "", text, flags=re.IGNORECASE)
-            return cls(str(Path(local).resolve()))
+            directory = Path(local).resolve()
+            if directory.exists() and not directory.is_dir():
+                raise TableError(f"{path} is a file; {WHERE}")
+            return cls(str(directory))
         if scheme[1].lower() != S3:
-            raise TableError(f"{path}: a table is a local directory or s3://bucket/prefix")
+            raise TableError(f"{path}: {WHERE}")
+        if not text.partition("://")[2].strip("/"):
+            raise TableError(f"{path}: names no bucket; {WHERE}")
         from_environment = {
             name: value for name, value in os.environ.items() if name.startswith("AWS_")
         }
