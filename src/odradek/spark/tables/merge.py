@@ -45,7 +45,13 @@ def merge(table: Table, batch: Batch, rows: "pa.Table", keys: Sequence[str]) -> 
 
         def change(**properties: Any) -> None:
             merger = table.delta.merge(
-                source, matched, source_alias="s", target_alias="t", **properties
+                source,
+                matched,
+                source_alias="s",
+                target_alias="t",
+                # With it the library would not skip files by the range of the keys.
+                streamed_exec=False,
+                **properties,
             )
             merger.when_matched_update_all().when_not_matched_insert_all().execute()
             if (log := table.location.log) is not None:
