@@ -82,10 +82,17 @@ def is_connection_option(name: str) -> bool:
 
 
 def refuse_unknown(given: Mapping[str, str], names: Iterable[str]) -> None:
-    """OptionError for an unknown name, with the nearest known one."""
-    known = {name.lower(): name for name in (*names, *JAVA_CLIENT, CONFIG_FILE)}
+    """OptionError for a name that is neither among these nor a setting of Kafka's client."""
+    refuse_names(given, (*names, *JAVA_CLIENT, CONFIG_FILE), SECURITY)
+
+
+def refuse_names(
+    given: Mapping[str, str], names: Iterable[str], prefixes: tuple[str, ...] = ()
+) -> None:
+    """OptionError for a name that is not among these, with the nearest of them."""
+    known = {name.lower(): name for name in names}
     for name in given:
-        if name in known or name.startswith(SECURITY):
+        if name in known or name.startswith(prefixes):
             continue
         near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
         hint = f"; did you mean {known[near[0]]}?" if near else ""

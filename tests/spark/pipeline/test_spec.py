@@ -107,7 +107,7 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
             ":4: source: unknown option .* did you mean",
         ),
         ('topics = ["a", "b"]', 'topics = "a"', r":6: source.topics: must be a list such as"),
-        ('topics = ["a", "b"]', "", ":4: source: exactly one of subscribe"),
+        ('topics = ["a", "b"]', "", ":4: source: topics or a pattern must say what to read"),
         ('"30 seconds"', '"soon"', ':8: source.watermark.delay: a time such as "30 seconds"'),
         ('format = "json"', 'format = "xml"', ":10: source.decode.format: must be json, csv, avro"),
         ('schema = "page string, at timestamp"', "", ":9: source.decode: json needs a schema"),
@@ -200,6 +200,11 @@ def test_an_address_with_a_scheme_is_not_a_path() -> None:
         ),
         ('bootstrap = "h:1"', "", "kafka.bootstrap.servers must be given"),
         ('bootstrap = "h:1"', 'bootstrap = "h:1"\ntrigger = "now"', ":3: trigger: .*available-now"),
+        (
+            '"spark.sql.shuffle.partitions" = 4',
+            "spark.sql.shuffle.partitions = 4",
+            ":36: spark.spark: is a table; a name with dots is written in quotes",
+        ),
         ("[[step]]", "[step]", "step: must be written as"),
         ("[[source]]", "[[source]", "clicks.toml: .*line 4"),
     ],
@@ -235,6 +240,27 @@ def test_what_a_stream_is_joined_with() -> None:
         ("user string", "user strng", "source.schema: column user: there is no type strng"),
         ('path = "people.csv"', "", "source.path: is missing"),
         ("static = true", 'topics = ["a"]', "source.topics: means nothing to table, only to topic"),
+        (
+            "static = true",
+            "options = { maxVersionPerTrigger = 1 }",
+            "source.options: .*did you mean maxVersionsPerT",
+        ),
+        (
+            "static = true",
+            "options = { maxVersionsPerTrigger = 0 }",
+            "maxVersionsPerTrigger must be a number of 1 or more, got '0'",
+        ),
+        (
+            "static = true",
+            'options = { startingVersion = "soon" }',
+            "startingVersion must be a number of 0 or more, got 'soon'",
+        ),
+        (
+            "static = true",
+            "static = true\noptions = { startingVersion = 3 }",
+            "unknown option startingversion",
+        ),
+        ('path = "lake/pages"', 'path = "gs://b/c"', "source.path: .*local directory or s3"),
     ):
         with pytest.raises(SpecError, match=message):
             parse(GOOD.replace("[[step]]", f"{STATIC.replace(old, new)}\n[[step]]"), FILE)

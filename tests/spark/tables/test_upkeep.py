@@ -20,7 +20,7 @@ from tests.spark.tables.rows import (
     written,
 )
 
-from odradek.spark.errors import TableError
+from odradek.spark.errors import OptionError, TableError
 from odradek.spark.tables import table as table_module
 from odradek.spark.tables.append import append, partition_values
 from odradek.spark.tables.arrow_writer import directory_of
@@ -35,7 +35,7 @@ from odradek.spark.tables.retention import (
     seconds,
     vacuum,
 )
-from odradek.spark.tables.source import added_between
+from odradek.spark.tables.source import TableSource, added_between
 from odradek.spark.tables.table import Batch, DataFile, Table
 
 MB = 1024 * 1024
@@ -384,3 +384,25 @@ def test_what_versions_added_without_what_was_rewritten(tmp_path: Path) -> None:
     (tmp_path / "t" / "_delta_log" / f"{3:020d}.json").unlink()
     with pytest.raises(TableError, match="version 3 is not kept any more"):
         added_between(table.location, 1, 4)
+
+
+def test_options_of_a_table_as_a_source_are_checked(tmp_path: Path) -> None:
+    numbers(tmp_path / "t")
+    path = str(tmp_path / "t")
+
+    def source(**options: str) -> TableSource:
+        return TableSource({"path": path, **options})
+
+    schema = source().schema()
+    assert schema.fieldNames() == ["x"]
+    assert source(version="0").reader(schema).partitions()
+    assert source(startingversion="latest").streamReader(schema).initialOffset() == {"version": 0}
+    for options, said in (
+        ({"maxVersionPerTrigger": "1"}, "unknown option .*; did you mean maxVersionsPerTrigger"),
+        ({"maxVersionsPerTrigger": "0"}, "must be a number of 1 or more, got '0'"),
+        ({"startingVersion": "-1"}, "startingVersion must be a number of 0 or more, got '-1'"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            source(**options).streamReader(schema)
+    with pytest.raises(OptionError, match="unknown option startingversion"):
+        source(startingVersion="1").reader(schema)

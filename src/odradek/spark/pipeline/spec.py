@@ -20,6 +20,7 @@ from odradek.spark.pipeline.toml_lines import Lines
 from odradek.spark.pipeline.toml_lines import Path as Where
 from odradek.spark.tables.location import Location
 from odradek.spark.tables.schema import NEW_COLUMNS, REFUSE
+from odradek.spark.tables.source_options import PATH, STORAGE, table_options
 
 # What can be decoded and where it can go, each with the fields that only it heeds.
 FORMATS = {
@@ -282,20 +283,19 @@ class _Reader:
             self._check_ddl(table, schema)
         path = self._local(table.text("path"))
         options = table.texts("options")
-        if kind == "table":
-            self._location(table, path)
-            stored = table.texts("storage").items()
-            options |= {f"storage.{name}": value for name, value in stored}
         static = kind != "table" or table.flag("static")
+        if kind == "table":
+            stored = table.texts("storage").items()
+            options |= {f"{STORAGE}{name}": value for name, value in stored}
+            try:
+                table_options({**options, PATH: path}, streaming=not static)
+            except TableError as error:
+                raise table.error("path", str(error)) from None
+            except OptionError as error:
+                raise table.error("options", str(error)) from None
         return Source(
             name, options, Decode("raw"), self._watermark(table), kind, path, schema, static
         )
-
-    def _location(self, table: "_Table", path: str) -> None:
-        try:
-            Location.of(path)
-        except TableError as error:
-            raise table.error("path", str(error)) from None
 
     def _check_ddl(self, table: "_Table", schema: str) -> None:
         try:
@@ -318,6 +318,9 @@ class _Reader:
             options["subscribe"] = ",".join(topics)
         if pattern := table.text("pattern", ""):
             options["subscribePattern"] = pattern
+        named = {"subscribe", "subscribepattern", "assign"}
+        if not named & {name.lower() for name in options}:
+            raise self.error(table.where, "topics or a pattern must say what to read")
         try:
             source_options(options, streaming=True)
         except OptionError as error:
@@ -428,7 +431,10 @@ class _Reader:
         return sink
 
     def _check_table(self, table: "_Table", sink: Sink) -> None:
-        self._location(table, sink.path)
+        try:
+            Location.of(sink.path)
+        except TableError as error:
+            raise table.error("path", str(error)) from None
         if sink.mode == "update" and not sink.merge_on:
             raise table.error("mode", 'update needs merge_on, such as merge_on = ["minute"]')
         if sink.merge_on and sink.mode != "update":
@@ -516,6 +522,10 @@ class _Table:
             raise self.error(name, "must be a table")
         settings: dict[str, str] = {}
         for key, value in values.items():
+            if isinstance(value, dict):
+                raise self._reader.error(
+                    (*self.where, name, key), "is a table; a name with dots is written in quotes"
+                )
             if not isinstance(value, str | int | float | bool):
                 raise self._reader.error((*self.where, name, key), f"cannot be {value!r}")
             settings[key] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.spark.tables.inspection import at_version
 from odradek.spark.tables.location import Location
+from odradek.spark.tables.source_options import STORAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,7 @@ def read_table(
     location = Location.of(path, storage)
     table = at_version(location, version, at)
     if location.root is None:
-        from odradek.spark.tables.source import STORAGE, TableSource
+        from odradek.spark.tables.source import TableSource
 
         spark.dataSource.register(TableSource)
         options = {f"{STORAGE}{name}": value for name, value in location.storage.items()}

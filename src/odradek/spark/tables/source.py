@@ -26,21 +26,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from odradek.spark.errors import OptionError, TableError, plainly
+from odradek.spark.errors import TableError, plainly
 from odradek.spark.tables.data import read_rows
 from odradek.spark.tables.inspection import at_version
 from odradek.spark.tables.location import Location
+from odradek.spark.tables.source_options import NAME, VERSION, TableOptions, table_options
 from odradek.spark.tables.table import DataFile, Table, entry_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NAME = "odradek-table"
-STORAGE = "storage."
-VERSION = "version"
-STARTING = "startingversion"
-LIMIT = "maxversionspertrigger"
-LATEST = "latest"
 BEFORE_ALL = -1
 
 
@@ -51,44 +46,18 @@ class TableSource(DataSource):
     def name(cls) -> str:
         return NAME
 
-    @property
-    def _location(self) -> Location:
-        given = dict(self.options.items())
-        if "path" not in given:
-            raise OptionError("say which table: load(path)")
-        storage = {
-            name.removeprefix(STORAGE): value
-            for name, value in given.items()
-            if name.startswith(STORAGE)
-        }
-        return Location.of(given["path"], storage)
-
     def schema(self) -> StructType:
         with plainly():
-            return StructType.fromJson(json.loads(Table(self._location).schema_text()))
+            table = Table(table_options(self.options, streaming=None).location)
+            return StructType.fromJson(json.loads(table.schema_text()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with plainly():
-            return TableReader(self._location, schema, self._number(VERSION))
+            return TableReader(table_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        starting = self.options.get(STARTING)
-        is_latest = starting == LATEST
-        return TableStream(
-            self._location,
-            schema,
-            None if is_latest else self._number(STARTING),
-            is_latest,
-            self._number(LIMIT),
-        )
-
-    def _number(self, name: str) -> int | None:
-        text = self.options.get(name)
-        if text is None:
-            return None
-        if not text.isdigit():
-            raise OptionError(f"{name} must be a number, got {text!r}")
-        return int(text)
+        with plainly():
+            return TableStream(table_options(self.options, streaming=True), schema)
 
 
 class FilePartition(InputPartition):
@@ -120,9 +89,9 @@ class _Files:
 class TableReader(_Files, DataSourceReader):
     """The whole table, as it is when the tasks are planned."""
 
-    def __init__(self, location: Location, schema: StructType, version: int | None) -> None:
-        super().__init__(location, schema)
-        self._version = version
+    def __init__(self, options: TableOptions, schema: StructType) -> None:
+        super().__init__(options.location, schema)
+        self._version = options.version
 
     def partitions(self) -> list[InputPartition]:
         with plainly():
@@ -134,18 +103,11 @@ class TableReader(_Files, DataSourceReader):
 class TableStream(_Files, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The versions of a table, one after the other."""
 
-    def __init__(
-        self,
-        location: Location,
-        schema: StructType,
-        starting: int | None,
-        is_latest: bool,
-        limit: int | None,
-    ) -> None:
-        super().__init__(location, schema)
-        self._starting = starting
-        self._is_latest = is_latest
-        self._limit = limit
+    def __init__(self, options: TableOptions, schema: StructType) -> None:
+        super().__init__(options.location, schema)
+        self._starting = options.starting
+        self._is_latest = options.is_latest
+        self._limit = options.limit
         self._table: Table | None = None
         self._target: int | None = None
         self._available_now = False
