@@ -22,14 +22,14 @@ def row(record: Record) -> dict[str, Any]:
 def test_a_message_with_the_largest_rows_is_within_its_limit() -> None:
     """Or a search would end, as one that takes too much memory, at a hostile record."""
     large = "\u202e" * 100_000
-    headers = [(large, large.encode())] * (HEADERS_MAX + 50)
+    headers = ((large, large.encode()),) * (HEADERS_MAX + 50)
     found = row(Record(0, 0, key=large.encode(), value=large.encode(), headers=headers))
     assert len(dumps([found] * FOUND_PER_MESSAGE)) < MESSAGE_BYTES_MAX
     assert len(found["headers"]) == HEADERS_MAX
 
 
 def test_the_headers_of_an_ordinary_record_are_whole() -> None:
-    headers = [(f"name-{number}", b"value %d" % number) for number in range(20)]
+    headers = tuple((f"name-{number}", b"value %d" % number) for number in range(20))
     found = row(Record(0, 0, key=b"k", value=b"v", headers=headers))["headers"]
     assert [(each["name"], each["value"]["text"]) for each in found] == [
         (name, value.decode()) for name, value in headers
