@@ -304,7 +304,7 @@ class TestJournalFeed:
         await events.aclose()
         assert feed.statistics()["followers"] == 0
 
-    async def test_catching_up_holds_up_nobody(self) -> None:
+    async def test_catching_up_does_not_hold_up_the_loop(self) -> None:
         journal = Journal(lambda: 7)
         feed = JournalFeed(journal, 5)
         for number in range(10 * TOGETHER):
