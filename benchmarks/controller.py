@@ -31,6 +31,7 @@ from odradek.wire.messages.leader_and_isr import (
 )
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataResponse
+from odradek.wire.schema import Request
 from odradek.wire.topics import TopicPartition
 
 BROKERS = 5
@@ -48,7 +49,8 @@ class StandIn:
     def __init__(self) -> None:
         self.on_lost: Callable[[], None] = lambda: None
 
-    async def request(self, message: ControlRequest, version: int) -> ControlResponse:
+    async def request(self, message: Request[ControlResponse], version: int) -> ControlResponse:
+        assert isinstance(message, ControlRequest)
         assert version == versions_for(ControllerConfig().protocol)[type(message)]
         message.encode(version)
         if isinstance(message, LeaderAndIsrRequest):

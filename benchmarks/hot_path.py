@@ -29,6 +29,7 @@ from confluent_kafka import Producer
 from benchmarks.replica import SMALL, check, connect, create, produce_request
 from odradek.testing.cluster import Cluster
 from odradek.wire.connection import Connection
+from odradek.wire.messages.produce import ProduceResponse
 
 PRODUCE_VERSION = 9
 WARM_UP = 500
@@ -158,7 +159,7 @@ async def one_at_a_time(cluster: Cluster, count: int = ONE_AT_A_TIME) -> float:
 async def pipelined(cluster: Cluster) -> float:
     connections: list[Connection] = [await connect(cluster, roles(cluster)[0])]
     request = produce_request(TOPIC, 0, SMALL, -1)
-    flying: list[Awaitable[object]] = []
+    flying: list[Awaitable[ProduceResponse]] = []
     for _ in range(PIPELINED):
         flying.append(connections[0].start(request, PRODUCE_VERSION))
         if len(flying) >= IN_FLIGHT:

@@ -19,10 +19,11 @@ from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from odradek.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from odradek.wire.records import Record, encode_batch
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 
 PRODUCE_VERSION = 7
 CREATE_TOPICS_VERSION = 4
@@ -101,8 +102,8 @@ def produce_request(topic: str, partition: int, batch: bytearray, acks: int) -> 
     )
 
 
-def check(response: object) -> None:
-    for topic in response.responses:  # type: ignore[attr-defined]  # a ProduceResponse
+def check(response: ProduceResponse) -> None:
+    for topic in response.responses:
         for partition in topic.partition_responses:
             assert partition.error_code == 0, partition
 
@@ -111,7 +112,7 @@ async def latency(cluster: Cluster, count: int = 3000) -> None:
     leader = cluster.leader("latency")
     assert leader is not None
     connection = await connect(cluster, leader)
-    asked: list[tuple[str, Message, int]] = [
+    asked: list[tuple[str, Request[Message], int]] = [
         ("a question and its answer (ApiVersions)", ApiVersionsRequest(), 0),
         ("produce acks=1", produce_request("latency", 0, SMALL, 1), PRODUCE_VERSION),
         ("produce acks=all, RF 3", produce_request("latency", 0, SMALL, -1), PRODUCE_VERSION),
@@ -125,7 +126,7 @@ async def latency(cluster: Cluster, count: int = 3000) -> None:
             begun = time.perf_counter()
             response = await connection.request(request, version)
             times.append((time.perf_counter() - begun) * 1000)
-            if isinstance(request, ProduceRequest):
+            if isinstance(response, ProduceResponse):
                 check(response)
         cpu = (cpu_s(cluster) - before) / count * 1e6
         times.sort()
@@ -145,7 +146,7 @@ async def throughput(cluster: Cluster, topic: str, partitions: int, total_mb: in
         assert leader is not None
         request = produce_request(topic, partition, LARGE, -1)
         connection = connections[leader]
-        flying: list[Awaitable[object]] = []
+        flying: list[Awaitable[ProduceResponse]] = []
         for _ in range(share):
             flying.append(connection.start(request, PRODUCE_VERSION))
             if len(flying) >= 5:

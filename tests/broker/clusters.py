@@ -19,7 +19,7 @@ from odradek.wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from odradek.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -27,6 +27,7 @@ from odradek.wire.messages.produce import (
     TopicProduceData,
 )
 from odradek.wire.records import Record, encode_batch
+from odradek.wire.schema import Buffer
 
 TURNS_MAX = 100_000
 
@@ -180,6 +181,12 @@ async def produce(
     response = await connection.request(request, version)
     answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
     return answer
+
+
+def records_of(data: PartitionData) -> Buffer:
+    """What was fetched: a decoder gives one view."""
+    assert data.records is not None and not isinstance(data.records, list)
+    return data.records
 
 
 def fetch_request(topic: str, offset: int = 0, **options: Any) -> FetchRequest:

@@ -56,8 +56,7 @@ async def create(
     connection: Connection, topic: CreatableTopic, version: int = 5, **options: Any
 ) -> CreatableTopicResult:
     request = CreateTopicsRequest(topics=[topic], **{"timeout_ms": 10_000, **options})
-    result: CreatableTopicResult = (await connection.request(request, version)).topics[0]
-    return result
+    return (await connection.request(request, version)).topics[0]
 
 
 async def test_api_versions_lists_what_is_served(tmp_path: Path) -> None:
@@ -228,20 +227,18 @@ async def test_only_the_controller_changes_topics(tmp_path: Path) -> None:
         connection = await made.connect(other.id)
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         assert (await create(connection, topic)).error_code == ErrorCode.NOT_CONTROLLER
-        for request, version in (
-            (DeleteTopicsRequest(topic_names=["t"], timeout_ms=100), 5),
-            (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2)]), 1),
-        ):
-            response = await connection.request(request, version)
-            results = getattr(response, "responses", None) or response.results
-            assert results[0].error_code == ErrorCode.NOT_CONTROLLER
-        for whole, version in (
-            (ElectLeadersRequest(topic_partitions=None), 1),
-            (AlterPartitionReassignmentsRequest(), 0),
-            (ListPartitionReassignmentsRequest(), 0),
-        ):
-            response = await connection.request(whole, version)
-            assert response.error_code == ErrorCode.NOT_CONTROLLER
+        delete = DeleteTopicsRequest(topic_names=["t"], timeout_ms=100)
+        (deleted,) = (await connection.request(delete, 5)).responses
+        assert deleted.error_code == ErrorCode.NOT_CONTROLLER
+        widen = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2)])
+        (widened,) = (await connection.request(widen, 1)).results
+        assert widened.error_code == ErrorCode.NOT_CONTROLLER
+        elected = await connection.request(ElectLeadersRequest(topic_partitions=None), 1)
+        assert elected.error_code == ErrorCode.NOT_CONTROLLER
+        altered = await connection.request(AlterPartitionReassignmentsRequest(), 0)
+        assert altered.error_code == ErrorCode.NOT_CONTROLLER
+        listed = await connection.request(ListPartitionReassignmentsRequest(), 0)
+        assert listed.error_code == ErrorCode.NOT_CONTROLLER
         metadata = await connection.request(MetadataRequest(topics=[]), 9)
         assert metadata.controller_id == made.controller.id
 
@@ -402,8 +399,8 @@ async def test_delete_records(tmp_path: Path) -> None:
             code = (await delete(internal, 0, partition))[0]
             assert code is ErrorCode.INVALID_TOPIC_EXCEPTION
         response = await connection.request(fetch_request("t", 3), 11)
-        code = response.responses[0].partitions[0].error_code
-        assert code == ErrorCode.OFFSET_OUT_OF_RANGE
+        fetched = response.responses[0].partitions[0]
+        assert fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         for broker in made.brokers.values():
             logs = [log for of, log in broker.logs.logs.items() if of.topic == "t"]
             assert logs[0].start_offset == 10
@@ -515,8 +512,8 @@ async def test_describe_log_dirs_and_producers(tmp_path: Path) -> None:
         request = DescribeProducersRequest(
             topics=[TopicRequest(name=name, partition_indexes=[0]) for name in ("none", "no/topic")]
         )
-        response = await connection.request(request, 0)
-        codes = [each.error_code for topic in response.topics for each in topic.partitions]
+        topics = (await connection.request(request, 0)).topics
+        codes = [each.error_code for topic in topics for each in topic.partitions]
         assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
@@ -563,21 +560,21 @@ async def test_reassignment_and_election(tmp_path: Path) -> None:
         assert await reassign([9]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert await reassign(target) is ErrorCode.NONE
         await until(lambda: list(controller.cache.partitions("t")[0].replicas) == target)
-        response = await connection.request(ListPartitionReassignmentsRequest(), 0)
-        assert response.topics == []
+        listed = await connection.request(ListPartitionReassignmentsRequest(), 0)
+        assert listed.topics == []
         elect = ElectLeadersRequest(
             election_type=0, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 5])]
         )
-        response = await connection.request(elect, 1)
+        elected = await connection.request(elect, 1)
         codes = {
             each.partition_id: ErrorCode(each.error_code)
-            for each in response.replica_election_results[0].partition_result
+            for each in elected.replica_election_results[0].partition_result
         }
         assert codes == {0: ErrorCode.NONE, 5: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert controller.cache.partitions("t")[0].leader == spare
         everything = ElectLeadersRequest(election_type=0, topic_partitions=None)
-        response = await connection.request(everything, 1)
-        assert response.replica_election_results == []
+        elected = await connection.request(everything, 1)
+        assert elected.replica_election_results == []
 
 
 async def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
@@ -613,13 +610,14 @@ async def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
 async def test_sasl_on_a_plaintext_listener_is_refused(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         connection = await made.connect(1)
-        for request, versions in (
-            (SaslHandshakeRequest(mechanism="PLAIN"), range(2)),
-            (SaslAuthenticateRequest(auth_bytes=b"\0user\0password"), range(3)),
-        ):
-            for version in versions:
-                response = await connection.request(request, version)
-                assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        handshake = SaslHandshakeRequest(mechanism="PLAIN")
+        for version in range(2):
+            agreed = await connection.request(handshake, version)
+            assert agreed.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        password = SaslAuthenticateRequest(auth_bytes=b"\0user\0password")
+        for version in range(3):
+            authenticated = await connection.request(password, version)
+            assert authenticated.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 async def test_there_is_no_authorizer(tmp_path: Path) -> None:

@@ -184,8 +184,7 @@ async def test_an_unexpected_error_is_logged_and_answered(
         assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         with pytest.raises(ConnectionError):
             await (await made.connect(1)).request(DescribeLogDirsRequest(topics=None), 2)
-        response = await connection.request(MetadataRequest(topics=[]), 9)
-        assert response.brokers
+        assert (await connection.request(MetadataRequest(topics=[]), 9)).brokers
         connection.send_no_response(produce_request("t", batch_of(b"a"), acks=0), 9)
         await until(lambda: connection.closed)
         caplog.clear()

@@ -70,8 +70,8 @@ async def test_a_request_without_the_brokers_epoch_is_refused_and_its_sender_nam
             assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
         # The first versions have no place for it.
         old = LeaderAndIsrRequest(controller_id=1, controller_epoch=controller_epoch)
-        response = await connection.request(old, 0)
-        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        refused = await connection.request(old, 0)
+        assert refused.error_code == ErrorCode.STALE_BROKER_EPOCH
         assert "refused" in caplog.text
         assert "'mallory'" in caplog.text
         assert "127.0.0.1" in caplog.text
@@ -174,8 +174,7 @@ async def test_alter_partition_over_the_wire_in_every_version(
             request = AlterPartitionRequest(
                 broker_id=leader.id, broker_epoch=leader.epoch, topics=[topic]
             )
-            response: AlterPartitionResponse = await connection.request(request, version)
-            return response
+            return await connection.request(request, version)
 
         def error(response: AlterPartitionResponse) -> ErrorCode:
             return ErrorCode(response.topics[0].partitions[0].error_code)
@@ -201,9 +200,10 @@ async def test_alter_partition_over_the_wire_in_every_version(
         assert (accepted.error_code, accepted.isr) == (0, [leader.id, others[1]])
         assert (accepted.leader_id, accepted.partition_epoch) == (leader.id, epoch + 1)
         standby = await made.connect(next(id for id in made.brokers if id != made.controller.id))
-        for request in (AlterPartitionRequest(broker_id=1), AllocateProducerIdsRequest()):
-            response = await standby.request(request, 0)
-            assert response.error_code == ErrorCode.NOT_CONTROLLER
+        altered = await standby.request(AlterPartitionRequest(broker_id=1), 0)
+        assert altered.error_code == ErrorCode.NOT_CONTROLLER
+        allocated = await standby.request(AllocateProducerIdsRequest(), 0)
+        assert allocated.error_code == ErrorCode.NOT_CONTROLLER
         block = await connection.request(
             AllocateProducerIdsRequest(broker_id=leader.id, broker_epoch=leader.epoch), 0
         )

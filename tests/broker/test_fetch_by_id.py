@@ -47,8 +47,7 @@ async def fetch(
         topics=list(topics),
         **fields,
     )
-    response: FetchResponse = await connection.request(request, version)
-    return response
+    return await connection.request(request, version)
 
 
 def found(response: FetchResponse) -> dict[tuple[str | UUID, int], PartitionData]:

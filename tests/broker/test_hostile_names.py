@@ -43,12 +43,12 @@ from odradek.wire.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 
 NAMES = ("../escaped", "t/../../escaped", "/escaped", "t/partitions", "..", ".", "a\0b", "a\nb", "")
 
 
-def requests_about(name: str) -> list[tuple[Message, int]]:
+def requests_about(name: str) -> list[tuple[Request[Message], int]]:
     topic = MetadataRequestTopic(name=name)
     wide = AlterableConfig(name="retention.ms", config_operation=0, value="1")
     moved = ReassignablePartition(partition_index=0, replicas=[1])

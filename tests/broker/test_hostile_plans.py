@@ -12,7 +12,6 @@ from odradek.wire.errors import ErrorCode
 from odradek.wire.header import encode_request
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
@@ -45,7 +44,7 @@ def move(
 async def ask(made: Cluster, message: AlterPartitionReassignmentsRequest) -> list[str]:
     """The error of the whole, or of each partition."""
     connection = await made.connect(1)
-    answer: AlterPartitionReassignmentsResponse = await connection.request(message, 0)
+    answer = await connection.request(message, 0)
     if answer.error_code:
         return [ErrorCode(answer.error_code).name]
     (topic,) = answer.responses

@@ -41,9 +41,9 @@ from odradek.wire.messages.list_offsets import (
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 
-Session = list[tuple[Message, int]]
+Session = list[tuple[Request[Message], int]]
 
 
 class StutteringSocket(socket.socket):

@@ -33,7 +33,7 @@ from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
-from odradek.wire.schema import Message, Struct
+from odradek.wire.schema import Message, Request, Struct
 
 K, Op, T = ApiKey, AclOperation, ResourceType
 USER = "User:alice"
@@ -91,9 +91,9 @@ class Case(NamedTuple):
     def served_version(self) -> int:
         return served_versions(self.key)[-1] if self.version is None else self.version
 
-    def request(self) -> Message:
+    def request(self) -> Request[Message]:
         request = build(APIS[self.key].request, self.fields)
-        assert isinstance(request, Message)
+        assert isinstance(request, Request)
         return request
 
 

@@ -16,6 +16,7 @@ from tests.broker.clusters import (
     fetch_request,
     produce,
     produce_request,
+    records_of,
     until,
 )
 
@@ -43,14 +44,19 @@ from odradek.wire.messages.delete_topics import DeleteTopicsRequest
 from odradek.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
 )
+from odradek.wire.messages.fetch import FetchResponse, PartitionData
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from odradek.wire.messages.metadata import MetadataRequest
-from odradek.wire.messages.produce import ProduceRequest
+from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.wire.messages.produce import ProduceRequest, ProduceResponse
 from odradek.wire.messages.sync_group import SyncGroupRequest
+from odradek.wire.schema import Request
 
 EXACT, DEFAULT, ANY = range(3)
+
+Throttled = DescribeClientQuotasResponse | FetchResponse | MetadataResponse | ProduceResponse
 
 
 async def alter(
@@ -85,6 +91,7 @@ async def describe(
     )
     response = await connection.request(request, 1)
     assert response.error_code == ErrorCode.NONE, response
+    assert response.entries is not None
     return {
         tuple((part.entity_type, part.entity_name) for part in entry.entity): {
             value.key: value.value for value in entry.values
@@ -245,7 +252,7 @@ def test_who_fetches_too_much_gets_nothing_until_it_has_waited(
             session_id = first.session_id
             await limited(made, {"client-id": "eager"}, consumer_byte_rate=10_000.0)
 
-            async def fetch(offset: int) -> tuple[int, list[Any]]:
+            async def fetch(offset: int) -> tuple[int, list[PartitionData]]:
                 nonlocal session_epoch
                 if session_epoch >= 0:
                     session_epoch += 1
@@ -260,7 +267,7 @@ def test_who_fetches_too_much_gets_nothing_until_it_has_waited(
 
             throttle_ms, found = await fetch(1)
             assert throttle_ms == 0
-            assert len(found[0].records) > 60_000
+            assert len(records_of(found[0])) > 60_000
             await produce(producer, "t", b"x" * 60_000)
             before = now()
             throttle_ms, found = await fetch(2)
@@ -268,7 +275,7 @@ def test_who_fetches_too_much_gets_nothing_until_it_has_waited(
             while not found:
                 throttle_ms, found = await fetch(2)
             assert 1 < now() - before < 14
-            assert (throttle_ms, len(found[0].records) > 60_000) == (0, True), "and is not lost"
+            assert (throttle_ms, len(records_of(found[0])) > 60_000) == (0, True), "and is not lost"
 
     virtually(story)
 
@@ -285,7 +292,7 @@ def test_a_fetch_larger_than_the_quota_still_gets_on(tmp_path: Path) -> None:
             while offset < 5:
                 response = await eager.request(fetch_request("t", offset), 11)
                 data = [part for topic in response.responses for part in topic.partitions]
-                offset += sum(1 for part in data for _ in scan(part.records))
+                offset += sum(1 for part in data for _ in scan(records_of(part)))
             assert now() < 60
 
     virtually(story)
@@ -300,12 +307,13 @@ def test_who_takes_too_much_of_the_brokers_time_waits(tmp_path: Path) -> None:
             # Virtual time stands still while code runs; let each look at the clock take 10 ms.
             ticks = itertools.count()
             broker.quotas._now = lambda: now() + next(ticks) * 0.01
-            for request, version in (
+            requests: tuple[tuple[Request[Throttled], int], ...] = (
                 (MetadataRequest(topics=[]), 9),  # answered at once
                 (produce_request("t", batch_of(b"v")), 9),  # at once, or when it is replicated
                 (fetch_request("t", 100, max_wait_ms=10), 11),  # waits
                 (DescribeClientQuotasRequest(), 1),  # a coroutine
-            ):
+            )
+            for request, version in requests:
                 answers = [await slow.request(request, version) for _ in range(12)]
                 assert answers[-1].throttle_time_ms > 0, request
                 assert all(answer.throttle_time_ms <= 1000 for answer in answers)

@@ -79,7 +79,7 @@ from odradek.wire.messages.produce import (
     TopicProduceData,
 )
 from odradek.wire.records import Record, encode_batch
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -556,7 +556,7 @@ async def test_an_idempotent_producer_needs_write_on_some_topic(
         assert (await alice.request(request, 4)).error_code == 0
 
 
-async def answered(connection: Connection, request: Message, version: int) -> None:
+async def answered(connection: Connection, request: Request[Message], version: int) -> None:
     """Asks until a coordinator is there."""
     async with asyncio.timeout(30):
         while True:

@@ -15,7 +15,7 @@ from odradek.wire.messages.list_offsets import (
 )
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.reply import Now, Reply
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 
 COUNT = 50 * SLICE
 
@@ -77,7 +77,7 @@ LARGE = [
 
 @pytest.mark.parametrize(("request_", "version"), LARGE, ids=lambda value: type(value).__name__)
 async def test_a_large_request_leaves_turns_to_others(
-    tmp_path: Path, request_: Message, version: int
+    tmp_path: Path, request_: Request[Message], version: int
 ) -> None:
     async with cluster(tmp_path) as made:
         await made.create_topic("t")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.broker.clusters import Cluster, cluster, fetch_request, produce, until
+from tests.broker.clusters import Cluster, cluster, fetch_request, produce, records_of, until
 
 from odradek.broker.machine import Machine
 from odradek.broker.metadata_cache import MetadataCache
@@ -73,7 +73,7 @@ async def test_what_clients_and_followers_did_is_in_the_frames(tmp_path: Path) -
         size = leader.replicas.partitions[TopicPartition("hot", 0)].local_log.size_bytes
         for _ in range(2):
             response = await connection.request(fetch_request("hot"), 11)
-            assert len(response.responses[0].partitions[0].records) == size
+            assert len(records_of(response.responses[0].partitions[0])) == size
         assert await telemetry[1].publish()
         assert await telemetry[2].publish()
 

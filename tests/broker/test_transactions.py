@@ -26,6 +26,7 @@ from odradek.wire.messages.describe_configs import DescribeConfigsRequest, Descr
 from odradek.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek.wire.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.wire.messages.end_txn import EndTxnRequest
+from odradek.wire.messages.fetch import PartitionData
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek.wire.messages.list_offsets import (
@@ -47,7 +48,6 @@ from odradek.wire.messages.write_txn_markers import (
 )
 from odradek.wire.protocol_version import ProtocolVersion
 from odradek.wire.records import Record, encode_batch
-from odradek.wire.schema import Message
 from odradek.wire.topics import TopicPartition
 
 E = ErrorCode
@@ -56,7 +56,7 @@ REPLICAS = "kafka_server_replicamanager"
 LATEST, GREATEST = -1, -3
 
 
-async def accepted(connection: Connection, request: Message, version: int) -> None:
+async def accepted(connection: Connection, request: FindCoordinatorRequest, version: int) -> None:
     """Ask until there is no error."""
     while True:
         response = await connection.request(request, version)
@@ -90,7 +90,7 @@ class Transactional:
             transaction_timeout_ms=more.pop("timeout_ms", 60_000),
             **more,
         )
-        response: InitProducerIdResponse = await self.connection.request(request, version)
+        response = await self.connection.request(request, version)
         if not response.error_code:
             self.producer_id, self.epoch = response.producer_id, response.producer_epoch
             self.sequence = 0
@@ -195,15 +195,21 @@ class Transactional:
         transaction = self.made.brokers[1].transactions.describe("id")
         await until(lambda: transaction.state.is_complete)
 
-    async def fetch(self, isolation: int = 1, offset: int = 0) -> Any:
+    async def fetch(self, isolation: int = 1, offset: int = 0) -> PartitionData:
         request = fetch_request("t", offset, isolation_level=isolation)
         response = await self.connection.request(request, 11)
         return response.responses[0].partitions[0]
 
 
-def client_values(data: Any) -> list[bytes | None]:
+def client_values(data: PartitionData) -> list[bytes | None]:
     """Without the markers, which a client skips."""
     return [value for value in values_in(data.records) if value and len(value) < 6]
+
+
+def aborted_in(data: PartitionData) -> list[tuple[int, int]]:
+    """The producer and first offset of each aborted transaction."""
+    assert data.aborted_transactions is not None
+    return [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
 
 
 async def test_the_topic_is_created_when_it_is_first_needed(tmp_path: Path) -> None:
@@ -254,8 +260,7 @@ async def test_a_commit_and_an_abort_as_readers_see_them(tmp_path: Path) -> None
         assert await producer.end(False) is E.NONE
         await producer.settle()
         data = await producer.fetch()
-        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
-        assert aborted == [(producer.producer_id, 2)]
+        assert aborted_in(data) == [(producer.producer_id, 2)]
         assert await listed(producer, isolation=1) == 4
         assert (await producer.fetch(isolation=0)).aborted_transactions is None
 
@@ -304,7 +309,7 @@ async def test_aborted_transactions_are_named_up_to_what_is_returned(tmp_path: P
         request.topics[0].partitions[0].partition_max_bytes = 1
         response = await producer.connection.request(request, 11)
         data = response.responses[0].partitions[0]
-        assert [one.first_offset for one in data.aborted_transactions] == [0]
+        assert aborted_in(data) == [(producer.producer_id, 0)]
 
 
 async def test_a_fetch_that_waits_ends_with_the_transaction_before_it(tmp_path: Path) -> None:
@@ -320,8 +325,7 @@ async def test_a_fetch_that_waits_ends_with_the_transaction_before_it(tmp_path: 
         assert not fetching.done()
         assert await producer.end(False) is E.NONE
         data = (await fetching).responses[0].partitions[0]
-        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
-        assert aborted == [(producer.producer_id, 0)]
+        assert aborted_in(data) == [(producer.producer_id, 0)]
         assert data.last_stable_offset == data.high_watermark == 2
         assert len(values_in(data.records)) == 2, "the record, and the marker"
 
@@ -355,8 +359,7 @@ async def test_a_follower_serves_what_is_committed(tmp_path: Path) -> None:
         data = await follower.fetch()
         assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 7, 6)
         assert client_values(data) == [b"a", b"b", b"c"]
-        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
-        assert aborted == [(producer.producer_id, 2)]
+        assert aborted_in(data) == [(producer.producer_id, 2)]
         assert client_values(await follower.fetch(isolation=0))[-1] == b"open"
         # Either knows from its own log which transaction is open.
         request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
@@ -575,9 +578,9 @@ async def test_a_partition_that_is_not_loaded_is_waited_for(tmp_path: Path) -> N
         while (error := (await producer.init(id=loaded)).error_code) != E.NONE:
             assert error == E.COORDINATOR_LOAD_IN_PROGRESS
         assert await asked(producer) == {E.COORDINATOR_LOAD_IN_PROGRESS}
-        response = await producer.connection.request(ListTransactionsRequest(), 0)
-        assert response.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
-        assert response.transaction_states == []
+        found = await producer.connection.request(ListTransactionsRequest(), 0)
+        assert found.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert found.transaction_states == []
 
 
 @pytest.mark.parametrize(
@@ -829,8 +832,8 @@ async def test_listing_and_describing(tmp_path: Path) -> None:
         assert await shown() == [other], "expiring"
         transaction.pending = None
         describing = DescribeTransactionsRequest(transactional_ids=["id", "", "unknown"])
-        response = await connection.request(describing, 0)
-        known, *others = response.transaction_states
+        described = await connection.request(describing, 0)
+        known, *others = described.transaction_states
         assert (known.transaction_state, known.transaction_timeout_ms) == ("Ongoing", 60_000)
         assert [(each.topic, each.partitions) for each in known.topics] == [("t", [0])]
         assert [each.error_code for each in others] == [

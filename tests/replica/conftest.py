@@ -46,6 +46,7 @@ from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrTopicState,
 )
 from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -55,6 +56,7 @@ from odradek.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
 from odradek.wire.messages.stop_replica import (
@@ -248,7 +250,7 @@ class Node:
         return done
 
     def epochs(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        def found(topic: str, asked: Any) -> EpochEndOffset:
+        def found(topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
             try:
                 partition = self.replicas.partitions[TopicPartition(topic, asked.partition)]
                 epoch, end = partition.end_offset_for_epoch(
@@ -269,7 +271,7 @@ class Node:
         )
 
     def offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        def found(topic: str, asked: Any) -> ListOffsetsPartitionResponse:
+        def found(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
             try:
                 partition = self.replicas.partitions[TopicPartition(topic, asked.partition_index)]
                 answer = partition.offset_for_timestamp(

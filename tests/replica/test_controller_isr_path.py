@@ -17,6 +17,7 @@ from odradek.wire.api import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.alter_partition import (
     AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
     AlterPartitionResponse,
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
@@ -33,7 +34,7 @@ from odradek.wire.topics import TopicPartition
 T0 = TopicPartition("t", 0)
 THROUGH_CONTROLLER = replace(CONFIG, protocol=ProtocolVersion.V2_7_IV2)
 
-Answer = Callable[[Any, int], Any]
+Answer = Callable[[AlterPartitionRequest, int], Any]
 
 
 class ControllerSocket:
@@ -95,7 +96,11 @@ class ControllerSocket:
     # Answers
 
     def respond(
-        self, request: AlterPartitionRequest, of: Callable[[str, Any], Any]
+        self,
+        request: AlterPartitionRequest,
+        of: Callable[
+            [str, AlterPartitionRequestPartitionData], AlterPartitionResponsePartitionData
+        ],
     ) -> AlterPartitionResponse:
         return AlterPartitionResponse(
             topics=[
@@ -119,7 +124,9 @@ class ControllerSocket:
 
         return answer
 
-    async def accept(self, request: AlterPartitionRequest, number: int = 0) -> Any:
+    async def accept(
+        self, request: AlterPartitionRequest, number: int = 0
+    ) -> AlterPartitionResponse:
         """Writes as a controller does: under the version that the leader names."""
         written = {}
         for topic in request.topics:
@@ -132,7 +139,9 @@ class ControllerSocket:
                 store = next(iter(self.world.nodes.values())).store
                 written[tp] = await store.update_isr(tp, wanted)
 
-        def of(topic: str, each: Any) -> AlterPartitionResponsePartitionData:
+        def of(
+            topic: str, each: AlterPartitionRequestPartitionData
+        ) -> AlterPartitionResponsePartitionData:
             state = written[TopicPartition(topic, each.partition_index)]
             if state is None:
                 code = ErrorCode.INVALID_UPDATE_VERSION
@@ -195,7 +204,7 @@ def test_one_request_in_flight_and_the_rest_together(simulate: Simulation) -> No
         controller = await ControllerSocket(world).start()
         gate = asyncio.Event()
 
-        async def slow(request: Any, number: int) -> Any:
+        async def slow(request: AlterPartitionRequest, number: int) -> AlterPartitionResponse:
             await gate.wait()
             return await controller.accept(request)
 
@@ -240,7 +249,7 @@ def test_written_and_the_controller_died_before_it_answered(simulate: Simulation
     async def story(world: World) -> None:
         leader, puppet, controller = await led(world)
 
-        async def write_and_die(request: Any, number: int) -> Any:
+        async def write_and_die(request: AlterPartitionRequest, number: int) -> None:
             await controller.accept(request)
             for port in list(controller.ports):
                 port.close()
@@ -367,7 +376,7 @@ def test_one_partition_that_is_never_decided_does_not_hold_up_the_others(
         controller = await ControllerSocket(world).start()
         stuck, other = TopicPartition("stuck", 0), TopicPartition("t", 0)
 
-        async def answer(request: Any, number: int) -> Any:
+        async def answer(request: AlterPartitionRequest, number: int) -> AlterPartitionResponse:
             accepted = await controller.accept(request)
             for topic in accepted.topics:
                 if topic.topic_name == stuck.topic:

@@ -1,5 +1,8 @@
 """Every message in every version, there and back; and how values and versions get on."""
 
+import re
+import sys
+from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -7,6 +10,7 @@ from uuid import UUID
 import pytest
 from tests.wire.samples import MESSAGES, sample
 
+from odradek.wire.api import APIS, Api
 from odradek.wire.errors import DecodeError, EncodeError
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -77,6 +81,14 @@ def test_the_schema_makes_sense(message: type[Message]) -> None:
             assert field.first in message.VERSIONS or field.first == 0
             assert field.tag is None or field.first >= message.FLEXIBLE_FROM
             assert field.default is not None or field.nullable_since < 100
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_a_request_names_its_own_response(api: Api) -> None:
+    """What a caller's types rest on, and nothing at run time knows."""
+    module = Path(sys.modules[api.request.__module__].__file__ or "").read_text()
+    declared = rf"class {api.name}Request\(\s*Request\[\"{api.name}Response\"\]"
+    assert re.search(declared, module)
 
 
 def test_defaults_are_kafkas_and_lists_are_not_shared() -> None:

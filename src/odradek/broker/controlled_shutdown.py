@@ -96,7 +96,7 @@ async def _ask(broker: "Broker") -> tuple[int | None, str | None]:
             security=broker.security.inter_broker,
         )
         try:
-            response: ControlledShutdownResponse = await connection.request(
+            response = await connection.request(
                 ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.epoch), VERSION
             )
         finally:

@@ -19,7 +19,6 @@ from odradek.wire.api import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
-    AllocateProducerIdsResponse,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def make_producer_ids(broker: "Broker", config: ReplicaConfig) -> ProducerIds:
     broker.replicas.control_requests.metadata_listeners.append(channel.controller_may_have_moved)
 
     async def ask_controller() -> range:
-        response: AllocateProducerIdsResponse = await channel.request(
+        response = await channel.request(
             ApiKey.ALLOCATE_PRODUCER_IDS,
             0,
             lambda _: AllocateProducerIdsRequest(broker_id=broker.id, broker_epoch=broker.epoch),

@@ -40,7 +40,6 @@ from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 from odradek.wire.records import Record, encode_batch
@@ -371,7 +370,7 @@ class Publisher:
             timeout_ms=self._timeout_ms,
             topic_data=[TopicProduceData(name=tp.topic, partition_data=[data])],
         )
-        response: ProduceResponse = await connection.request(request, PRODUCE_VERSION)
+        response = await connection.request(request, PRODUCE_VERSION)
         found = [each for topic in response.responses for each in topic.partition_responses]
         return ErrorCode(found[0].error_code) if found else ErrorCode.UNKNOWN_SERVER_ERROR
 

@@ -15,18 +15,16 @@ from odradek.security.acls import (
     ResourceType,
 )
 from odradek.wire.errors import KafkaError, error_code
-from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.wire.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
-    DeleteAclsResponse,
 )
 from odradek.wire.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
-    DescribeAclsResponse,
 )
 
 __all__ = ["Acl", "Acls"]
@@ -61,7 +59,7 @@ class Acls:
                 for acl in acls
             ]
         )
-        response: CreateAclsResponse = await self._client.ask_any(request)
+        response = await self._client.ask_any(request)
         return {
             acl: outcome(result.error_code, result.error_message, acl.resource.name)
             for acl, result in zip(acls, response.results, strict=True)
@@ -77,7 +75,7 @@ class Acls:
             operation=wanted.operation,
             permission_type=wanted.permission,
         )
-        response: DescribeAclsResponse = await self._client.ask_any(request)
+        response = await self._client.ask_any(request)
         if response.error_code:
             raise KafkaError(error_code(response.error_code), response.error_message or "ACLs")
         return sorted(_acl(each, acl) for each in response.resources for acl in each.acls)
@@ -98,7 +96,7 @@ class Acls:
                 for each in filters
             ]
         )
-        response: DeleteAclsResponse = await self._client.ask_any(request)
+        response = await self._client.ask_any(request)
         deleted = []
         for result in response.filter_results:
             failed = outcome(result.error_code, result.error_message, "ACLs")

@@ -4,8 +4,8 @@ A call about many things answers for each: a `KafkaError`, or None where it went
 the first of them into an exception. A call about the cluster as a whole raises.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.metadata import Topic
@@ -34,13 +34,11 @@ from odradek.wire.messages import incremental_alter_configs as alter_messages
 from odradek.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
 from odradek.wire.messages.delete_records import (
@@ -49,18 +47,27 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest
 from odradek.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
 )
 from odradek.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from odradek.wire.schema import Message, Request
 from odradek.wire.topics import TopicPartition, group_by_topic, numbers_by_topic
+
+R = TypeVar("R", bound=Message)
+
+
+class HasErrorCode(Protocol):
+    """An element of a response."""
+
+    error_code: int
 
 
 class Admin:
@@ -126,9 +133,7 @@ class Admin:
             timeout_ms=self.timeout_ms,
             validate_only=validate_only,
         )
-        response: create_messages.CreateTopicsResponse = await self._ask_controller(
-            request, lambda answer: answer.topics
-        )
+        response = await self._ask_controller(request, lambda answer: answer.topics)
         return {
             topic.name: outcome(topic.error_code, topic.error_message, f"topic {topic.name!r}")
             for topic in response.topics
@@ -136,9 +141,7 @@ class Admin:
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, Outcome]:
         request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=self.timeout_ms)
-        response: DeleteTopicsResponse = await self._ask_controller(
-            request, lambda answer: answer.responses
-        )
+        response = await self._ask_controller(request, lambda answer: answer.responses)
         return {
             topic.name or "": outcome(
                 topic.error_code, topic.error_message, f"topic {topic.name!r}"
@@ -166,9 +169,7 @@ class Admin:
             timeout_ms=self.timeout_ms,
             validate_only=validate_only,
         )
-        response: CreatePartitionsResponse = await self._ask_controller(
-            request, lambda answer: answer.results
-        )
+        response = await self._ask_controller(request, lambda answer: answer.results)
         return {
             topic.name: outcome(topic.error_code, topic.error_message, f"topic {topic.name!r}")
             for topic in response.results
@@ -191,7 +192,9 @@ class Admin:
                 timeout_ms=self.timeout_ms,
             )
 
-        def read(response: DeleteRecordsResponse) -> Any:
+        def read(
+            response: DeleteRecordsResponse,
+        ) -> Iterator[tuple[TopicPartition, int, int]]:
             for topic in response.topics:
                 for part in topic.partitions:
                     partition = TopicPartition(topic.name, part.partition_index)
@@ -218,9 +221,7 @@ class Admin:
                 ],
                 include_documentation=documentation,
             )
-            response: describe_messages.DescribeConfigsResponse = await self._ask_owner(
-                node, request
-            )
+            response = await self._ask_owner(node, request)
             for result in response.results:
                 resource = Resource(ResourceType(result.resource_type), result.resource_name)
                 failed = outcome(result.error_code, result.error_message, _named(resource))
@@ -254,9 +255,7 @@ class Admin:
                 ],
                 validate_only=validate_only,
             )
-            response: alter_messages.IncrementalAlterConfigsResponse = await self._ask_owner(
-                node, request
-            )
+            response = await self._ask_owner(node, request)
             for result in response.responses:
                 resource = Resource(ResourceType(result.resource_type), result.resource_name)
                 results[resource] = outcome(
@@ -290,9 +289,7 @@ class Admin:
         request = reassign_messages.AlterPartitionReassignmentsRequest(
             timeout_ms=self.timeout_ms, plan_id=plan_id, strained_brokers=list(brokers)
         )
-        response: reassign_messages.AlterPartitionReassignmentsResponse = (
-            await self.client.ask_controller(request, lambda answer: answer.error_code)
-        )
+        response = await self.client.ask_controller(request, lambda answer: answer.error_code)
         _raise(response.error_code, response.error_message, "strained brokers")
 
     async def knows_plans(self) -> bool:
@@ -334,9 +331,7 @@ class Admin:
             plan_id=plan_id,
             plan_throttle=throttle,
         )
-        response: reassign_messages.AlterPartitionReassignmentsResponse = (
-            await self.client.ask_controller(request, lambda answer: answer.error_code)
-        )
+        response = await self.client.ask_controller(request, lambda answer: answer.error_code)
         _raise(response.error_code, response.error_message, "reassignment")
         return {
             TopicPartition(topic.name, part.partition_index): outcome(
@@ -373,9 +368,7 @@ class Admin:
         self, topics: list[ListPartitionReassignmentsTopics] | None
     ) -> ListPartitionReassignmentsResponse:
         request = ListPartitionReassignmentsRequest(topics=topics, timeout_ms=self.timeout_ms)
-        response: ListPartitionReassignmentsResponse = await self.client.ask_controller(
-            request, lambda answer: answer.error_code
-        )
+        response = await self.client.ask_controller(request, lambda answer: answer.error_code)
         _raise(response.error_code, response.error_message, "reassignments")
         return response
 
@@ -392,9 +385,7 @@ class Admin:
         request = elect_messages.ElectLeadersRequest(
             election_type=election, topic_partitions=topics, timeout_ms=self.timeout_ms
         )
-        response: elect_messages.ElectLeadersResponse = await self.client.ask_controller(
-            request, _election_error
-        )
+        response = await self.client.ask_controller(request, _election_error)
         _raise(response.error_code, None, "election")
         return {
             TopicPartition(result.topic, part.partition_id): outcome(
@@ -421,9 +412,7 @@ class Admin:
             ]
         results = {}
         for broker in sorted(metadata.nodes) if brokers is None else brokers:
-            response: DescribeLogDirsResponse = await self.client.ask(
-                broker, DescribeLogDirsRequest(topics=topics)
-            )
+            response = await self.client.ask(broker, DescribeLogDirsRequest(topics=topics))
             _raise(response.error_code, None, f"log directories of broker {broker}")
             results[broker] = [_log_dir(broker, result) for result in response.results]
         return results
@@ -451,7 +440,7 @@ class Admin:
                     for path, parts in directories.items()
                 ]
             )
-            response: AlterReplicaLogDirsResponse = await self.client.ask(broker, request)
+            response = await self.client.ask(broker, request)
             for result in response.results:
                 for part in result.partitions:
                     replica = TopicPartitionReplica(result.topic_name, part.partition_index, broker)
@@ -461,10 +450,12 @@ class Admin:
 
     # Who to ask
 
-    async def _ask_controller(self, request: Any, items: Any) -> Any:
+    async def _ask_controller(
+        self, request: Request[R], items: Callable[[R], Iterable[HasErrorCode]]
+    ) -> R:
         """The controller's answer to a request whose items each have an error code."""
 
-        def error_of(answer: Any) -> int:
+        def error_of(answer: R) -> int:
             codes = [item.error_code for item in items(answer)]
             moved = ErrorCode.NOT_CONTROLLER
             return moved if moved in codes else ErrorCode.NONE
@@ -479,7 +470,7 @@ class Admin:
             owners.setdefault(int(resource.name) if own else None, []).append(resource)
         return owners
 
-    async def _ask_owner(self, node: int | None, request: Any) -> Any:
+    async def _ask_owner(self, node: int | None, request: Request[R]) -> R:
         if node is None:
             return await self.client.ask_any(request)
         if node not in self.client.metadata.nodes:
@@ -521,7 +512,7 @@ def _election_error(answer: elect_messages.ElectLeadersResponse) -> int:
     return moved if moved in codes else answer.error_code
 
 
-def _log_dir(broker: int, result: Any) -> LogDir:
+def _log_dir(broker: int, result: DescribeLogDirsResult) -> LogDir:
     return LogDir(
         broker,
         result.log_dir,

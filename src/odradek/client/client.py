@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from random import Random
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from odradek.client.connections import Address, BrokerConnection, ConnectionPool, parse_addresses
 from odradek.client.metadata import Metadata
@@ -19,9 +19,9 @@ from odradek.client.retries import STALE_METADATA, RetryBudget, is_retriable
 from odradek.client.security import connection_security
 from odradek.wire.connection import HandshakeFailed
 from odradek.wire.errors import ErrorCode, KafkaError, error_code
-from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 from odradek.wire.topics import TopicPartition
 
 TIMEOUT_S = 30.0
@@ -45,7 +45,8 @@ class CoordinatorType(IntEnum):
 
 
 W = TypeVar("W")
-R = TypeVar("R")
+R = TypeVar("R", bound=Message)
+F = TypeVar("F")
 
 
 class Client:
@@ -104,35 +105,39 @@ class Client:
     async def ask(
         self,
         node: int,
-        message: Message,
+        message: Request[R],
         *,
         timeout: float | None = None,
         version_max: int | None = None,
-    ) -> Any:
+    ) -> R:
         """One broker's answer. A broken connection is an error like any other: it may pass."""
         connection = await self.connection(node)
         return await connection.request(message, timeout=timeout, version_max=version_max)
 
     async def ask_every_broker(
-        self, message: Message, subject: str, brokers: Iterable[int] | None = None
-    ) -> dict[int, Any]:
+        self,
+        message: Request[R],
+        error_of: Callable[[R], int],
+        subject: str,
+        brokers: Iterable[int] | None = None,
+    ) -> dict[int, R]:
         """The answer of each broker of the cluster, or of these, repeated while it is a retriable
         error. Raises if one cannot answer; `subject` is what the error is about."""
 
-        async def of(node: int) -> Any:
+        async def of(node: int) -> R:
             budget = self.retry_budget()
             while True:
                 response = await self.ask(node, message)
-                if not response.error_code:
+                error = error_code(error_of(response))
+                if error is ErrorCode.NONE:
                     return response
-                error = error_code(response.error_code)
                 await budget.back_off(KafkaError(error, f"{subject} of broker {node}"))
 
         nodes = list((await self.refresh()).nodes if brokers is None else brokers)
         answers = await asyncio.gather(*(of(node) for node in nodes))
         return dict(zip(nodes, answers, strict=True))
 
-    async def ask_any(self, message: Message) -> Any:
+    async def ask_any(self, message: Request[R]) -> R:
         """The answer of any broker: of one we are connected to, else in random order."""
         budget = self.retry_budget()
         while True:
@@ -220,7 +225,7 @@ class Client:
 
     # Asking the controller and coordinators
 
-    async def ask_controller(self, message: Message, error_of: Callable[[Any], int]) -> Any:
+    async def ask_controller(self, message: Request[R], error_of: Callable[[R], int]) -> R:
         """The answer of the active controller. `error_of` finds NOT_CONTROLLER in it.
 
         Apache Kafka without ZooKeeper names any broker as controller and forwards.
@@ -245,10 +250,10 @@ class Client:
     async def ask_coordinator(
         self,
         name: str,
-        message: Message,
-        error_of: Callable[[Any], int],
+        message: Request[R],
+        error_of: Callable[[R], int],
         kind: CoordinatorType = CoordinatorType.GROUP,
-    ) -> Any:
+    ) -> R:
         """The answer of the coordinator of a group or transactional id. An error that is not
         retriable is the caller's."""
         budget = self.retry_budget()
@@ -268,9 +273,7 @@ class Client:
     async def _coordinator(self, name: str, kind: CoordinatorType = CoordinatorType.GROUP) -> int:
         node = self._coordinators.get((kind, name))
         if node is None or node not in self.metadata.nodes:
-            response: FindCoordinatorResponse = await self.ask_any(
-                FindCoordinatorRequest(key=name, key_type=kind)
-            )
+            response = await self.ask_any(FindCoordinatorRequest(key=name, key_type=kind))
             if response.error_code:
                 reason = f": {response.error_message}" if response.error_message else ""
                 raise KafkaError(
@@ -320,15 +323,15 @@ class Client:
     async def ask_leaders(
         self,
         wanted: Mapping[TopicPartition, W],
-        build: Callable[[dict[TopicPartition, W]], Message],
-        read: Callable[[Any], Iterator[tuple[TopicPartition, int, R]]],
-    ) -> dict[TopicPartition, R]:
+        build: Callable[[dict[TopicPartition, W]], Request[R]],
+        read: Callable[[R], Iterator[tuple[TopicPartition, int, F]]],
+    ) -> dict[TopicPartition, F]:
         """Ask the leader of each partition, one request to each leader, until all have answered.
 
         `build` makes the request for some of the partitions, `read` finds in a response each
         partition's error and result. An error that does not pass is raised for its partition.
         """
-        results: dict[TopicPartition, R] = {}
+        results: dict[TopicPartition, F] = {}
         budget = self.retry_budget()
         while left := {part: want for part, want in wanted.items() if part not in results}:
             by_node: dict[int, dict[TopicPartition, W]] = {}

@@ -8,7 +8,7 @@ caller that can speak of a topic only by name says up to which version.
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from odradek.wire.api import ApiKey
 from odradek.wire.connection import Connection, ConnectionSecurity
@@ -19,7 +19,9 @@ from odradek.wire.negotiation import (
     common_version,
     served_versions,
 )
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
+
+R = TypeVar("R", bound=Message)
 
 DEFAULT_PORT = 9092
 CONNECT_TIMEOUT_S = 10.0
@@ -84,15 +86,15 @@ class BrokerConnection:
         )
 
     def start(
-        self, message: Message, *, timeout: float | None = None, version_max: int | None = None
-    ) -> "asyncio.Future[Any]":
+        self, message: Request[R], *, timeout: float | None = None, version_max: int | None = None
+    ) -> "asyncio.Future[R]":
         """Send a request now; the future is its response."""
         version = self.version_of(message.API_KEY, version_max)
         return self.connection.start(message, version, timeout=timeout)
 
     async def request(
-        self, message: Message, *, timeout: float | None = None, version_max: int | None = None
-    ) -> Any:
+        self, message: Request[R], *, timeout: float | None = None, version_max: int | None = None
+    ) -> R:
         """The response to `message`; ConnectionError or TimeoutError if there is none."""
         return await self.start(message, timeout=timeout, version_max=version_max)
 

@@ -13,7 +13,7 @@ docs/spec/controller-and-replication.md, section 7.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.groups import commit_topics
@@ -23,20 +23,25 @@ from odradek.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
-from odradek.wire.messages.heartbeat import HeartbeatRequest
+from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from odradek.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from odradek.wire.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from odradek.wire.schema import Request
 from odradek.wire.topics import TopicPartition, numbers_by_topic
+
+GroupResponse = TypeVar(
+    "GroupResponse", JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, LeaveGroupResponse
+)
 
 PROTOCOL_TYPE = "consumer"
 RANGE = "range"
@@ -116,7 +121,7 @@ class GroupMember:
                 )
             ],
         )
-        response: JoinGroupResponse = await self._ask(request)
+        response = await self._ask(request)
         self._note_error(response.error_code)
         if response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
             self.member_id = response.member_id
@@ -145,8 +150,7 @@ class GroupMember:
             protocol_name=joined.protocol_name,
             assignments=assignments,
         )
-        response: SyncGroupResponse = await self._ask(request)
-        return response
+        return await self._ask(request)
 
     async def _share(
         self, subscriptions: Mapping[str, Sequence[str]]
@@ -168,9 +172,7 @@ class GroupMember:
             member_id=self.member_id,
             topics=commit_topics(offsets),
         )
-        response: OffsetCommitResponse = await self.client.ask_coordinator(
-            self.group, request, _commit_error
-        )
+        response = await self.client.ask_coordinator(self.group, request, _commit_error)
         self._commits += 1
         self._note_error(_commit_error(response))
         return not self.must_rejoin
@@ -213,7 +215,7 @@ class GroupMember:
         elif error is not ErrorCode.NONE:
             raise KafkaError(error, f"group {self.group!r}")
 
-    async def _ask(self, request: Any) -> Any:
+    async def _ask(self, request: Request[GroupResponse]) -> GroupResponse:
         return await self.client.ask_coordinator(
             self.group, request, lambda answer: answer.error_code
         )

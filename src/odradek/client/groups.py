@@ -1,18 +1,17 @@
 """Consumer groups from outside: list, describe, offsets and lag, reset, delete."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.client.client import Client
 from odradek.client.reader import LATEST, offsets_at
 from odradek.client.values import Outcome, outcome
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from odradek.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 from odradek.wire.messages.describe_groups import (
     DescribedGroupMember,
     DescribeGroupsRequest,
-    DescribeGroupsResponse,
 )
 from odradek.wire.messages.list_groups import ListGroupsRequest
 from odradek.wire.messages.offset_commit import (
@@ -96,7 +95,9 @@ class Groups:
     async def list_groups(self, brokers: Iterable[int] | None = None) -> list[Group]:
         """Every group, asked from every broker, or those that these coordinate. Raises if one
         cannot answer."""
-        found = await self.client.ask_every_broker(ListGroupsRequest(), "groups", brokers)
+        found = await self.client.ask_every_broker(
+            ListGroupsRequest(), lambda answer: answer.error_code, "groups", brokers
+        )
         return sorted(
             Group(group.group_id, group.protocol_type, group.group_state, node)
             for node, response in found.items()
@@ -105,7 +106,7 @@ class Groups:
 
     async def describe_group(self, group: str) -> GroupDescription:
         """One group; GROUP_ID_NOT_FOUND if it does not exist."""
-        response: DescribeGroupsResponse = await self.client.ask_coordinator(
+        response = await self.client.ask_coordinator(
             group, DescribeGroupsRequest(groups=[group]), lambda answer: answer.groups[0].error_code
         )
         described = response.groups[0]
@@ -146,7 +147,7 @@ class Groups:
                 OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
                 for name, indexes in numbers_by_topic(partitions).items()
             ]
-        response: OffsetFetchResponse = await self.client.ask_coordinator(
+        response = await self.client.ask_coordinator(
             group,
             OffsetFetchRequest(group_id=group, topics=topics, require_stable=require_stable),
             _fetch_error,
@@ -181,9 +182,7 @@ class Groups:
     ) -> dict[TopicPartition, Outcome]:
         """Set what a group without members has committed: how a reset is carried out."""
         request = OffsetCommitRequest(group_id=group, topics=commit_topics(offsets, metadata))
-        response: OffsetCommitResponse = await self.client.ask_coordinator(
-            group, request, _first_error
-        )
+        response = await self.client.ask_coordinator(group, request, _first_error)
         return {
             TopicPartition(topic.name, part.partition_index): outcome(
                 part.error_code, None, f"{topic.name}-{part.partition_index} of group {group!r}"
@@ -206,7 +205,7 @@ class Groups:
                 for name, indexes in numbers_by_topic(partitions).items()
             ],
         )
-        response: OffsetDeleteResponse = await self.client.ask_coordinator(
+        response = await self.client.ask_coordinator(
             group, request, lambda answer: answer.error_code
         )
         _check(response.error_code, f"group {group!r}")
@@ -222,7 +221,7 @@ class Groups:
         """Delete groups that have no members."""
         results: dict[str, Outcome] = {}
         for group in groups:
-            response: DeleteGroupsResponse = await self.client.ask_coordinator(
+            response = await self.client.ask_coordinator(
                 group,
                 DeleteGroupsRequest(groups_names=[group]),
                 lambda answer: answer.results[0].error_code,
@@ -255,7 +254,9 @@ def _check(number: int, about: str) -> None:
         raise error
 
 
-def _first_error(answer: Any) -> int:
+def _first_error(
+    answer: OffsetCommitResponse | OffsetDeleteResponse | OffsetFetchResponse,
+) -> int:
     """The first error among the partitions of an answer, since a coordinator that has moved or is
     loading says so for each."""
     codes = (part.error_code for topic in answer.topics for part in topic.partitions)

@@ -21,7 +21,7 @@ from odradek.client.retries import STALE_METADATA, RetryBudget
 from odradek.wire.batch import HEADER_BYTES, SEQUENCE_MODULUS, header_at, set_crc
 from odradek.wire.compression import Codec
 from odradek.wire.errors import ErrorCode, KafkaError, error_code
-from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -390,7 +390,7 @@ class Producer:
             return self._identity
 
     async def _new_identity(self) -> Identity:
-        response: InitProducerIdResponse = await self.client.ask_any(
+        response = await self.client.ask_any(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         )
         if response.error_code:

@@ -9,13 +9,11 @@ from odradek.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
-    AlterClientQuotasResponse,
     OpData,
 )
 from odradek.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
 )
 
 DEFAULT = "<default>"
@@ -78,7 +76,7 @@ class Quotas:
         self, components: list[ComponentData]
     ) -> dict[QuotaEntity, dict[str, float]]:
         request = DescribeClientQuotasRequest(components=components)
-        response: DescribeClientQuotasResponse = await self.client.ask_any(request)
+        response = await self.client.ask_any(request)
         if error := outcome(response.error_code, response.error_message, "quotas"):
             raise error
         found = {}
@@ -114,7 +112,7 @@ class Quotas:
             ],
             validate_only=validate_only,
         )
-        response: AlterClientQuotasResponse = await self.client.ask_any(request)
+        response = await self.client.ask_any(request)
         for entry in response.entries:
             if error := outcome(entry.error_code, entry.error_message, entity):
                 raise error

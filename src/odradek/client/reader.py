@@ -26,7 +26,6 @@ from odradek.wire.messages.fetch import (
     CONSUMER,
     FetchPartition,
     FetchRequest,
-    FetchResponse,
     FetchTopic,
     PartitionData,
 )
@@ -287,7 +286,7 @@ class PartitionReader:
         names = {topic_id: name for name, topic_id in topics}
         timeout = max(self.client.timeout_s, self.wait_ms / 1000 + ANSWER_MARGIN_S)
         try:
-            response: FetchResponse = await self.client.ask(
+            response = await self.client.ask(
                 node,
                 request,
                 timeout=timeout,

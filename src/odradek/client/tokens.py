@@ -10,12 +10,10 @@ from odradek.wire.errors import KafkaError, error_code
 from odradek.wire.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
-    CreateDelegationTokenResponse,
 )
 from odradek.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
-    DescribeDelegationTokenResponse,
 )
 from odradek.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from odradek.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
@@ -58,7 +56,7 @@ class Tokens:
         max_lifetime_ms: int = DEFAULT_MS,
     ) -> Token:
         """A token for oneself, or for another owner. Raises KafkaError."""
-        made: CreateDelegationTokenResponse = await self._client.ask_any(
+        made = await self._client.ask_any(
             CreateDelegationTokenRequest(
                 owner_principal_type=None if owner is None else owner.type,
                 owner_principal_name=None if owner is None else owner.name,
@@ -87,9 +85,7 @@ class Tokens:
             DescribeDelegationTokenOwner(principal_type=each.type, principal_name=each.name)
             for each in owners
         ]
-        found: DescribeDelegationTokenResponse = await self._client.ask_any(
-            DescribeDelegationTokenRequest(owners=asked or None)
-        )
+        found = await self._client.ask_any(DescribeDelegationTokenRequest(owners=asked or None))
         _check(found.error_code)
         return sorted(
             Token(

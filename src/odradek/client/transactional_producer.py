@@ -14,7 +14,7 @@ is another producer of the same id, and this one is at its end. docs/spec/transa
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from odradek.client.client import Client, CoordinatorType
 from odradek.client.producer import Identity, Producer, _Batch, _Lane
@@ -24,6 +24,7 @@ from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
 from odradek.wire.messages.end_txn import EndTxnRequest
@@ -33,9 +34,12 @@ from odradek.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 from odradek.wire.topics import TopicPartition, group_by_topic
+
+R = TypeVar("R", bound=Message)
 
 __all__ = ["Membership", "TransactionalProducer"]
 
@@ -199,7 +203,7 @@ class TransactionalProducer(Producer):
         self._added.clear()
         self._groups.clear()
 
-    async def _ask(self, message: Message, error_of: Callable[[Any], int]) -> Any:
+    async def _ask(self, message: Request[R], error_of: Callable[[R], int]) -> R:
         response = await self.client.ask_coordinator(
             self.transactional_id, message, error_of, CoordinatorType.TRANSACTION
         )
@@ -237,12 +241,12 @@ class TransactionalProducer(Producer):
         return request
 
 
-def _error_of_addition(response: Any) -> int:
+def _error_of_addition(response: AddPartitionsToTxnResponse) -> int:
     topics = response.results_by_topic_v3_and_below
     return int(topics[0].results_by_partition[0].partition_error_code)
 
 
-def _worst_partition(response: Any) -> int:
+def _worst_partition(response: TxnOffsetCommitResponse) -> int:
     errors = [part.error_code for topic in response.topics for part in topic.partitions]
     return next((int(error) for error in errors if error), 0)
 

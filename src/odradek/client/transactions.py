@@ -1,6 +1,6 @@
 """Transactions from outside: list, describe, find those that hang, and abort them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from odradek.client.client import Client, CoordinatorType
@@ -65,7 +65,9 @@ class Transactions:
     ) -> list[ListedTransaction]:
         """Every transactional id, asked from every broker. Raises if one cannot answer."""
         request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
-        found = await self.client.ask_every_broker(request, "transactions")
+        found = await self.client.ask_every_broker(
+            request, lambda answer: answer.error_code, "transactions"
+        )
         return sorted(
             ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, node)
             for node, response in found.items()
@@ -106,7 +108,9 @@ class Transactions:
                 topics=[TopicRequest(name=n, partition_indexes=i) for n, i in topics.items()]
             )
 
-        def read(response: DescribeProducersResponse):  # type: ignore[no-untyped-def]
+        def read(
+            response: DescribeProducersResponse,
+        ) -> Iterator[tuple[TopicPartition, int, list[OpenTransaction]]]:
             for topic in response.topics:
                 for part in topic.partitions:
                     tp = TopicPartition(topic.name, part.partition_index)

@@ -19,7 +19,6 @@ from odradek.wire.messages.alter_user_scram_credentials import (
 )
 from odradek.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
 )
 
 __all__ = ["User", "Users"]
@@ -84,9 +83,7 @@ class Users:
 
     async def describe(self) -> list[User]:
         """Every user with a credential, sorted by name."""
-        response: DescribeUserScramCredentialsResponse = await self._client.ask_any(
-            DescribeUserScramCredentialsRequest(users=None)
-        )
+        response = await self._client.ask_any(DescribeUserScramCredentialsRequest(users=None))
         if response.error_code:
             raise KafkaError(error_code(response.error_code), response.error_message or "users")
         return [

@@ -26,16 +26,14 @@ from odradek.operations.activity import Activity, Reading, compare, parse_sample
 from odradek.operations.broker_http import get_json, get_text
 from odradek.placement import Ongoing
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from odradek.wire.messages.describe_acls import DescribeAclsRequest
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResponse,
 )
 from odradek.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
     MetadataResponseTopic,
 )
 from odradek.wire.topics import TopicPartition
@@ -251,7 +249,7 @@ class Collector:
         counts = Counts(table, self.brokers.nodes)
         names = await self._topic_names()
         if names is None:
-            response: MetadataResponse = await self._link.client.ask_any(
+            response = await self._link.client.ask_any(
                 MetadataRequest(topics=None, allow_auto_topic_creation=False)
             )
             response.topics.sort(key=lambda each: each.name or "")
@@ -356,7 +354,7 @@ class Collector:
             permission_type=ANY_ACL,
         )
         try:
-            response: DescribeAclsResponse = await self._link.client.ask_any(request)
+            response = await self._link.client.ask_any(request)
         except FAILURES:
             return
         self.has_security = response.error_code != ErrorCode.SECURITY_DISABLED
@@ -442,7 +440,7 @@ class Collector:
                 for name in topics
             ]
         )
-        response: DescribeConfigsResponse = await self._link.client.ask_any(request)
+        response = await self._link.client.ask_any(request)
         now = asyncio.get_running_loop().time()
         for result in response.results:
             values = {config.name: config.value for config in result.configs}

@@ -21,14 +21,13 @@ from odradek.console.collector import Collector
 from odradek.console.link import FAILURES, Link
 from odradek.console.partition_offsets import PartitionOffsets
 from odradek.operations.first_unread import first_unread_ms
-from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from odradek.wire.messages.describe_groups import DescribeGroupsRequest
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from odradek.wire.messages.offset_fetch import OffsetFetchRequest
 from odradek.wire.topics import TopicPartition
 
 TICK_S = 2.0
@@ -293,7 +292,7 @@ class GroupLags:
             ids = [group.id for group in some]
             try:
                 async with turns:
-                    response: DescribeGroupsResponse = await self._link.client.ask(
+                    response = await self._link.client.ask(
                         coordinator, DescribeGroupsRequest(groups=ids)
                     )
             except FAILURES:
@@ -310,7 +309,7 @@ class GroupLags:
         request = OffsetFetchRequest(group_id=group.id, topics=None)
         try:
             async with turns:
-                response: OffsetFetchResponse = await self._link.client.ask(
+                response = await self._link.client.ask(
                     group.coordinator, request, timeout=REQUEST_TIMEOUT_S
                 )
         except FAILURES:
@@ -366,7 +365,7 @@ class GroupLags:
             )
             try:
                 async with turns:
-                    response: ListOffsetsResponse = await self._link.client.ask(
+                    response = await self._link.client.ask(
                         leader, request, timeout=REQUEST_TIMEOUT_S
                     )
             except FAILURES:

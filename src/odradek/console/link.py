@@ -19,7 +19,6 @@ from odradek.wire.errors import KafkaError
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResponse,
 )
 
 CLIENT_ID = "odradek-console"
@@ -120,7 +119,7 @@ class Link:
                 )
             ]
         )
-        response: DescribeConfigsResponse = await self.client.ask(broker, request, timeout=5.0)
+        response = await self.client.ask(broker, request, timeout=5.0)
         for result in response.results:
             for config in result.configs:
                 if config.name == HTTP_LISTENER:

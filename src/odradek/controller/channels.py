@@ -24,6 +24,7 @@ from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndI
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from odradek.wire.protocol_version import ProtocolVersion
+from odradek.wire.schema import Request
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class ChannelPeer(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    async def request(self, message: ControlRequest, version: int) -> ControlResponse: ...
+    async def request(self, message: Request[ControlResponse], version: int) -> ControlResponse: ...
 
     def close(self) -> None: ...
 

@@ -166,9 +166,7 @@ class _Channel:
         while batch := self._next_batch():
             try:
                 connection = await self._connect(self._broker_id)
-                response: WriteTxnMarkersResponse = await connection.request(
-                    _request(batch), self._version
-                )
+                response = await connection.request(_request(batch), self._version)
                 found = _errors(response)
             except (OSError, TimeoutError, DecodeError, KafkaError) as error:
                 logger.info(

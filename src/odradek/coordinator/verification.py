@@ -15,7 +15,6 @@ from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, ErrorCode, KafkaError, error_code
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
@@ -94,7 +93,7 @@ class Verification:
             connection = await self._connect(broker_id)
             if not await self._can_verify(broker_id, connection):
                 return dict.fromkeys(partitions, ErrorCode.NONE)
-            response: AddPartitionsToTxnResponse = await connection.request(request, VERSION)
+            response = await connection.request(request, VERSION)
         except (OSError, TimeoutError, DecodeError, KafkaError) as error:
             logger.info(
                 "verification of transactional id %s at broker %d failed: %s",

@@ -9,14 +9,16 @@ wants it.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from odradek.replica.cluster_metadata import ClusterMetadata
 from odradek.replica.config import ReplicaConfig
 from odradek.wire.connection import Connection
 from odradek.wire.errors import DecodeError, KafkaError
 from odradek.wire.negotiation import ServedVersions, common_version, served_versions
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
+
+R = TypeVar("R", bound=Message)
 
 __all__ = ["ControllerChannel", "ControllerUnavailable"]
 
@@ -38,7 +40,9 @@ class ControllerChannel:
         self._connected_to: tuple[str, int] | None = None
         self._served: ServedVersions = {}
 
-    async def request(self, api_key: int, version_max: int, build: Callable[[int], Message]) -> Any:
+    async def request(
+        self, api_key: int, version_max: int, build: Callable[[int], Request[R]]
+    ) -> R:
         """The answer to what `build` makes of the version that both sides know, right before it is
         sent. Raises ControllerUnavailable."""
         try:

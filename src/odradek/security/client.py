@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from odradek.security.bearer_tokens import token_source
 from odradek.security.client_settings import InvalidSecurity, java_settings
@@ -28,6 +28,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.wire.schema import Message, Request
 
 __all__ = ["ClientSecurity", "InvalidSecurity", "Login", "SaslLogin"]
 
@@ -39,9 +40,17 @@ NONCE_BYTES = 24
 
 logger = logging.getLogger(__name__)
 
+R = TypeVar("R", bound=Message)
+
 Offload: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 # Logs a connection in that has just been made.
 Login: TypeAlias = Callable[[Connection], Awaitable[None]]
+
+
+class Send(Protocol):
+    """Sends a request of the login, and waits for its response."""
+
+    async def __call__(self, message: Request[R], version: int) -> R: ...
 
 
 async def _in_place(work: Callable[[], Any]) -> Any:
@@ -102,7 +111,7 @@ class SaslLogin:
             if not lifetime_ms:
                 return
 
-    async def _log_in(self, send: Callable[[Any, int], Awaitable[Any]], version: int) -> int:
+    async def _log_in(self, send: Send, version: int) -> int:
         """The exchange; the session's lifetime in milliseconds, 0 without an end."""
         answer = await send(SaslHandshakeRequest(mechanism=self.mechanism), 1)
         if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:

@@ -10,8 +10,8 @@ only ever go on from what is committed.
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 from odradek.client.client import Client
 from odradek.client.groups import Groups
@@ -22,13 +22,17 @@ from odradek.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
-from odradek.wire.messages.heartbeat import HeartbeatRequest
+from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -39,6 +43,7 @@ from odradek.wire.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from odradek.wire.schema import Request
 from odradek.wire.topics import TopicPartition
 
 from .history import History
@@ -52,6 +57,8 @@ REBALANCE_TIMEOUT_MS = 15_000
 HEARTBEAT_S = 2.0
 PROTOCOL = "range"
 TOPIC = "main"
+
+R = TypeVar("R", HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse)
 
 
 class MustJoinAgain(Exception):
@@ -102,7 +109,7 @@ class Member:
                 protocol_name=PROTOCOL,
                 assignments=division,
             )
-            synced: SyncGroupResponse = await self._ask(request)
+            synced = await self._ask(request)
             if not synced.error_code:
                 self.generation = joined.generation_id
                 return _partitions_of(synced.assignment)
@@ -120,7 +127,7 @@ class Member:
                 protocol_type="consumer",
                 protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=subscription)],
             )
-            joined: JoinGroupResponse = await self._ask(request)
+            joined = await self._ask(request)
             error = joined.error_code
             if not error:
                 self.id = joined.member_id
@@ -190,7 +197,7 @@ class Member:
         node = await self.client.coordinator(self.group)
         try:
             # Once only: a repetition that is overtaken would take the group back, and rightly so.
-            response: Any = await self.client.ask(node, request)
+            response = await self.client.ask(node, request)
         except EXPECTED:
             for of, offset in offsets.items():
                 self.history.doubtful.setdefault((self.group, of), set()).add(offset)
@@ -213,8 +220,10 @@ class Member:
         )
         await self._ask(request)
 
-    async def _ask(self, request: Any) -> Any:
-        return await self.client.ask_coordinator(self.group, request, _error_of)
+    async def _ask(self, request: Request[R]) -> R:
+        return await self.client.ask_coordinator(
+            self.group, request, lambda answer: answer.error_code
+        )
 
     def _check(self, error: int) -> None:
         if not error:
@@ -260,11 +269,3 @@ def _partitions_of(assignment: bytes) -> list[TopicPartition]:
         for topic in decoded.assigned_partitions
         for number in topic.partitions
     ]
-
-
-def _error_of(response: Any) -> int:
-    """What concerns the coordinator: its own error, or the one it repeats for each partition."""
-    if hasattr(response, "error_code"):
-        return int(response.error_code)
-    parts: Sequence[Any] = [part for topic in response.topics for part in topic.partitions]
-    return next((part.error_code for part in parts if part.error_code), 0)

@@ -311,6 +311,7 @@ class _Run:
             return False
         now = self.world.loop.time()
         for topic in answer.topics:
+            assert topic.name is not None, "what is asked for by name is named"
             accepted = topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
             changes = self.truth.allowed[user, topic.name]
             self.history.count("allowed" if accepted else "refused")

@@ -46,7 +46,7 @@ from odradek.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 from odradek.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ HTTP_LISTENER = "odradek.http.listener"
 TELEMETRY_INTERVAL = "odradek.telemetry.interval.ms"
 CLIENT_ID = "odradek-cluster"
 
-MessageT = TypeVar("MessageT", bound=Message)
+R = TypeVar("R", bound=Message)
 
 
 class ClusterError(Exception):
@@ -500,16 +500,12 @@ class Cluster:
         except OSError:
             return []
 
-    def _answer(
-        self, broker: int, request: Message, version: int, answer: type[MessageT]
-    ) -> MessageT:
+    def _answer(self, broker: int, request: Request[R], version: int, answer: type[R]) -> R:
         """Raises OSError."""
         port = self._ports[broker]
         if self._access is None:
             return ask(HOST, port, request, version, answer)
-        response = self._access.ask(HOST, port, request, version, ASK_TIMEOUT_S)
-        assert isinstance(response, answer)
-        return response
+        return self._access.ask(HOST, port, request, version, ASK_TIMEOUT_S)
 
 
 def _secure_access(data_dir: Path, store: str) -> "SecureAccess":
@@ -518,7 +514,7 @@ def _secure_access(data_dir: Path, store: str) -> "SecureAccess":
     return SecureAccess(data_dir, store)
 
 
-def ask(host: str, port: int, request: Message, version: int, answer: type[MessageT]) -> MessageT:
+def ask(host: str, port: int, request: Request[R], version: int, answer: type[R]) -> R:
     """One request on a connection of its own, answered while the caller waits."""
     frame = b"".join(encode_request(request, version, 0, CLIENT_ID))
     return decode_response(answer, version, _exchange(host, port, frame))[1]

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odradek.wire.schema import Message, since
+from odradek.wire.schema import Message, Request, since
 
 __all__ = ["FAULTS_KEY", "Fault", "FaultsRequest", "FaultsResponse", "LoggedRequest"]
 
 FAULTS_KEY = 32_000
 
 
-class FaultsRequest(Message, api_key=FAULTS_KEY, versions=(0, 0)):
+class FaultsRequest(Request["FaultsResponse"], api_key=FAULTS_KEY, versions=(0, 0)):
     command: bytes = since(0)
 
 

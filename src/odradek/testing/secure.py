@@ -20,13 +20,14 @@ from odradek.client.users import Users
 from odradek.security.development import ADMIN, DevelopmentSecurity
 from odradek.wire.connection import Connection
 from odradek.wire.errors import KafkaError
-from odradek.wire.schema import Message
+from odradek.wire.schema import Message, Request
 
 __all__ = ["LOCAL_HOSTS", "SecureAccess", "prepare_security", "security_of"]
 
 DIRECTORY = "security"
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
+R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 
@@ -93,10 +94,10 @@ class SecureAccess:
             return False
         return True
 
-    def ask(self, host: str, port: int, request: Message, version: int, timeout_s: float) -> Any:
+    def ask(self, host: str, port: int, request: Request[R], version: int, timeout_s: float) -> R:
         """One request on a connection of its own. Raises OSError."""
 
-        async def exchange() -> Any:
+        async def exchange() -> R:
             connection = await Connection.open(
                 host, port, timeout=timeout_s, security=self._security
             )

@@ -18,7 +18,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from odradek.wire.api import APIS
 from odradek.wire.errors import DecodeError
@@ -27,7 +27,7 @@ from odradek.wire.header import decode_response, encode_request
 from odradek.wire.tls import TlsLayer
 
 if TYPE_CHECKING:
-    from odradek.wire.schema import Message
+    from odradek.wire.schema import Message, Request
 
 __all__ = ["Connection", "ConnectionSecurity", "HandshakeFailed"]
 
@@ -46,6 +46,9 @@ OTHER_TLS_ADVICE = "check ssl.keystore.location and ssl.enabled.protocols"
 
 class HandshakeFailed(ConnectionError):
     """The peers do not agree on TLS: another attempt with the same settings ends the same way."""
+
+
+R = TypeVar("R", bound="Message")
 
 
 def _tls_reason(error: ssl.SSLError) -> str:
@@ -178,7 +181,7 @@ class Connection(FrameProtocol):
             for parts, pending in kept:
                 self._send(parts, pending)
 
-    async def request_now(self, message: "Message", version: int) -> Any:
+    async def request_now(self, message: "Request[R]", version: int) -> R:
         """A request of the holder of a held connection."""
         kept, self._held = self._held, None
         try:
@@ -197,19 +200,19 @@ class Connection(FrameProtocol):
 
     def start(
         self,
-        message: "Message",
+        message: "Request[R]",
         version: int,
         *,
         timeout: float | None = None,
         is_last: bool = False,
-    ) -> "asyncio.Future[Any]":
+    ) -> "asyncio.Future[R]":
         """Sends a request now; the future is its response. For callers that pipeline: requests
         started in one turn of the loop leave together, at its end or with the one that `is_last`.
         """
         if not self.is_open:
             raise self._broken()
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[R] = self._loop.create_future()
         api = APIS[message.API_KEY]
         parts = encode_request(message, version, correlation_id, self.client_id)
         # Only now: what cannot be encoded is never sent, and no answer to it is late.
@@ -222,8 +225,8 @@ class Connection(FrameProtocol):
         return future
 
     async def request(
-        self, message: "Message", version: int, *, timeout: float | None = None
-    ) -> Any:
+        self, message: "Request[R]", version: int, *, timeout: float | None = None
+    ) -> R:
         """The response to `message`. TimeoutError, or ConnectionError if the peer went away."""
         return await self.start(message, version, timeout=timeout)
 

@@ -11,7 +11,7 @@ from odradek import __version__
 from .api import APIS
 from .connection import Connection
 from .errors import ErrorCode, KafkaError
-from .messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from .messages.api_versions import ApiVersionsRequest
 
 __all__ = ["FIRST_QUESTION", "ServedVersions", "common_version", "served_versions"]
 
@@ -30,7 +30,7 @@ async def served_versions(
     request = ApiVersionsRequest(
         client_software_name=SOFTWARE_NAME, client_software_version=__version__
     )
-    response: ApiVersionsResponse = await connection.request(request, question_version)
+    response = await connection.request(request, question_version)
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         # It answered in v0, which it may have cut short.
         response = await connection.request(request, 0)

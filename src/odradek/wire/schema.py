@@ -1,5 +1,8 @@
 """How a message is declared: one class for all its versions, one line per field.
 
+    class MetadataRequest(Request["MetadataResponse"], api_key=3, versions=(0, 12), flexible=9):
+        topics: list[MetadataRequestTopic] | None = since(0, nullable_since=1)
+
     class MetadataResponseBroker(Struct):
         node_id: int32 = since(0)
         host: str = since(0)
@@ -31,6 +34,7 @@ from struct import Struct as Packer
 from typing import (
     Any,
     ClassVar,
+    Generic,
     NamedTuple,
     Self,
     TypeAlias,
@@ -80,6 +84,7 @@ DEFAULTS: dict[str, object] = {
 VERSION = Packer(">h")
 
 T = TypeVar("T")
+ResponseT = TypeVar("ResponseT", bound="Message", covariant=True)
 
 
 class Declaration(NamedTuple):
@@ -330,3 +335,11 @@ class Message(Struct):
             decoder = cls.DECODERS[version] = build_decoder(cls, version)
         message: Self = decoder(data, elements_max)
         return message
+
+
+class Request(Message, Generic[ResponseT], versions=(0, -1)):
+    """A message that is answered. Where one is sent, the answer has the type that it names."""
+
+    def __class_getitem__(cls, response: object) -> type[Self]:
+        # For type checkers alone: what `typing` makes of a name takes longer than the whole class.
+        return cls

@@ -1,27 +1,46 @@
 """A controller as clients see it: over the wire, on the one broker they ask, nothing repeated."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from odradek.controller.assignment import ReplicaAssignment
 from odradek.controller.elections import ElectionType
 from odradek.controller.partition_outcome import PartitionOutcome
 from odradek.sim.world import PORT, Host
-from odradek.wire.api import APIS, ApiKey
+from odradek.wire.api import APIS
 from odradek.wire.connection import Connection
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
-from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest
-from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from odradek.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from odradek.wire.schema import Message
+from odradek.wire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+from odradek.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from odradek.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from odradek.wire.schema import Request
 from odradek.wire.topics import TopicPartition, numbers_by_topic
 
 TIMEOUT_MS = 30_000
+
+R = TypeVar(
+    "R",
+    AlterPartitionReassignmentsResponse,
+    ControlledShutdownResponse,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsResponse,
+)
 
 
 class WiredController:
@@ -31,13 +50,13 @@ class WiredController:
         self._host = host
         self.broker_id = host.id
 
-    async def _ask(self, key: ApiKey, request: Message) -> Any:
+    async def _ask(self, request: Request[R]) -> R:
         """One request by a client of its own."""
 
-        async def exchange() -> Any:
+        async def exchange() -> R:
             connection = await Connection.open(self._host.name, PORT, client_id="scenario")
             try:
-                return await connection.request(request, APIS[key].max_version)
+                return await connection.request(request, APIS[request.API_KEY].max_version)
             finally:
                 connection.close()
 
@@ -48,8 +67,7 @@ class WiredController:
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> set[TopicPartition]:
         response = await self._ask(
-            ApiKey.CONTROLLED_SHUTDOWN,
-            ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch),
+            ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
         )
         return {
             TopicPartition(left.topic_name, left.partition_index)
@@ -69,7 +87,7 @@ class WiredController:
             ],
             timeout_ms=TIMEOUT_MS,
         )
-        response = await self._ask(ApiKey.ELECT_LEADERS, request)
+        response = await self._ask(request)
         return {
             TopicPartition(topic.topic, one.partition_id): PartitionOutcome(
                 ErrorCode(one.error_code)
@@ -98,7 +116,7 @@ class WiredController:
             ],
             timeout_ms=TIMEOUT_MS,
         )
-        response = await self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
+        response = await self._ask(request)
         return {
             TopicPartition(topic.name, one.partition_index): PartitionOutcome(
                 ErrorCode(one.error_code)
@@ -112,7 +130,7 @@ class WiredController:
     ) -> dict[TopicPartition, ReplicaAssignment]:
         assert partitions is None, "a scenario lists all"
         request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS)
-        response = await self._ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request)
+        response = await self._ask(request)
         return {
             TopicPartition(topic.name, one.partition_index): ReplicaAssignment(
                 one.replicas, one.adding_replicas, one.removing_replicas

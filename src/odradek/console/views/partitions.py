@@ -24,7 +24,6 @@ from odradek.operations.journal_book import Kept
 from odradek.placement import Ongoing
 from odradek.wire.messages.describe_producers import (
     DescribeProducersRequest,
-    DescribeProducersResponse,
     TopicRequest,
 )
 from odradek.wire.topics import TopicPartition
@@ -307,7 +306,7 @@ async def _producers(
         topics=[TopicRequest(name=topic, partition_indexes=partitions)]
     )
     try:
-        response: DescribeProducersResponse = await console.link.client.ask(leader, request)
+        response = await console.link.client.ask(leader, request)
     except FAILURES:
         return []
     return [

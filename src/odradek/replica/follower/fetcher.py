@@ -53,12 +53,10 @@ from odradek.wire.messages.list_offsets import (
     LATEST,
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
@@ -350,7 +348,7 @@ class ReplicaFetcher:
                     leader_epoch=epoch,
                 )
             )
-        response: OffsetForLeaderEpochResponse = await connection.request(
+        response = await connection.request(
             OffsetForLeaderEpochRequest(
                 replica_id=self._context.broker_id,
                 topics=[
@@ -453,7 +451,7 @@ class ReplicaFetcher:
         self, connection: Connection, state: PartitionFetchState, timestamp: int
     ) -> int | None:
         tp = state.tp
-        response: ListOffsetsResponse = await connection.request(
+        response = await connection.request(
             ListOffsetsRequest(
                 replica_id=self._context.broker_id,
                 isolation_level=0,

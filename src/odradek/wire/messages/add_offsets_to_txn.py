@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, int32, int64, since
+from ..schema import Message, Request, int16, int32, int64, since
 
 
-class AddOffsetsToTxnRequest(Message, api_key=25, versions=(0, 4), flexible=3):
+class AddOffsetsToTxnRequest(
+    Request["AddOffsetsToTxnResponse"], api_key=25, versions=(0, 4), flexible=3
+):
     transactional_id: str = since(0)
     producer_id: int64 = since(0)
     producer_epoch: int16 = since(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class AddPartitionsToTxnTopic(Struct):
@@ -18,7 +18,9 @@ class AddPartitionsToTxnTransaction(Struct):
     topics: list[AddPartitionsToTxnTopic] = since(4)
 
 
-class AddPartitionsToTxnRequest(Message, api_key=24, versions=(0, 5), flexible=3):
+class AddPartitionsToTxnRequest(
+    Request["AddPartitionsToTxnResponse"], api_key=24, versions=(0, 5), flexible=3
+):
     transactions: list[AddPartitionsToTxnTransaction] = since(4)
     v3_and_below_transactional_id: str = since(0, until=3)
     v3_and_below_producer_id: int64 = since(0, until=3)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, int32, int64, since
+from ..schema import Message, Request, int16, int32, int64, since
 
 
-class AllocateProducerIdsRequest(Message, api_key=67, versions=(0, 0), flexible=0):
+class AllocateProducerIdsRequest(
+    Request["AllocateProducerIdsResponse"], api_key=67, versions=(0, 0), flexible=0
+):
     broker_id: int32 = since(0)
     broker_epoch: int64 = since(0, default=-1)
 

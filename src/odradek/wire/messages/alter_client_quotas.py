@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, float64, int16, int32, since
+from ..schema import Message, Request, Struct, float64, int16, int32, since
 
 
 class AlterClientQuotasRequestEntityData(Struct):
@@ -21,7 +21,9 @@ class AlterClientQuotasRequestEntryData(Struct):
     ops: list[OpData] = since(0)
 
 
-class AlterClientQuotasRequest(Message, api_key=49, versions=(0, 1), flexible=1):
+class AlterClientQuotasRequest(
+    Request["AlterClientQuotasResponse"], api_key=49, versions=(0, 1), flexible=1
+):
     entries: list[AlterClientQuotasRequestEntryData] = since(0)
     validate_only: bool = since(0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class AlterableConfig(Struct):
@@ -16,7 +16,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = since(0)
 
 
-class AlterConfigsRequest(Message, api_key=33, versions=(0, 2), flexible=2):
+class AlterConfigsRequest(Request["AlterConfigsResponse"], api_key=33, versions=(0, 2), flexible=2):
     resources: list[AlterConfigsResource] = since(0)
     validate_only: bool = since(0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..schema import Message, Struct, int8, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int8, int16, int32, int64, since
 
 # Topics by id, not by name; members of the ISR with the epochs of their registrations.
 TOPIC_IDS_SINCE = 2
@@ -33,7 +33,9 @@ class AlterPartitionRequestTopicData(Struct):
     partitions: list[AlterPartitionRequestPartitionData] = since(0)
 
 
-class AlterPartitionRequest(Message, api_key=56, versions=(0, 3), flexible=0):
+class AlterPartitionRequest(
+    Request["AlterPartitionResponse"], api_key=56, versions=(0, 3), flexible=0
+):
     broker_id: int32 = since(0)
     broker_epoch: int64 = since(0, default=-1)
     topics: list[AlterPartitionRequestTopicData] = since(0)

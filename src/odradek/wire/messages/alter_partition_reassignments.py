@@ -8,7 +8,7 @@ a list that every controller refuses.
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 PLAN_TAG = 20_293
 POSITION_TAG = 20_294
@@ -35,7 +35,9 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = since(0)
 
 
-class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 0), flexible=0):
+class AlterPartitionReassignmentsRequest(
+    Request["AlterPartitionReassignmentsResponse"], api_key=45, versions=(0, 0), flexible=0
+):
     timeout_ms: int32 = since(0, default=60000)
     topics: list[ReassignableTopic] = since(0)
     plan_id: str | None = since(0, tag=PLAN_TAG, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
 class AlterReplicaLogDirTopic(Struct):
@@ -15,7 +15,9 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = since(0)
 
 
-class AlterReplicaLogDirsRequest(Message, api_key=34, versions=(0, 2), flexible=2):
+class AlterReplicaLogDirsRequest(
+    Request["AlterReplicaLogDirsResponse"], api_key=34, versions=(0, 2), flexible=2
+):
     dirs: list[AlterReplicaLogDir] = since(0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class ScramCredentialDeletion(Struct):
@@ -18,7 +18,9 @@ class ScramCredentialUpsertion(Struct):
     salted_password: bytes = since(0)
 
 
-class AlterUserScramCredentialsRequest(Message, api_key=51, versions=(0, 0), flexible=0):
+class AlterUserScramCredentialsRequest(
+    Request["AlterUserScramCredentialsResponse"], api_key=51, versions=(0, 0), flexible=0
+):
     deletions: list[ScramCredentialDeletion] = since(0)
     upsertions: list[ScramCredentialUpsertion] = since(0)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
-class ApiVersionsRequest(Message, api_key=18, versions=(0, 4), flexible=3):
+class ApiVersionsRequest(Request["ApiVersionsResponse"], api_key=18, versions=(0, 4), flexible=3):
     client_software_name: str = since(3, ignorable=True)
     client_software_version: str = since(3, ignorable=True)
 

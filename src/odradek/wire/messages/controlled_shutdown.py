@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
-class ControlledShutdownRequest(Message, api_key=7, versions=(0, 3), flexible=3):
+class ControlledShutdownRequest(
+    Request["ControlledShutdownResponse"], api_key=7, versions=(0, 3), flexible=3
+):
     broker_id: int32 = since(0)
     broker_epoch: int64 = since(2, default=-1, ignorable=True)
 

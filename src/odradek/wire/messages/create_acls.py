@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class AclCreation(Struct):
@@ -15,7 +15,7 @@ class AclCreation(Struct):
     permission_type: int8 = since(0)
 
 
-class CreateAclsRequest(Message, api_key=30, versions=(0, 3), flexible=2):
+class CreateAclsRequest(Request["CreateAclsResponse"], api_key=30, versions=(0, 3), flexible=2):
     creations: list[AclCreation] = since(0)
 
 

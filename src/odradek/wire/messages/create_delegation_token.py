@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class CreatableRenewers(Struct):
@@ -10,7 +10,9 @@ class CreatableRenewers(Struct):
     principal_name: str = since(0)
 
 
-class CreateDelegationTokenRequest(Message, api_key=38, versions=(0, 3), flexible=2):
+class CreateDelegationTokenRequest(
+    Request["CreateDelegationTokenResponse"], api_key=38, versions=(0, 3), flexible=2
+):
     owner_principal_type: str | None = since(3)
     owner_principal_name: str | None = since(3)
     renewers: list[CreatableRenewers] = since(0)

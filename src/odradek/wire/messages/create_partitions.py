@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
 class CreatePartitionsAssignment(Struct):
@@ -15,7 +15,9 @@ class CreatePartitionsTopic(Struct):
     assignments: list[CreatePartitionsAssignment] | None = since(0)
 
 
-class CreatePartitionsRequest(Message, api_key=37, versions=(0, 3), flexible=2):
+class CreatePartitionsRequest(
+    Request["CreatePartitionsResponse"], api_key=37, versions=(0, 3), flexible=2
+):
     topics: list[CreatePartitionsTopic] = since(0)
     timeout_ms: int32 = since(0)
     validate_only: bool = since(0)

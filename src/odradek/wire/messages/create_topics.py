@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class CreatableReplicaAssignment(Struct):
@@ -25,7 +25,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = since(0)
 
 
-class CreateTopicsRequest(Message, api_key=19, versions=(0, 7), flexible=5):
+class CreateTopicsRequest(Request["CreateTopicsResponse"], api_key=19, versions=(0, 7), flexible=5):
     topics: list[CreatableTopic] = since(0)
     timeout_ms: int32 = since(0, default=60000)
     validate_only: bool = since(1)

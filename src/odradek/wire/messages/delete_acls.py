@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class DeleteAclsFilter(Struct):
@@ -15,7 +15,7 @@ class DeleteAclsFilter(Struct):
     permission_type: int8 = since(0)
 
 
-class DeleteAclsRequest(Message, api_key=31, versions=(0, 3), flexible=2):
+class DeleteAclsRequest(Request["DeleteAclsResponse"], api_key=31, versions=(0, 3), flexible=2):
     filters: list[DeleteAclsFilter] = since(0)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
-class DeleteGroupsRequest(Message, api_key=42, versions=(0, 2), flexible=2):
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"], api_key=42, versions=(0, 2), flexible=2):
     groups_names: list[str] = since(0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class DeleteRecordsPartition(Struct):
@@ -15,7 +15,9 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = since(0)
 
 
-class DeleteRecordsRequest(Message, api_key=21, versions=(0, 2), flexible=2):
+class DeleteRecordsRequest(
+    Request["DeleteRecordsResponse"], api_key=21, versions=(0, 2), flexible=2
+):
     topics: list[DeleteRecordsTopic] = since(0)
     timeout_ms: int32 = since(0)
 

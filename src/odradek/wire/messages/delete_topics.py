@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
 class DeleteTopicState(Struct):
@@ -12,7 +12,7 @@ class DeleteTopicState(Struct):
     topic_id: UUID = since(6)
 
 
-class DeleteTopicsRequest(Message, api_key=20, versions=(0, 6), flexible=4):
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"], api_key=20, versions=(0, 6), flexible=4):
     topics: list[DeleteTopicState] = since(6)
     topic_names: list[str] = since(0, until=5, ignorable=True)
     timeout_ms: int32 = since(0)

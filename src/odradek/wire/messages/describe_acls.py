@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
-class DescribeAclsRequest(Message, api_key=29, versions=(0, 3), flexible=2):
+class DescribeAclsRequest(Request["DescribeAclsResponse"], api_key=29, versions=(0, 3), flexible=2):
     resource_type_filter: int8 = since(0)
     resource_name_filter: str | None = since(0)
     pattern_type_filter: int8 = since(1, default=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, float64, int8, int16, int32, since
+from ..schema import Message, Request, Struct, float64, int8, int16, int32, since
 
 
 class ComponentData(Struct):
@@ -11,7 +11,9 @@ class ComponentData(Struct):
     match: str | None = since(0)
 
 
-class DescribeClientQuotasRequest(Message, api_key=48, versions=(0, 1), flexible=1):
+class DescribeClientQuotasRequest(
+    Request["DescribeClientQuotasResponse"], api_key=48, versions=(0, 1), flexible=1
+):
     components: list[ComponentData] = since(0)
     strict: bool = since(0)
 

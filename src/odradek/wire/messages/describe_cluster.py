@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
-class DescribeClusterRequest(Message, api_key=60, versions=(0, 1), flexible=0):
+class DescribeClusterRequest(
+    Request["DescribeClusterResponse"], api_key=60, versions=(0, 1), flexible=0
+):
     include_cluster_authorized_operations: bool = since(0)
     endpoint_type: int8 = since(1, default=1)
 

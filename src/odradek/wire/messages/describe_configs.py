@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class DescribeConfigsResource(Struct):
@@ -11,7 +11,9 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = since(0)  # null asks for all
 
 
-class DescribeConfigsRequest(Message, api_key=32, versions=(0, 4), flexible=4):
+class DescribeConfigsRequest(
+    Request["DescribeConfigsResponse"], api_key=32, versions=(0, 4), flexible=4
+):
     resources: list[DescribeConfigsResource] = since(0)
     include_synonyms: bool = since(1)
     include_documentation: bool = since(3)

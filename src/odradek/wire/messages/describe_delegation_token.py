@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class DescribeDelegationTokenOwner(Struct):
@@ -10,7 +10,9 @@ class DescribeDelegationTokenOwner(Struct):
     principal_name: str = since(0)
 
 
-class DescribeDelegationTokenRequest(Message, api_key=41, versions=(0, 3), flexible=2):
+class DescribeDelegationTokenRequest(
+    Request["DescribeDelegationTokenResponse"], api_key=41, versions=(0, 3), flexible=2
+):
     owners: list[DescribeDelegationTokenOwner] | None = since(0)
 
 

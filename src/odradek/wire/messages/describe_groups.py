@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
-class DescribeGroupsRequest(Message, api_key=15, versions=(0, 5), flexible=5):
+class DescribeGroupsRequest(
+    Request["DescribeGroupsResponse"], api_key=15, versions=(0, 5), flexible=5
+):
     groups: list[str] = since(0)
     include_authorized_operations: bool = since(3)
 

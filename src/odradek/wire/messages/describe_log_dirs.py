@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class DescribableLogDirTopic(Struct):
@@ -10,7 +10,9 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int32] = since(0)
 
 
-class DescribeLogDirsRequest(Message, api_key=35, versions=(0, 4), flexible=2):
+class DescribeLogDirsRequest(
+    Request["DescribeLogDirsResponse"], api_key=35, versions=(0, 4), flexible=2
+):
     topics: list[DescribableLogDirTopic] | None = since(0)  # null asks for all
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class TopicRequest(Struct):
@@ -10,7 +10,9 @@ class TopicRequest(Struct):
     partition_indexes: list[int32] = since(0)
 
 
-class DescribeProducersRequest(Message, api_key=61, versions=(0, 0), flexible=0):
+class DescribeProducersRequest(
+    Request["DescribeProducersResponse"], api_key=61, versions=(0, 0), flexible=0
+):
     topics: list[TopicRequest] = since(0)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
-class DescribeTransactionsRequest(Message, api_key=65, versions=(0, 0), flexible=0):
+class DescribeTransactionsRequest(
+    Request["DescribeTransactionsResponse"], api_key=65, versions=(0, 0), flexible=0
+):
     transactional_ids: list[str] = since(0)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class UserName(Struct):
     name: str = since(0)
 
 
-class DescribeUserScramCredentialsRequest(Message, api_key=50, versions=(0, 0), flexible=0):
+class DescribeUserScramCredentialsRequest(
+    Request["DescribeUserScramCredentialsResponse"], api_key=50, versions=(0, 0), flexible=0
+):
     users: list[UserName] | None = since(0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class TopicPartitions(Struct):
@@ -10,7 +10,7 @@ class TopicPartitions(Struct):
     partitions: list[int32] = since(0)
 
 
-class ElectLeadersRequest(Message, api_key=43, versions=(0, 2), flexible=2):
+class ElectLeadersRequest(Request["ElectLeadersResponse"], api_key=43, versions=(0, 2), flexible=2):
     election_type: int8 = since(1)  # 0 preferred, 1 unclean
     topic_partitions: list[TopicPartitions] | None = since(0)  # null is every partition
     timeout_ms: int32 = since(0, default=60000)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, int32, int64, since
+from ..schema import Message, Request, int16, int32, int64, since
 
 
-class EndTxnRequest(Message, api_key=26, versions=(0, 4), flexible=3):
+class EndTxnRequest(Request["EndTxnResponse"], api_key=26, versions=(0, 4), flexible=3):
     transactional_id: str = since(0)
     producer_id: int64 = since(0)
     producer_epoch: int16 = since(0)

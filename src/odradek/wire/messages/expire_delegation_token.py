@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, int32, int64, since
+from ..schema import Message, Request, int16, int32, int64, since
 
 
-class ExpireDelegationTokenRequest(Message, api_key=40, versions=(0, 2), flexible=2):
+class ExpireDelegationTokenRequest(
+    Request["ExpireDelegationTokenResponse"], api_key=40, versions=(0, 2), flexible=2
+):
     hmac: bytes = since(0)
     expiry_time_period_ms: int64 = since(0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..schema import Message, Records, Struct, int8, int16, int32, int64, since
+from ..schema import Message, Records, Request, Struct, int8, int16, int32, int64, since
 
 # Instead of a broker's id. Tools say -2: they read from any replica, up to the log's end.
 CONSUMER = -1
@@ -38,7 +38,7 @@ class ForgottenTopic(Struct):
     partitions: list[int32] = since(7)
 
 
-class FetchRequest(Message, api_key=1, versions=(0, 17), flexible=12):
+class FetchRequest(Request["FetchResponse"], api_key=1, versions=(0, 17), flexible=12):
     cluster_id: str | None = since(12, tag=0, default=None, ignorable=True)
     replica_id: int32 = since(0, until=14, default=-1)  # a follower's broker id; -1 is a consumer
     replica_state: ReplicaState | None = since(15, tag=1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
-class FindCoordinatorRequest(Message, api_key=10, versions=(0, 6), flexible=3):
+class FindCoordinatorRequest(
+    Request["FindCoordinatorResponse"], api_key=10, versions=(0, 6), flexible=3
+):
     key: str = since(0, until=3)
     key_type: int8 = since(1)  # 0 group, 1 transactional id
     coordinator_keys: list[str] = since(4)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, int32, since
+from ..schema import Message, Request, int16, int32, since
 
 
-class HeartbeatRequest(Message, api_key=12, versions=(0, 4), flexible=4):
+class HeartbeatRequest(Request["HeartbeatResponse"], api_key=12, versions=(0, 4), flexible=4):
     group_id: str = since(0)
     generation_id: int32 = since(0)
     member_id: str = since(0)

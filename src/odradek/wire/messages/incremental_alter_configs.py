@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, since
+from ..schema import Message, Request, Struct, int8, int16, int32, since
 
 
 class AlterableConfig(Struct):
@@ -17,7 +17,9 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = since(0)
 
 
-class IncrementalAlterConfigsRequest(Message, api_key=44, versions=(0, 1), flexible=1):
+class IncrementalAlterConfigsRequest(
+    Request["IncrementalAlterConfigsResponse"], api_key=44, versions=(0, 1), flexible=1
+):
     resources: list[AlterConfigsResource] = since(0)
     validate_only: bool = since(0)
 

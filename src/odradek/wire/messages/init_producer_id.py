@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, int32, int64, since
+from ..schema import Message, Request, int16, int32, int64, since
 
 
-class InitProducerIdRequest(Message, api_key=22, versions=(0, 5), flexible=2):
+class InitProducerIdRequest(
+    Request["InitProducerIdResponse"], api_key=22, versions=(0, 5), flexible=2
+):
     transactional_id: str | None = since(0)  # null is a producer without transactions
     transaction_timeout_ms: int32 = since(0)
     producer_id: int64 = since(3, default=-1)

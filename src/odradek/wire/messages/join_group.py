@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
 class JoinGroupRequestProtocol(Struct):
@@ -10,7 +10,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata: bytes = since(0)
 
 
-class JoinGroupRequest(Message, api_key=11, versions=(0, 9), flexible=6):
+class JoinGroupRequest(Request["JoinGroupResponse"], api_key=11, versions=(0, 9), flexible=6):
     group_id: str = since(0)
     session_timeout_ms: int32 = since(0)
     rebalance_timeout_ms: int32 = since(1, default=-1, ignorable=True)

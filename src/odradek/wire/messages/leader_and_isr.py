@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..schema import Message, Struct, int8, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int8, int16, int32, int64, since
 
 # Far from the tags that Kafka numbers from 0 on.
 UNCLEAN_TAG = 20_292
@@ -40,7 +40,7 @@ class LeaderAndIsrLiveLeader(Struct):
     port: int32 = since(0)
 
 
-class LeaderAndIsrRequest(Message, api_key=4, versions=(0, 7), flexible=4):
+class LeaderAndIsrRequest(Request["LeaderAndIsrResponse"], api_key=4, versions=(0, 7), flexible=4):
     controller_id: int32 = since(0)
     is_kraft_controller: bool = since(7)
     controller_epoch: int32 = since(0)

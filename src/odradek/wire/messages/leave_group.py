@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
 class MemberIdentity(Struct):
@@ -11,7 +11,7 @@ class MemberIdentity(Struct):
     reason: str | None = since(5, default=None, ignorable=True)
 
 
-class LeaveGroupRequest(Message, api_key=13, versions=(0, 5), flexible=4):
+class LeaveGroupRequest(Request["LeaveGroupResponse"], api_key=13, versions=(0, 5), flexible=4):
     group_id: str = since(0)
     member_id: str = since(0, until=2)
     members: list[MemberIdentity] = since(3)

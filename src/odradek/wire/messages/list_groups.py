@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
-class ListGroupsRequest(Message, api_key=16, versions=(0, 5), flexible=3):
+class ListGroupsRequest(Request["ListGroupsResponse"], api_key=16, versions=(0, 5), flexible=3):
     states_filter: list[str] = since(4)
     types_filter: list[str] = since(5)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int8, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int8, int16, int32, int64, since
 
 # What a timestamp means that is none.
 LATEST = -1
@@ -21,7 +21,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = since(0)
 
 
-class ListOffsetsRequest(Message, api_key=2, versions=(0, 9), flexible=6):
+class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions=(0, 9), flexible=6):
     replica_id: int32 = since(0)  # a follower's broker id; -1 is a consumer, -2 a debugger
     isolation_level: int8 = since(2)  # 0 read uncommitted, 1 read committed
     topics: list[ListOffsetsTopic] = since(0)

@@ -6,7 +6,7 @@ be elected is no reassignment, and is not listed.
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 PLAN_MOVES_TAG = 20_299
 
@@ -16,7 +16,9 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: list[int32] = since(0)
 
 
-class ListPartitionReassignmentsRequest(Message, api_key=46, versions=(0, 0), flexible=0):
+class ListPartitionReassignmentsRequest(
+    Request["ListPartitionReassignmentsResponse"], api_key=46, versions=(0, 0), flexible=0
+):
     timeout_ms: int32 = since(0, default=60000)
     # null is every partition
     topics: list[ListPartitionReassignmentsTopics] | None = since(0, default=None)

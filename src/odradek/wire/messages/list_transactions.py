@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
-class ListTransactionsRequest(Message, api_key=66, versions=(0, 1), flexible=0):
+class ListTransactionsRequest(
+    Request["ListTransactionsResponse"], api_key=66, versions=(0, 1), flexible=0
+):
     state_filters: list[str] = since(0)
     producer_id_filters: list[int64] = since(0)
     duration_filter: int64 = since(1, default=-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
 class MetadataRequestTopic(Struct):
@@ -12,7 +12,7 @@ class MetadataRequestTopic(Struct):
     name: str | None = since(0, nullable_since=10)
 
 
-class MetadataRequest(Message, api_key=3, versions=(0, 12), flexible=9):
+class MetadataRequest(Request["MetadataResponse"], api_key=3, versions=(0, 12), flexible=9):
     # null asks for all; in v0, empty does
     topics: list[MetadataRequestTopic] | None = since(0, nullable_since=1)
     allow_auto_topic_creation: bool = since(4, default=True)

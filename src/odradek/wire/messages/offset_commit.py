@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -18,7 +18,7 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = since(0)
 
 
-class OffsetCommitRequest(Message, api_key=8, versions=(0, 9), flexible=8):
+class OffsetCommitRequest(Request["OffsetCommitResponse"], api_key=8, versions=(0, 9), flexible=8):
     group_id: str = since(0)
     # -1: not a member of the group
     generation_id_or_member_epoch: int32 = since(1, default=-1, ignorable=True)

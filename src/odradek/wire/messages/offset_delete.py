@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
 class OffsetDeleteRequestPartition(Struct):
@@ -14,7 +14,7 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = since(0)
 
 
-class OffsetDeleteRequest(Message, api_key=47, versions=(0, 0)):
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"], api_key=47, versions=(0, 0)):
     group_id: str = since(0)
     topics: list[OffsetDeleteRequestTopic] = since(0)
 

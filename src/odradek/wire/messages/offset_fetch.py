@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class OffsetFetchRequestTopic(Struct):
@@ -22,7 +22,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = since(8)  # null asks for all
 
 
-class OffsetFetchRequest(Message, api_key=9, versions=(0, 9), flexible=6):
+class OffsetFetchRequest(Request["OffsetFetchResponse"], api_key=9, versions=(0, 9), flexible=6):
     group_id: str = since(0, until=7)
     # null asks for all
     topics: list[OffsetFetchRequestTopic] | None = since(0, until=7, nullable_since=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 # An epoch or end offset that the leader cannot give.
 UNDEFINED = -1
@@ -19,7 +19,9 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = since(0)
 
 
-class OffsetForLeaderEpochRequest(Message, api_key=23, versions=(0, 4), flexible=4):
+class OffsetForLeaderEpochRequest(
+    Request["OffsetForLeaderEpochResponse"], api_key=23, versions=(0, 4), flexible=4
+):
     replica_id: int32 = since(3, default=-2, ignorable=True)  # -1 is a consumer, -2 a debugger
     topics: list[OffsetForLeaderTopic] = since(0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Records, Struct, int16, int32, int64, since
+from ..schema import Message, Records, Request, Struct, int16, int32, int64, since
 
 
 class PartitionProduceData(Struct):
@@ -15,7 +15,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = since(0)
 
 
-class ProduceRequest(Message, api_key=0, versions=(0, 11), flexible=9):
+class ProduceRequest(Request["ProduceResponse"], api_key=0, versions=(0, 11), flexible=9):
     transactional_id: str | None = since(3, default=None)
     acks: int16 = since(0)  # 0: do not answer; 1: the leader has it; -1: the whole ISR has it
     timeout_ms: int32 = since(0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, int32, int64, since
+from ..schema import Message, Request, int16, int32, int64, since
 
 
-class RenewDelegationTokenRequest(Message, api_key=39, versions=(0, 2), flexible=2):
+class RenewDelegationTokenRequest(
+    Request["RenewDelegationTokenResponse"], api_key=39, versions=(0, 2), flexible=2
+):
     hmac: bytes = since(0)
     renew_period_ms: int64 = since(0)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, int64, since
+from ..schema import Message, Request, int16, int64, since
 
 
-class SaslAuthenticateRequest(Message, api_key=36, versions=(0, 2), flexible=2):
+class SaslAuthenticateRequest(
+    Request["SaslAuthenticateResponse"], api_key=36, versions=(0, 2), flexible=2
+):
     auth_bytes: bytes = since(0)
 
 

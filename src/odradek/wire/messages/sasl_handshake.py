@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..schema import Message, int16, since
+from ..schema import Message, Request, int16, since
 
 
-class SaslHandshakeRequest(Message, api_key=17, versions=(0, 1)):
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"], api_key=17, versions=(0, 1)):
     mechanism: str = since(0)
 
 

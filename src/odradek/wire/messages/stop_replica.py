@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class StopReplicaPartitionV0(Struct):
@@ -27,7 +27,7 @@ class StopReplicaTopicState(Struct):
     partition_states: list[StopReplicaPartitionState] = since(3)
 
 
-class StopReplicaRequest(Message, api_key=5, versions=(0, 4), flexible=2):
+class StopReplicaRequest(Request["StopReplicaResponse"], api_key=5, versions=(0, 4), flexible=2):
     controller_id: int32 = since(0)
     is_kraft_controller: bool = since(4)
     controller_epoch: int32 = since(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, since
+from ..schema import Message, Request, Struct, int16, int32, since
 
 
 class SyncGroupRequestAssignment(Struct):
@@ -10,7 +10,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes = since(0)
 
 
-class SyncGroupRequest(Message, api_key=14, versions=(0, 5), flexible=4):
+class SyncGroupRequest(Request["SyncGroupResponse"], api_key=14, versions=(0, 5), flexible=4):
     group_id: str = since(0)
     generation_id: int32 = since(0)
     member_id: str = since(0)

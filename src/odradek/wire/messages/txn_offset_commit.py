@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class TxnOffsetCommitRequestPartition(Struct):
@@ -17,7 +17,9 @@ class TxnOffsetCommitRequestTopic(Struct):
     partitions: list[TxnOffsetCommitRequestPartition] = since(0)
 
 
-class TxnOffsetCommitRequest(Message, api_key=28, versions=(0, 4), flexible=3):
+class TxnOffsetCommitRequest(
+    Request["TxnOffsetCommitResponse"], api_key=28, versions=(0, 4), flexible=3
+):
     transactional_id: str = since(0)
     group_id: str = since(0)
     producer_id: int64 = since(0)

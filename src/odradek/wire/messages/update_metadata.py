@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..schema import Message, Struct, int8, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int8, int16, int32, int64, since
 
 
 class UpdateMetadataPartitionState(Struct):
@@ -40,7 +40,9 @@ class UpdateMetadataBroker(Struct):
     rack: str | None = since(2, ignorable=True)
 
 
-class UpdateMetadataRequest(Message, api_key=6, versions=(0, 8), flexible=6):
+class UpdateMetadataRequest(
+    Request["UpdateMetadataResponse"], api_key=6, versions=(0, 8), flexible=6
+):
     controller_id: int32 = since(0)
     is_kraft_controller: bool = since(8)
     type: int8 = since(8, tag=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Message, Struct, int16, int32, int64, since
+from ..schema import Message, Request, Struct, int16, int32, int64, since
 
 
 class WritableTxnMarkerTopic(Struct):
@@ -18,7 +18,9 @@ class WritableTxnMarker(Struct):
     coordinator_epoch: int32 = since(0)
 
 
-class WriteTxnMarkersRequest(Message, api_key=27, versions=(0, 1), flexible=1):
+class WriteTxnMarkersRequest(
+    Request["WriteTxnMarkersResponse"], api_key=27, versions=(0, 1), flexible=1
+):
     markers: list[WritableTxnMarker] = since(0)
 
 
