@@ -540,6 +540,7 @@ def see_no_holes() -> Patches:
     original = recovery._Recovery.__init__
 
     def init(self: Any, *arguments: Any, holes_allowed: bool, **options: Any) -> None:
+        options["ends_are_trusted"] = True
         original(self, *arguments, holes_allowed=True, **options)
 
     return [

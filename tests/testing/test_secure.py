@@ -98,7 +98,7 @@ def test_a_wrong_password_is_refused(cluster: Cluster) -> None:
     assert errors[0].code() == KafkaError._AUTHENTICATION
 
 
-def test_a_command_without_settings_is_told_to_give_them(cluster: Cluster) -> None:
+def test_a_command_without_settings_says_to_give_them(cluster: Cluster) -> None:
     plain = CommandLine(cluster.bootstrap_servers)
     result = plain.run("topics", "list", "--timeout", "2")
     assert result.exit_code == 1
