@@ -3,7 +3,7 @@ PYTHON ?= $(shell for v in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 # Bytecode is written even where the environment says not to: workers and brokers start in half the time.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -p tests.report -n 2 -o console_output_style=classic
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -p tests.report -o console_output_style=classic
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 MAVEN := --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime
 
@@ -36,10 +36,11 @@ format: $(READY)  ## rewrite the code the way check wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Processes are waited for half of the time, so that three workers keep two cores busy.
 test: $(READY)  ## all tests, fast ones first
-	$(PYTEST) --group "in one process" --dist worksteal -m "not process and not spark"
-	$(PYTEST) --group "with processes" --dist loadfile -m "process and not spark"
-	$(PYTEST) --group "with Spark" --dist loadfile --no-loadscope-reorder -m spark
+	$(PYTEST) --group "in one process" -n 2 --dist worksteal -m "not process and not spark"
+	$(PYTEST) --group "with processes" -n 3 --dist loadfile -m "process and not spark"
+	$(PYTEST) --group "with Spark" -n 2 --dist loadfile --no-loadscope-reorder -m spark
 
 docs: $(READY)  ## draw diagrams, list metrics and make the dashboard, from the tables they stand in
 	$(BIN)/python tools/diagrams.py

@@ -39,6 +39,7 @@ LISTENERS = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 REAUTHENTICATION_MS = 2000
 TIMEOUT_S = 30
+REFUSED_S = 5
 
 
 class Secured:
@@ -164,8 +165,10 @@ def kafka_python(secured: Secured, listener: str, mechanism: str, password: str)
         settings |= {"ssl_certfile": secured.certificate, "ssl_keyfile": secured.certificate}
     if mechanism == "OAUTHBEARER":
         settings["sasl_oauth_token_provider"] = Tokens()
+    # A login that is refused is repeated until this time is over.
+    wait_s = TIMEOUT_S if password == PASSWORD else REFUSED_S
     try:
-        client = KafkaAdminClient(**settings, bootstrap_timeout_ms=1000 * TIMEOUT_S)
+        client = KafkaAdminClient(**settings, bootstrap_timeout_ms=1000 * wait_s)
     except PythonKafkaError:
         return False
     try:

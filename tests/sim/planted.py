@@ -959,7 +959,7 @@ def mix_both_ways() -> Patches:
 
     class Mixed:
         writes_unchanged_isr = False
-        retry_s = 0.05
+        retry_s = 1.0
 
         def __init__(self, asked: Any, written: Any) -> None:
             self.asked, self.written = asked, written
@@ -1283,7 +1283,7 @@ BUGS = [
         "a broker obeys control requests before it has registered",
         frozenset({"NoCommittedRecordLost", "LeaderCompleteness"}),
         listen_before_registering,
-        72,
+        1,
         blackouts,
     ),
     Bug(
@@ -1352,7 +1352,7 @@ BUGS = [
         "a cleaned segment replaces its originals before it is synced, and power is lost",
         frozenset({"LatestValueKept"}),
         replace_segments_before_they_are_synced,
-        2,
+        4,
         slow_syncs,
     ),
     Bug(

@@ -200,7 +200,7 @@ BUGS = [
         "the last stable offset moves when a marker is appended",
         frozenset({"LastStableOffsetNeverGoesBack"}),
         be_stable_at_append,
-        16,
+        1001,
         parted,
     ),
     Bug("a zombie is not fenced", frozenset({"ZombiesAreFenced"}), fence_no_zombie, 1, calm),
