@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from odradek.cli.output import plural
 from odradek.demo.leveller import Levelled, Leveller
 from odradek.demo.poller import ClusterPoller
 from odradek.demo.view import Scene, minutes
@@ -114,7 +115,7 @@ class Report:
 
     def lines(self) -> list[str]:
         rate = self.audit.acknowledged / max(self.flowing_s, 0.001)
-        killed = f", {self.killed} brokers killed meanwhile" if self.killed else ""
+        killed = f", {plural(self.killed, 'broker')} killed meanwhile" if self.killed else ""
         first = "at the very end"
         if self.first_batch_s is not None:
             first = f"{self.first_batch_s:.0f} s after the start"

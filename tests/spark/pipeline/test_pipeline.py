@@ -27,10 +27,12 @@ def test_the_demo_balances_its_books_although_a_broker_is_killed() -> None:
     lines = done.stderr.splitlines()
     assert lines[0].startswith("four brokers are up")
     assert any(line.startswith("console: http://127.0.0.1:") for line in lines)
-    assert any("was killed" in line for line in lines)
     assert any(line.startswith("events: batch 0, ") for line in lines)
     assert "the books balance:" in done.stdout
-    assert "1 brokers killed meanwhile" in done.stdout
+    # One on a machine that is idle, more where Spark takes its time.
+    killed = sum("was killed" in line for line in lines)
+    assert killed >= 1
+    assert f"{killed} broker{'' if killed == 1 else 's'} killed meanwhile" in done.stdout
 
 
 def test_a_query_that_fails_says_so_in_one_sentence(
