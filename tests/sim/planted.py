@@ -1176,7 +1176,7 @@ BUGS = [
         "a follower does not truncate its log",
         frozenset({"LogMatching"}),
         truncate_nothing,
-        6,
+        20,
         isolated,
     ),
     Bug(
