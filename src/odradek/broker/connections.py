@@ -269,6 +269,7 @@ class Connections:
         self._arrivals.close()
         for connection in list(self._open):
             connection.close()
+        await asyncio.sleep(0)  # a task that has not begun would never await its handler
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
